@@ -196,6 +196,7 @@ def _refuse_original(noun: str, words: list[str]) -> None:
 
     Args:
         noun: the full noun for the first of the words, which may be a short form.
+        words: the typed words, at least one.
     """
     from detcloud.cli.framework.original_commands import find_replacement
 

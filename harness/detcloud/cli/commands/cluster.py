@@ -321,6 +321,9 @@ def _server_processes(pid: int) -> list[Process]:
 
 
 def _process_status(process: Process) -> dict[str, Any]:
+    """Return the id, the memory and the command of a process. The memory `pss_bytes` is None for an
+    ended or unreadable process.
+    """
     return {"pid": process.pid, "pss_bytes": pss_bytes(process.pid), "command": process.command}
 
 

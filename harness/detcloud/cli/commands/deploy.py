@@ -129,6 +129,9 @@ def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def _finding_line(finding: dict[str, str]) -> str:
+    """Return the level, the subject and the text of a finding, and the remedy if the finding has a
+    remedy.
+    """
     remedy = f"; {finding['remedy']}" if finding["remedy"] else ""
     return f"{finding['level']:<8} {finding['subject']}: {finding['text']}{remedy}"
 

@@ -163,29 +163,38 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
 
 
 class _SilentView:
-    """A view that shows a progress line, and finally prints the experiment as JSON or YAML."""
+    """A view that shows a progress line on stderr, and finally prints the experiment as JSON or
+    YAML. `_watch` calls `show` for each snapshot; `close` follows also after an error, and then
+    `end` unless the watch was interrupted.
+    """
 
     def __init__(self, form: str) -> None:
         self._form = form
         self._progress = Progress("following")
 
     def show(self, snapshot: Snapshot) -> None:
+        """Redraw the progress line on stderr with the experiment's state and progress."""
         self._progress.show_wait(_headline(snapshot.experiment))
 
     def close(self) -> None:
+        """Erase the progress line."""
         self._progress.close()
 
     def end(self, snapshot: Snapshot) -> None:
+        """Print the fields of the ended experiment to stdout."""
         print_value(snapshot.experiment, self._form)
 
 
 class _LineView:
-    """A view that prints a line for each change."""
+    """A view that prints a line for each change. `close` does nothing."""
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
+        """Print the changes since the last snapshot to stdout; the first snapshot prints all
+        trials. Flush each line.
+        """
         for line in change_lines(self._before, snapshot):
             print(line, flush=True)
         self._before = snapshot
@@ -194,17 +203,21 @@ class _LineView:
         return
 
     def end(self, snapshot: Snapshot) -> None:
+        """Print the final table and the summary to stdout."""
         _print_end(snapshot)
 
 
 class _ScreenView:
-    """A view that redraws a table in place on a terminal."""
+    """A view that redraws a table in place on a terminal. `close` does nothing, so that the last
+    frame stays after Ctrl-C.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lines = 0
 
     def show(self, snapshot: Snapshot) -> None:
+        """Redraw the table of the most active trials, fitted to the size of the terminal."""
         height = shutil.get_terminal_size().lines
         colour = has_colour(self._stream)
         text = render_frame(snapshot, terminal_width(self._stream), height, colour)
@@ -214,6 +227,7 @@ class _ScreenView:
         return
 
     def end(self, snapshot: Snapshot) -> None:
+        """Erase the last frame, and print the final table and the summary."""
         self._redraw("")
         _print_end(snapshot)
 
@@ -230,7 +244,7 @@ class _ScreenView:
 
 def _select_view(form: str) -> _SilentView | _LineView | _ScreenView:
     """Return the view for a form and the abilities of stdout: silent for JSON and YAML, a screen on
-    a live terminal, otherwise lines.
+    a live terminal, otherwise lines. Nothing is printed.
     """
     if form != "text":
         return _SilentView(form)
@@ -331,6 +345,9 @@ def _progress_text(trial: Item) -> str:
 
 
 def _bar(done: float, target: int) -> str:
+    """Return a progress bar of BAR_CELLS characters for `done` of `target`. A target of 0 gives an
+    empty bar.
+    """
     return progress_bar(done / target if target else 0.0, BAR_CELLS)
 
 

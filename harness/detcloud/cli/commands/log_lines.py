@@ -69,8 +69,8 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
 def needs_line_filter(arguments: Namespace) -> bool:
     """Return whether an option requires single lines rather than the text of the log.
 
-    All line filters, `--head`, `--timestamps` and `--json` require single lines. `--tail` and
-    `--follow` do not.
+    All line filters, `--head`, `--timestamps` and `--json` require single lines. `--tail`,
+    `--follow` and an empty `--search` do not.
     """
     options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
     return (
@@ -160,6 +160,9 @@ def _check_rank(trial: Trial, rank: int) -> None:
 
 
 def _line_filter(arguments: Namespace) -> LogFilter:
+    """Return the filter of the options `--since`, `--until`, `--rank`, `--level` and `--search`. A
+    missing option matches every line.
+    """
     return LogFilter(
         arguments.since, arguments.until, arguments.rank, arguments.level, arguments.search
     )
@@ -182,7 +185,7 @@ def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
 
 
 class _LineReader:
-    """A reader of one trial's log that applies the line filters, `--head` and `--tail`."""
+    """A reader of a trial's log that applies the line filters, `--head` and `--tail`."""
 
     def __init__(self, trial: Trial, arguments: Namespace) -> None:
         self._cursor = trial.log_cursor(_line_filter(arguments))

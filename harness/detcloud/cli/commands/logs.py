@@ -164,7 +164,8 @@ def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments:
 
 
 class LogPrinter:
-    """A printer of a trial's log while the log grows.
+    """A printer of a trial's log while the log grows. `is_complete` becomes True when the log
+    cannot grow further.
 
     Incomplete lines are printed too, because a progress bar has no complete lines.
     """

@@ -278,6 +278,11 @@ def _print_metrics(
 
 
 def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) -> dict[str, Any]:
+    """Return the fields of a point for POINT_COLUMNS.
+
+    Args:
+        point: the number of steps and the value.
+    """
     return {
         "trial_id": trial_id,
         "group": group,

@@ -95,4 +95,5 @@ def print_outcome(
 
 
 def metadata_value(item: Item) -> object:
+    """Return the metadata of a model or version, or None for empty or missing metadata."""
     return item.get("metadata") or None

@@ -132,13 +132,14 @@ def move_experiments(arguments: Namespace) -> int:
 def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
     """Parse ids followed by `WORKSPACE/PROJECT` or `WORKSPACE PROJECT`.
 
-    Return the ids without duplicates in their order, the workspace and the project.
+    Return the ids without duplicates in their order, the workspace and the project. The project
+    begins after the first slash.
 
     Args:
         words: at least one word. A word may have several ids, separated by commas.
 
     Raises:
-        DetcloudError: the words have another form.
+        DetcloudError: the words have no id, no destination, or an id that is not a whole number.
     """
     *numbers, last = words
     workspace, slash, project = last.partition("/")

@@ -26,6 +26,9 @@ ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep"
 
 
 def _scheduler_text(pool: Item) -> str:
+    """Return the type of a pool's scheduler, such as `priority`, with `, preemptive` if the
+    scheduler may preempt trials.
+    """
     scheduler = pool["scheduler"]
     return f"{scheduler['type']}, preemptive" if scheduler["preemption"] else str(scheduler["type"])
 

@@ -118,7 +118,7 @@ def _program(arguments: Namespace) -> list[str]:
     """Return the words of the program to run; empty for a shell. A leading `--` is removed.
 
     Raises:
-        DetcloudError: the first word is an option, for example an option of ssh.
+        DetcloudError: the first word begins with a hyphen, for example an option of ssh.
     """
     words = program_words(arguments.words)
     if words and words[0].startswith("-"):
@@ -127,10 +127,12 @@ def _program(arguments: Namespace) -> list[str]:
 
 
 def _run_program(shell: Command, words: list[str]) -> int:
-    """Run the program for which the shell was started, kill the shell, and return the exit code.
+    """Run the program for which the shell was started, kill the shell, and return the program's
+    exit code.
 
     Wait without a time limit for the start and the program. If the shell has ended or the
-    connection breaks, return FAILED without a kill, because the program may still run.
+    connection breaks, print the reason to stderr. Then return FAILED without a kill, because the
+    program may still run.
 
     Raises:
         DetcloudError: the shell's address cannot be read, the port refuses connections, or a
@@ -148,8 +150,8 @@ def _open(shell: Command, words: list[str]) -> int:
     running.
 
     Wait without a time limit until a queued or starting shell has reported its port. Afterwards,
-    print a notice to stderr that the shell keeps its slots. Return FAILED if the shell has ended or
-    the connection broke.
+    print a notice to stderr that the shell keeps its slots. If the shell has ended or the
+    connection broke, print the reason to stderr instead, and return FAILED.
 
     Args:
         words: the program and its arguments; empty for a shell.
@@ -170,11 +172,12 @@ def _open(shell: Command, words: list[str]) -> int:
 
 
 def _connect(shell: Command, words: list[str]) -> int | None:
-    """Connect this terminal to the shell, and return the exit code of the remote program.
+    """Connect this terminal to the shell, and return the exit code of the remote program or shell.
 
     Wait without a time limit until the shell has started, and until the program ends. The
-    connection uses a local port and a token, not SSH. Return None if the shell has ended or the
-    connection broke, after printing the reason to stderr.
+    connection uses a local port and a token, not SSH. On a terminal, every key is sent, Ctrl-C
+    included. Return None if the shell has ended or the connection broke, after printing the reason
+    to stderr.
 
     Args:
         words: the program and its arguments; empty for a shell.

@@ -214,7 +214,7 @@ def _time_text(result: Item, at_seconds: float) -> str:
 
 
 def _best_points(result: Item) -> list[Point]:
-    """Return the curve of the best metric over time, as steps, in the unit of the makespan.
+    """Return the curve of the best metric over time as a staircase, in the unit of the makespan.
 
     The curve extends to the end of the search. The list is empty without a metric.
     """
@@ -239,7 +239,7 @@ def _cluster_text(result: Item) -> str:
 
 
 def _trained_text(result: Item) -> str:
-    """Return the training of all trials in the unit of the search.
+    """Return the training of all trials in the unit of the search, for example `640 batches`.
 
     For units other than batches, the number of batches follows in parentheses.
     """

@@ -115,15 +115,20 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Update the progress line if the child reports progress. Return False for a line of an error.
+    """Update the progress line if the child reports progress. Return whether `run_module` omits the
+    line from the error output: True for progress and for the violation of a seed, otherwise False.
 
-    Return True for the violation of a seed too. A violation is not shown, because the result
-    reports violations.
+    A violation is not shown, because the result reports violations.
+
+    Args:
+        progress: the progress line, which may be redrawn.
+        line: a line that the child wrote to stderr.
     """
     return update_progress(progress, line) or line.startswith("violation: ")
 
 
 def _time_text(result: Item) -> str:
+    """Return the simulated hours, the real seconds, and the ratio of both."""
     hours = result["virtual_seconds"] / 3600
     ratio = f"{result['virtual_over_real']:,.0f} times real time"
     return f"{hours:,.1f} virtual hours in {result['wall_seconds']:.1f} s: {ratio}"
@@ -144,7 +149,8 @@ def _notices_text(result: Item) -> str | None:
 
 
 def _violations_text(result: Item) -> str:
-    """Return the number of violations, with the first line and the reproducing command of each.
+    """Return the number of violations, with the first line and the reproducing command for each
+    failed seed.
 
     A first line is cut after 160 characters. Without violations, the text is `0`.
     """

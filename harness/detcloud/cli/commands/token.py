@@ -201,14 +201,15 @@ def _read_token(word: str | None) -> str:
     """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN, without blanks
     at the ends.
 
-    Without these, prompt for the token on a terminal, without echo. The wait for input has no
-    limit.
+    Without an argument and the variable, prompt for the token on a terminal, without echo. The wait
+    for input has no limit.
 
     Args:
         word: the argument of the command line; None if missing.
 
     Raises:
-        DetcloudError: no token was given, or the token has blanks or invisible characters.
+        DetcloudError: no token was given, for example an empty DETCLOUD_TOKEN, or the token has
+            blanks or invisible characters.
     """
     if word == "-":
         word = sys.stdin.readline()

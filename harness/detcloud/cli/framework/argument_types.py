@@ -137,7 +137,7 @@ def parse_uuid_prefix(text: str) -> str:
 
 
 def parse_uuid_prefixes(text: str) -> list[str]:
-    """Parse UUIDs, or beginnings of UUIDs, separated by commas.
+    """Parse UUIDs, or beginnings of UUIDs, separated by commas. Order and repetitions are kept.
 
     Raises:
         ArgumentTypeError: a part is empty or is not the beginning of a UUID.
@@ -146,10 +146,11 @@ def parse_uuid_prefixes(text: str) -> list[str]:
 
 
 def parse_dollars(text: str) -> float:
-    """Parse a finite amount of dollars above 0, with or without a leading `$`.
+    """Parse a finite amount of dollars above 0, with or without a leading `$`, for example
+    `$12.50`.
 
     Raises:
-        ArgumentTypeError: the text is not such an amount.
+        ArgumentTypeError: the text is not a finite amount above 0.
     """
     try:
         dollars = float(text.removeprefix("$"))
@@ -172,10 +173,10 @@ def parse_cost_limit(text: str) -> float | None:
 
 def parse_priority(text: str) -> int:
     """Parse an integer of at most nine digits, which may be negative. The cluster checks the range
-    of priorities.
+    of priorities, 1 to 99.
 
     Raises:
-        ArgumentTypeError: the text is not such an integer.
+        ArgumentTypeError: the text is not an integer of this length.
     """
     if not re.fullmatch(r"-?[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a priority; expected 1 to 99, 1 being the first")
@@ -201,7 +202,7 @@ def parse_weight(text: str) -> float:
 
 
 def parse_slots(text: str) -> int:
-    """Parse the number of slots of a machine: 1 to SLOTS_MAX.
+    """Parse the number of slots of a machine: 1 to SLOTS_MAX. A sign and blanks are not accepted.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of this range.
@@ -229,7 +230,7 @@ def parse_slot_limit(text: str) -> int | None:
 
 
 def parse_port(text: str) -> int:
-    """Parse a TCP port: 1 to 65535.
+    """Parse a TCP port: 1 to 65535. A sign and blanks are not accepted.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of this range.

@@ -38,12 +38,15 @@ def completion_table() -> dict[str, str]:
 
 
 def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
-    """Yield the table entries of a command and of all flags that take a value.
+    """Yield the table entries, pairs of key and words, of a command and of all flags that take a
+    value.
 
-    The command's own entry has all flags, and the choices of all positional arguments.
+    The command's own entry has all flags, and the choices of all positional arguments. A value that
+    is a path gives the word `FILES`, and a value without choices gives "".
 
     Args:
         typed: the spelling of the command that begins all keys.
+        form: the options and arguments of the command.
     """
     words = [flag for option in form.options for flag in option.flags]
     for argument in form.arguments:

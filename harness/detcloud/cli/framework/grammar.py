@@ -49,11 +49,14 @@ class Argument(NamedTuple):
 
 
 class CommandForm(NamedTuple):
-    """The options and arguments of one command."""
+    """The options and arguments of a command."""
 
     command: Command
+    """The entry of the index."""
     options: tuple[Option, ...]
+    """All options in the order of the help, without hidden options."""
     arguments: tuple[Argument, ...]
+    """All positional arguments in their order."""
 
 
 def command_forms() -> dict[str, CommandForm]:
@@ -78,7 +81,7 @@ def command_spellings() -> Iterator[tuple[str, Command]]:
 
 def _read_form(command: Command) -> CommandForm:
     """Import a command's module and return the form of the command. Hidden options are omitted;
-    `--help` is included.
+    `--help` is included, and `--url` unless the command is local.
     """
     parser, _ = load_command(command, command.name)
     documented = [action for action in parser._actions if action.help != SUPPRESS]

@@ -39,15 +39,21 @@ class MetadataOwner(Protocol):
         """All fields as last fetched."""
 
     def refresh(self) -> None:
-        """Fetch the fields again."""
+        """Fetch the fields again from the cluster.
+
+        Raises:
+            DetcloudError: the request failed.
+        """
 
     def set_metadata(self, metadata: dict[str, Any], *, expected_revision: str | None) -> None:
-        """Replace the metadata if the owner's revision still is `expected_revision`.
+        """Replace the metadata in the cluster if the owner's revision still is `expected_revision`.
+        The fields are updated.
 
         None as `expected_revision` replaces the metadata in any case.
 
         Raises:
-            ApiError: the code is `conflict` if the revision has changed.
+            ApiError: the code is `conflict` if the revision has changed, or another code if the
+                cluster refuses the metadata.
         """
 
 

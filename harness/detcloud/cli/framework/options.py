@@ -66,8 +66,10 @@ def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
 
 
 def add_cloud_option(parser: ArgumentParser) -> None:
-    """Add `--cloud` with the names of CLOUDS. The default is the first cloud of CLOUDS. The help
-    shows the option only if CLOUDS has several clouds.
+    """Add `--cloud` with the names of CLOUDS, stored as `cloud`. The default is the first cloud of
+    CLOUDS.
+
+    Another name is a usage error. The help shows the option only if CLOUDS has several clouds.
     """
     names = [cloud.name for cloud in CLOUDS]
     summary = f"the cloud of the cluster (default: {names[0]})"
@@ -211,7 +213,7 @@ def add_include_option(parser: ArgumentParser) -> None:
 
 def add_follow_options(parser: ArgumentParser) -> None:
     """Add `--follow` and `-f`/`--follow-first-trial`, which exclude each other. Both are False by
-    default.
+    default. `print_or_follow` reads the options.
     """
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="watch the experiment until it ends")

@@ -28,7 +28,7 @@ SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 def server_path() -> Path:
     """Return the folder with the server's packages: a folder in the wheel, or the root of a
-    checkout. The packages are searched, but not imported.
+    checkout. The packages of the extra [server] are searched, but not imported.
 
     Raises:
         DetcloudError: the server or a package of the extra [server] is not installed.
@@ -260,8 +260,10 @@ def _answers(url: str, path: str, token: str | None = None) -> bool:
 
 
 def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
-    """Kill a started server that still runs and all descendants, and wait until all have ended. Do
-    nothing if the server has ended.
+    """Kill the process group of a started server that still runs, and all descendants. Do nothing
+    if the server has ended.
+
+    Wait until the server has ended, and for the descendants as `_end_all` does.
     """
     if process.poll() is None:
         started = list_descendants(process.pid)
@@ -272,8 +274,12 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for the processes of a stopped server to end, then kill remaining processes. Each of the
-    two waits has the limit KILL_SECONDS_MAX.
+    """Wait for the processes of a stopped server to end, then send SIGKILL to remaining processes
+    and wait again. Each of the two waits has the limit KILL_SECONDS_MAX. A process that survives is
+    left.
+
+    Raises:
+        PermissionError: a remaining process belongs to another user.
     """
 
     def have_ended() -> bool:
@@ -287,7 +293,7 @@ def _end_all(processes: list[Process]) -> None:
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
     """Wait at most `seconds` for a condition, and return whether the condition became true. The
-    condition is checked at least once.
+    condition is checked repeatedly, at least once.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -87,10 +87,13 @@ def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
 
 def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
     """Choose values of hyperparameters: constants, the middle of each range, the first of each
-    category.
+    category. The result has the nesting of `space`.
 
     The middle of a log range is the middle of its exponents: base 10 from -4 to 0 gives 10^-2. The
     middle of a range of integers is rounded down.
+
+    Args:
+        space: the `hyperparameters` of a checked configuration; empty gives {}.
     """
     return choose_hparams(space, _middle_number)
 
@@ -156,6 +159,7 @@ def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
     The child writes to this terminal and has no time limit.
 
     Args:
+        folder: the trial directory, from which `in/spec.json` is read.
         code: the folder with the training code, which comes first in PYTHONPATH.
         variables: NAME=VALUE texts for the child's environment.
     """

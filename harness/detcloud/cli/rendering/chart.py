@@ -80,6 +80,7 @@ class Axis(NamedTuple):
     """A range of numbers with ticks."""
 
     low: float
+    """The number at the beginning of the axis."""
     high: float
     """Greater than `low`."""
     ticks: list[float]

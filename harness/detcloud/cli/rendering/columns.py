@@ -136,7 +136,8 @@ def trial_display_state(trial: Item) -> str:
 def hparams_text(trial: Item) -> str:
     """Return hyperparameters as `lr=0.01 layers=3`, or "" without hyperparameters.
 
-    Nested names are joined by dots. Floats have four significant digits.
+    Nested names are joined by dots. Floats have four significant digits. Control characters are
+    kept.
     """
     leaves = nested_leaves(trial.get("hparams") or {})
     return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)

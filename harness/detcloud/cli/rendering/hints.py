@@ -65,7 +65,7 @@ def is_cause_in_log(trial: Trial) -> bool:
 
 def print_continuation_hint(experiment: Experiment) -> None:
     """Print a note to stderr if the experiment's search cannot be continued after the end.
-    Otherwise print nothing.
+    Otherwise print nothing. A missing field `continuable` means that the search can be continued.
     """
     # Clusters of earlier versions do not send the field.
     if experiment.data.get("continuable", True) is False:

@@ -74,7 +74,9 @@ def _codes(parameters: str) -> list[str]:
 
 
 class LogSource:
-    """The open line and the colours of a log that is printed in pieces."""
+    """The open line and the colours of a log that is printed in pieces. `prefix` stands before each
+    line; "" for no prefix.
+    """
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -156,10 +158,10 @@ class LogSource:
 
 
 class LogScreen:
-    """The output of one or several logs, by default to standard output.
+    """A screen that prints a single log or several growing logs, by default to standard output.
 
-    An open line is ended before the text of another log, and when the screen is closed. A file or a
-    pipe gets the texts unchanged, with their colours.
+    An open line is ended before the text of another log, and on a terminal when the screen is
+    closed. A file or a pipe gets the texts with prefixes, otherwise unchanged, with their colours.
     """
 
     def __init__(self, output: TextIO | None = None, errors: TextIO | None = None) -> None:
@@ -233,7 +235,7 @@ class LogScreen:
 
     def _write(self, source: LogSource, text: str, *, is_end: bool = False) -> None:
         """Write the next piece of a log without a flush, after ending the open line of another log.
-        Write nothing if nothing is to be shown.
+        Write nothing if nothing is to be shown, for example for an empty text.
 
         Args:
             is_end: whether no more text of this log follows.

@@ -99,7 +99,8 @@ def print_value(value: object, form: str = "json") -> None:
 
 
 def render_json(value: object, indent: int | None = 2) -> str:
-    """Return JSON with escapes for invisible characters, which could control a terminal.
+    """Return JSON with escapes for invisible characters, which could control a terminal. Other
+    characters beyond ASCII are kept.
 
     Args:
         indent: blanks for each level of nesting; None for a single line.

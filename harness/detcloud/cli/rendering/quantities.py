@@ -50,7 +50,9 @@ def deletion_text(checkpoints: int, files: int, size: int, seconds: int) -> str:
 
 
 def collection_text(preview: CollectionPreview) -> str:
-    """Return the `deletion_text` of the checkpoints that a collection would delete."""
+    """Return the `deletion_text` of the checkpoints that a garbage collection would delete. No
+    request is sent.
+    """
     return deletion_text(
         preview["delete_count"],
         preview["delete_files"],

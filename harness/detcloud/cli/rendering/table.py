@@ -41,19 +41,27 @@ class Column(NamedTuple):
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the value of a field of an item. A missing field is None.
+    """Return a column with the value of a field of an item. A missing field is None, printed as
+    N/A.
 
     Args:
-        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+        title: the text above the column.
+        name: the key of the field.
+        drop_rank: the order in which columns are omitted if lines are too wide, highest rank first;
+            0 for never.
     """
     return Column(title, lambda item: item.get(name), drop_rank)
 
 
 def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the UTC time of a field in epoch milliseconds. A missing field is None.
+    """Return a column with the UTC time of a field in epoch milliseconds. A missing field is None,
+    printed as N/A.
 
     Args:
-        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+        title: the text above the column.
+        name: the key of the field.
+        drop_rank: the order in which columns are omitted if lines are too wide, highest rank first;
+            0 for never.
     """
     return Column(title, lambda item: time_text(item.get(name)), drop_rank)
 
