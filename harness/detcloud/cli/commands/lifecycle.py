@@ -57,8 +57,8 @@ def activate_experiment(arguments: Namespace) -> int:
 
 
 def cancel_experiment(arguments: Namespace) -> int:
-    """Request the end of an experiment after its trials have stored checkpoints. Print the new
-    state, and return 0.
+    """Request the end of an experiment, print the new state, and return 0. The trials store
+    checkpoints before the end.
 
     The command does not wait for the trials. Nothing changes for an experiment that is ending or
     has ended. With `--json` or `--yaml`, print the experiment's fields.

@@ -240,8 +240,8 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
 
 
 def _line_time_text(time_ms: int | None) -> str:
-    """Return a time in UTC with milliseconds, such as `1970-01-01T00:00:00.000Z` for 0, or `unknown
-    time` for None.
+    """Return a time in UTC with milliseconds: `1970-01-01T00:00:00.000Z` for 0, and `unknown time`
+    for None.
     """
     if time_ms is None:
         return "unknown time"

@@ -55,8 +55,8 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
-    """Wait until a notebook or shell has reported its place, and return the place: a map with
-    `host` and `file`.
+    """Wait until a notebook or shell has reported a place, and return the place: a map with `host`
+    and `file`.
 
     The wait has no limit, for example while the run is queued. The fields of `run` are updated.
     Return None if the run has ended, after printing the state and the reason to stderr.

@@ -26,7 +26,7 @@ ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep"
 
 
 def _scheduler_text(pool: Item) -> str:
-    """Return the type of a pool's scheduler, such as `priority`, with `, preemptive` if the
+    """Return the type of a pool's scheduler, for example `priority`, with `, preemptive` if the
     scheduler may preempt trials.
     """
     scheduler = pool["scheduler"]
@@ -318,8 +318,11 @@ def add_name_argument(parser: ArgumentParser) -> None:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `create_pool` and `set_pool`: POOL, the optional path FILE, None by
-    default, and `--config`, stored as the list `overrides`.
+    """Add the required argument POOL, stored as `name`, and the settings for `create_pool` and
+    `set_pool`.
+
+    The settings are the optional path FILE, None by default, and `--config`, stored as the list
+    `overrides`.
     """
     add_name_argument(parser)
     parser.add_argument(

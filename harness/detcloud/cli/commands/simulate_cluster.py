@@ -135,7 +135,7 @@ def _time_text(result: Item) -> str:
 
 
 def _counts_text(counts: dict[str, int]) -> str | None:
-    """Return counts as a text, such as `3 COMPLETED, 1 ERROR`. Return None without counts."""
+    """Return counts as a text, for example `3 COMPLETED, 1 ERROR`. Return None without counts."""
     return ", ".join(f"{number} {name}" for name, number in counts.items()) or None
 
 

@@ -62,8 +62,8 @@ def write_support_bundle(arguments: Namespace) -> int:
 
 
 def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the names and the texts of the archive's files, fetched from the cluster one after
-    another. Each text comes in pieces. The cluster has masked secrets.
+    """Yield the names and the texts of the archive's files, fetched from the cluster file by file.
+    Each text comes in pieces. The cluster has masked secrets.
 
     If the cluster refuses the history, the history's file has the error.
 

@@ -98,7 +98,7 @@ def parse_moment_ms(text: str) -> int:
 
 
 def parse_day(text: str) -> str:
-    """Parse a date of ISO 8601, also in forms such as `20261130`, and return the form `2026-11-30`.
+    """Parse a date of ISO 8601, for example `20261130`, and return the form `2026-11-30`.
 
     Raises:
         ArgumentTypeError: the text is not a date.

@@ -19,7 +19,7 @@ from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
-    """Return the progress of an experiment in whole percent, such as `25%`. Return None if the
+    """Return the progress of an experiment in whole percent: `25%` for 0.25. Return None if the
     progress is unknown.
 
     A completed experiment without a recorded progress has 100%.
@@ -32,7 +32,7 @@ def _progress_text(experiment: Item) -> str | None:
 
 
 def _trial_counts_text(experiment: Item) -> str:
-    """Return the numbers of trials by kind, such as `8 requested, 1 errored`, or "" without
+    """Return the numbers of trials by kind, for example `8 requested, 1 errored`. Return "" without
     numbers.
     """
     counts = experiment.get("trials") or {}
@@ -40,7 +40,7 @@ def _trial_counts_text(experiment: Item) -> str:
 
 
 def _retention_text(experiment: Item) -> str:
-    """Return the numbers of kept checkpoints, such as `save_experiment_best=0 save_trial_best=1
+    """Return the numbers of kept checkpoints, for example `save_experiment_best=0 save_trial_best=1
     save_trial_latest=1`.
     """
     settings = ("save_experiment_best", "save_trial_best", "save_trial_latest")
@@ -119,7 +119,7 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """Return the state of a trial; for an active trial, the state of the allocation, such as
+    """Return the state of a trial; for an active trial, the state of the allocation, for example
     RUNNING.
 
     An active trial without an allocation is QUEUED.

@@ -199,8 +199,8 @@ def _fit_widths(widths: list[int], width: int | None) -> list[int]:
 
 
 def _is_numeric(values: list[object]) -> bool:
-    """Return whether all values of a column are numbers or None, and at least one value is a
-    number. Booleans count as numbers.
+    """Return whether a column is numeric: a number is among the values, and all values are numbers
+    or None. Booleans count as numbers.
     """
     numbers = [isinstance(value, int | float) for value in values if value is not None]
     return bool(numbers) and all(numbers)
