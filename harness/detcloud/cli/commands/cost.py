@@ -34,13 +34,14 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
 def show_cost(arguments: Namespace) -> int:
     """Print the costs of a period by group and, as text, a line with the total. Return 0.
 
-    By default, the period is this month up to today, in UTC, and the groups are experiments. CSV
-    has a row for each group and no total. JSON and YAML have the whole report. Without costs, the
-    table has only titles, and the total is $0.00.
+    By default, the period is this month up to today, in UTC, and the groups are experiments. With
+    `--until` alone, the period starts with the month of that day. CSV has a row for each group and
+    no total. JSON and YAML have the whole report. Without costs, the table has only titles, and the
+    total is $0.00.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request, for example a
-            period that ends before its start.
+        DetcloudError: no cluster is available, or the cluster refuses, for example a period that
+            ends before its start or is longer than a year.
     """
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
     if arguments.form in ("json", "yaml"):

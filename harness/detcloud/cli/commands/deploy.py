@@ -1,33 +1,24 @@
-"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform.
-
-A child process runs `infra.deploy`, which needs the packages of the extra `infra`.
-"""
+"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform."""
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from detcloud.cli.framework.argument_types import parse_team
+from detcloud.cli.commands.deployment_process import add_stack_options, run_deployment
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud, find_cloud
 from detcloud.cli.framework.options import add_cloud_option, add_yes_option, confirm
-from detcloud.cli.local.server_modules import run_module
 from detcloud.cli.rendering.output import add_output_options, print_items
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.endpoint import configured_url, store_credentials
-from detcloud.client.team import TeamToken, load_team_token
+from detcloud.client.team import TeamToken
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
-
-MODULE = "infra.deploy"
-
 
 CHANGES = {
     "create": "make",
@@ -35,18 +26,21 @@ CHANGES = {
     "replace": "replace",
     "delete": "remove",
 }
+
 FINDING_COLUMNS = (
     field_column("Level", "level"),
     field_column("Subject", "subject"),
     field_column("Finding", "text"),
     field_column("To do", "remedy"),
 )
+
 MOVE_COLUMNS = (
     field_column("Function", "function"),
     field_column("From", "before"),
     field_column("To", "after"),
     field_column("Deployment", "deployment"),
 )
+
 CHANGE_COLUMNS = (
     Column("Change", lambda item: CHANGES.get(item["change"], item["change"])),
     field_column("Type", "type"),
@@ -57,7 +51,7 @@ CHANGE_COLUMNS = (
 
 
 def add_cloud_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, without changing anything"
     )
@@ -69,8 +63,8 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     `--preview`, change nothing in the cloud, and print only the numbers of resources by change.
 
     The account is checked first unless `--no-check` is given. A missing token file of the team is
-    created, also with `--preview`. A deployment writes the digest of the administrator's token into
-    the settings file, and removes old function versions. If no other cluster is configured, the
+    created, also with `--preview`. A deployment adds the digest of the token to a settings file
+    without a digest, and removes old function versions. If no other cluster is configured, the
     token is stored, so that later commands use the new cluster. The output of the child process
     goes to stderr. The run has no time limit.
 
@@ -83,7 +77,7 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
         for name in ("preview", "no-check")
         if getattr(arguments, name.replace("-", "_"))
     ]
-    token, answer = _run_deployment("deploy", cloud, arguments, *flags)
+    token, answer = run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
         print(f"nothing was changed; resources: {_preview_text(answer['changes'])}")
         return 0
@@ -103,7 +97,7 @@ def _preview_text(counts: dict[str, int]) -> str:
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     add_output_options(parser)
 
 
@@ -118,7 +112,7 @@ def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the check failed.
     """
-    _, answer = _run_deployment("check", cloud, arguments)
+    _, answer = run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
         for finding in findings:
@@ -137,7 +131,7 @@ def _finding_line(finding: dict[str, str]) -> str:
 
 
 def add_upgrade_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     add_yes_option(parser)
     _add_no_check_option(parser)
     add_output_options(parser)
@@ -148,9 +142,10 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     return 0. Return 1 if the user declined.
 
     Without changes, print a sentence, or an empty list in other forms, and ask nothing. The
-    question names resources that lose their content. After an upgrade, print the address, and store
-    the team's token if no other cluster is configured. Both happen only in text form. The account
-    is checked unless `--no-check` is given, and a missing token file of the team is created.
+    question names resources that lose their content. The upgrade has the effects of
+    `deploy_to_cloud`, but only as text the address is printed and the team's token stored. The
+    account is checked unless `--no-check` is given, and a missing token file of the team is
+    created.
 
     Raises:
         DetcloudError: packages, the server or the settings file are missing, the token file is
@@ -158,7 +153,7 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
             `--yes` is missing.
     """
     flags = ["--no-check"] if arguments.no_check else []
-    _, answer = _run_deployment("preview", cloud, arguments, *flags)
+    _, answer = run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
     if not changes and arguments.form == "text":
         print("the cluster matches its settings")
@@ -175,14 +170,14 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     if not confirm(f"Apply {count_text(len(changes), 'change')}{loss}?", arguments):
         return 1
     # The account has been checked.
-    token, answer = _run_deployment("deploy", cloud, arguments, "--no-check")
+    token, answer = run_deployment("deploy", cloud, arguments, "--no-check")
     if arguments.form == "text":
         _print_cluster(token, answer)
     return 0
 
 
 def add_destroy_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     add_yes_option(parser)
     parser.add_argument(
         "--drain-only",
@@ -212,7 +207,7 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     ):
         return 1
     how = "drain" if arguments.drain_only else "destroy"
-    _, answer = _run_deployment(how, cloud, arguments)
+    _, answer = run_deployment(how, cloud, arguments)
     instances, templates = answer["instances"], answer["templates"]
     ended = count_text(instances, "instance")
     print(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
@@ -231,7 +226,7 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_rollback_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--forward", action="store_true", help="return to the newest deployment instead"
     )
@@ -250,7 +245,7 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
             unusable, or the rollback failed, for example without a previous deployment.
     """
     flags = ["--forward"] if arguments.forward else []
-    _, answer = _run_deployment("rollback", cloud, arguments, *flags)
+    _, answer = run_deployment("rollback", cloud, arguments, *flags)
     print_items(MOVE_COLUMNS, answer["moves"], arguments)
     return 0
 
@@ -265,13 +260,13 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the removal failed.
     """
-    _, answer = _run_deployment("prune", cloud, arguments)
+    _, answer = run_deployment("prune", cloud, arguments)
     print(f"{count_text(answer['versions'], 'old function version')} removed")
     return 0
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--key",
         action="store_true",
@@ -289,13 +284,13 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the child process failed.
     """
-    _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
+    _, answer = run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
     return 0
 
 
 def add_trust_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--remove",
         action="store_true",
@@ -316,7 +311,7 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
             are missing, the token file is unusable, or the child process failed.
     """
     flags = ["--remove"] if arguments.remove else []
-    _, answer = _run_deployment("trust", cloud, arguments, *flags)
+    _, answer = run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
         raise DetcloudError(
             "nothing to create: the stack's settings list no other clouds in "
@@ -327,7 +322,7 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the folder to write the files to"
     )
@@ -346,7 +341,7 @@ def export_to_terraform(arguments: Namespace) -> int:
             the token file is unusable, or the export failed.
     """
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
-    token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
+    token, answer = run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} has {' and '.join(answer['files'])}")
     print(
         f"to create the cluster, run `terraform -chdir={output} init`, then "
@@ -357,77 +352,10 @@ def export_to_terraform(arguments: Namespace) -> int:
     return 0
 
 
-def _add_stack_options(parser: ArgumentParser) -> None:
-    """Add the required option `--team`, checked by `parse_team`, and `--config`, the path of the
-    settings. The default of `config` is None, for Pulumi.TEAM.yaml in the working folder.
-    """
-    parser.add_argument(
-        "--team",
-        type=parse_team,
-        required=True,
-        metavar="NAME",
-        help="the team that owns the cluster",
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the stack's settings (default: Pulumi.NAME.yaml in this folder)",
-    )
-
-
 def _add_no_check_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-check", action="store_true", help="deploy without checking the account"
     )
-
-
-def _run_deployment(
-    how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
-) -> tuple[TeamToken, dict[str, Any]]:
-    """Run `infra.deploy` in a child process. Return the team's administrator token and the child's
-    answer.
-
-    A missing token file is created in ~/.detcloud/teams. The child gets only the digest of the
-    token. The child's stderr is printed as it arrives. The wait has no time limit.
-
-    Args:
-        how: the child's command, such as `preview`.
-        arguments: `team`, and `config`, the settings file or None for Pulumi.TEAM.yaml.
-        flags: further options of the child.
-
-    Raises:
-        DetcloudError: packages, the server or the settings file are missing, the token file is
-            unusable, or the child failed. An error of the child is the message.
-    """
-    missing = [name for name in cloud.packages if find_spec(name) is None]
-    if missing:
-        raise DetcloudError(
-            f"missing packages: {', '.join(missing)}; pip install 'detcloud[infra]'"
-        )
-    settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
-    if not settings.is_file():
-        guide = f"docs/{cloud.name}.md"
-        raise DetcloudError(f"settings file {settings} does not exist; {guide} describes its keys")
-    token = load_team_token(arguments.team)
-    stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
-    words = [how, *stack, *flags]
-    done = run_module(MODULE, [*words, f"--admin-sha256={token.sha256}"], _echo_line)
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise DetcloudError(f"the deployment failed: {done.stderr.strip()[-2000:]}") from None
-    if "error" in answer:
-        raise DetcloudError(answer["error"])
-    return token, answer
-
-
-def _echo_line(line: str) -> bool:
-    """Print a line of the child's stderr to stderr. Return False, so that `run_module` keeps the
-    line for an error message too.
-    """
-    sys.stderr.write(line)
-    return False
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
@@ -485,7 +413,7 @@ HANDLERS: Handlers = {
             ("check", add_check_arguments, check_account),
             ("upgrade", add_upgrade_arguments, upgrade_cluster),
             ("rollback", add_rollback_arguments, roll_back_cluster),
-            ("prune", _add_stack_options, prune_versions),
+            ("prune", add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
             ("trust", add_trust_arguments, print_trust_commands),
             ("destroy", add_destroy_arguments, destroy_cluster),
