@@ -70,10 +70,11 @@ def create_experiment(arguments: Namespace) -> int:
     or running. With `--json` or `--yaml`, print the experiment's fields, or after following the
     ended experiment's. Warnings, hints and notes on excluded files are printed to stderr. With
     `--test-mode`, the experiment is followed unless `--paused` was given. With `--local`, run a
-    local test instead, without a cluster, and return its exit code.
+    local test instead, without a cluster, and return 0 if the test passed, otherwise 1.
 
     Raises:
         RefusedConfigError: the cluster refused the configuration.
+        InvalidConfigError: with `--local`, the configuration was refused on this machine.
         DetcloudError: options exclude each other, a file does not exist, cannot be read or is too
             large, no cluster is available, or a request failed.
         KeyboardInterrupt: Ctrl-C during the submission, after a hint on stderr.

@@ -47,14 +47,15 @@ def download_best_checkpoints(arguments: Namespace) -> int:
     """Download the best stored checkpoints of an experiment into DIR/UUID, and return 0. Print each
     folder unless `--quiet` is given.
 
-    By default, the single best checkpoint by the searcher's metric is downloaded. `--sort-by` and
-    `--smaller-is-better` change the ranking. If fewer than `--top-n` checkpoints have the metric,
-    all of these are downloaded. If a download fails, earlier folders remain.
+    DIR is `--output-dir`, by default `checkpoints`. By default, the single best checkpoint by the
+    searcher's metric is downloaded. `--sort-by` and `--smaller-is-better` change the ranking. If
+    fewer than `--top-n` checkpoints have the metric, all of these are downloaded. If a download
+    fails, earlier folders remain.
 
     Raises:
-        DetcloudError: no stored checkpoint has a validation metric, `--top-n` is 0, or the metric's
-            direction is unknown. Or a folder exists or cannot be written, no cluster is available,
-            or a request failed.
+        DetcloudError: no stored checkpoint has a validation metric, `--top-n` is 0, or `--sort-by`
+            needs `--smaller-is-better`. Or a folder exists or cannot be written, no cluster is
+            available, or a request failed.
     """
     experiment = load_experiment(arguments)
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
@@ -85,8 +86,9 @@ def download_trial_checkpoint(arguments: Namespace) -> int:
     `--best`, `--latest` or `--uuid` selects the checkpoint. The default folder is checkpoints/UUID.
 
     Raises:
-        DetcloudError: the trial does not have the checkpoint, the metric's direction is unknown, or
-            the folder exists or cannot be written. Or no cluster is available, or a request failed.
+        DetcloudError: the trial does not have the checkpoint, `--sort-by` needs
+            `--smaller-is-better`, or the folder exists or cannot be written. Or no cluster is
+            available, or a request failed.
     """
     trial = load_trial(arguments)
     fetch_checkpoint(

@@ -147,6 +147,8 @@ def set_model(arguments: Namespace) -> int:
     """Change the given fields of a model in the cluster, print a confirmation, and return 0. With
     `--json`, `--yaml` or `--csv`, print the model's fields.
 
+    Given labels and metadata replace all existing labels and metadata.
+
     Raises:
         DetcloudError: no field was given, no cluster is available, or the cluster refuses, for
             example for an archived model.
@@ -231,7 +233,8 @@ def delete_model(arguments: Namespace) -> int:
 
 
 def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` for which options were given, as `given_fields` does.
+    """Return the fields among `names` for which options were given, by name. Empty labels are
+    removed, so that `--label ''` gives an empty list.
 
     Args:
         names: attributes of `arguments`, among them `labels`. The error names the options.

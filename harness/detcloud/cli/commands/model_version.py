@@ -106,6 +106,8 @@ def set_version(arguments: Namespace) -> int:
     """Change the given fields of a version in the cluster, print a confirmation, and return 0. With
     `--json`, `--yaml` or `--csv`, print the version's fields.
 
+    Given labels and metadata replace all existing labels and metadata.
+
     Raises:
         DetcloudError: no field was given, no cluster is available, the cluster has no such model or
             version, or refuses the change.

@@ -160,9 +160,10 @@ def log_in(arguments: Namespace) -> int:
     """Store a token and the cluster's address in ~/.detcloud/credentials.json, if the cluster
     accepts the token. Return 0.
 
-    A stored token is replaced, and later commands use this cluster. The address is that of `--url`
-    or of the configured cluster. The user, the role and the file are printed. The client is stored
-    in `arguments.client`, and `main` closes the client.
+    The token is the argument, a line of stdin for `-`, or DETCLOUD_TOKEN; otherwise a terminal
+    prompts for the token. The address is that of `--url` or of the configured cluster. A stored
+    token is replaced, and later commands use this cluster. The user, the role and the file are
+    printed. The client is stored in `arguments.client`, and `main` closes the client.
 
     Raises:
         DetcloudError: no cluster or no token was given, the cluster does not answer, or the file
