@@ -100,6 +100,7 @@ def _original_command_lines() -> Iterator[str]:
 
 
 def _escape_cell(text: str) -> str:
+    """Return a text with escaped bars, because a bar would end the cell of a Markdown table."""
     return text.replace("|", "\\|")
 
 

@@ -73,6 +73,7 @@ def add_agent_argument(parser: ArgumentParser) -> None:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_agent`: AGENT and the output form."""
     add_agent_argument(parser)
     add_output_options(parser)
 
@@ -96,6 +97,9 @@ def describe_agent(arguments: Namespace) -> int:
 
 
 def add_enable_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `enable_agents`: either AGENT, stored as `agent_id`, or `--all`, and the
+    output form.
+    """
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
     which.add_argument("--all", action="store_true", help="all agents in the state ALIVE")
@@ -122,6 +126,9 @@ def enable_agents(arguments: Namespace) -> int:
 
 
 def add_disable_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `disable_agents`: the arguments of `enable_agents` and `--drain`, False
+    by default.
+    """
     add_enable_arguments(parser)
     parser.add_argument(
         "--drain", action="store_true", help="let running trials finish (default: preempt trials)"

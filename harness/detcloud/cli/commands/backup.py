@@ -26,6 +26,9 @@ BACKUPS = "local_cluster.backups"
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `make_backup`: the optional path FILE, None by default, `--checkpoints`,
+    and the output form without CSV.
+    """
     parser.add_argument(
         "file",
         type=Path,
@@ -67,6 +70,9 @@ def make_backup(arguments: Namespace) -> int:
 
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `restore_backup`: the required path FILE, `--yes`, and the output form
+    without CSV.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an archive of `detcloud backup`")
     add_yes_option(parser)
     add_output_options(parser, csv=False)

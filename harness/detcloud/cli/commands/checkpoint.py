@@ -41,6 +41,9 @@ UNRECORDED_COLUMNS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_checkpoints`: EXPERIMENT, the filters `--trial`, `--best` and
+    `--unrecorded`, and the output form.
+    """
     add_experiment_argument(parser)
     parser.add_argument("--trial", type=parse_id, help="list only checkpoints of this trial")
     parser.add_argument(
@@ -111,6 +114,9 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the argument UUID, stored as `uuid`, and the output form. Three commands on a single
+    checkpoint share these.
+    """
     add_uuid_argument(parser)
     add_output_options(parser)
 

@@ -55,6 +55,9 @@ def unpin_checkpoints(arguments: Namespace) -> int:
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_checkpoints`: UUIDs, `--yes`, `--dry-run` and `--glob`, stored
+    as the list `patterns`.
+    """
     add_uuids_argument(parser)
     add_yes_option(parser)
     parser.add_argument(

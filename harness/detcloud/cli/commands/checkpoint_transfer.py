@@ -31,6 +31,9 @@ DOWNLOAD_MODES = ("direct", "master", "auto")
 
 
 def add_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_checkpoint`: UUID, `--glob` and `--exclude`, stored as the
+    lists `patterns` and `excluded`, `--output-dir`, `--quiet` and `--mode`.
+    """
     add_uuid_argument(parser)
     add_patterns_option(
         parser,
@@ -118,6 +121,11 @@ def fetch_checkpoint(
 
 
 def add_upload_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `upload_checkpoint`: the path DIR, either `--trial` or `--experiment`,
+    `--steps`, `--metadata` and the output form.
+
+    `--metadata` may be repeated and is a list of results of `parse_metadata_value`.
+    """
     parser.add_argument("directory", type=Path, metavar="DIR", help="the folder to upload")
     owner = parser.add_mutually_exclusive_group(required=True)
     owner.add_argument(

@@ -47,6 +47,9 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config` and `--foreground`.
+    Without an option, the value is None, or False for `--foreground`.
+    """
     parser.add_argument(
         "--slots",
         type=parse_slots,
@@ -122,6 +125,7 @@ def _print_page_link(home: Home, record: ServerRecord) -> None:
 
 
 def add_down_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `stop_cluster`: `--purge` and `--yes`, False by default."""
     parser.add_argument(
         "--purge", action="store_true", help="also delete all experiments and checkpoints"
     )
@@ -153,6 +157,7 @@ def stop_cluster(arguments: Namespace) -> int:
 
 
 def add_status_arguments(parser: ArgumentParser) -> None:
+    """Add the output form of `show_status`, without CSV."""
     add_output_options(parser, csv=False)
 
 

@@ -42,6 +42,9 @@ DETAILS = (
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
+    """Add the argument PROGRAM, all remaining words, stored as the list `words`, and the options of
+    `add_creation_options`.
+    """
     parser.add_argument(
         "words",
         nargs=REMAINDER,
@@ -124,6 +127,7 @@ def _follow(command: Command) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the ids of `add_ids_argument` and the output form."""
     add_ids_argument(parser)
     add_output_options(parser)
 

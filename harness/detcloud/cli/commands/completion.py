@@ -25,6 +25,9 @@ SETUP = {
 
 
 def add_completion_arguments(parser: ArgumentParser) -> None:
+    """Add the required argument `shell`, a key of SCRIPTS. The help says how to set up each
+    shell.
+    """
     setup = "; ".join(SETUP.values())
     parser.add_argument("shell", choices=tuple(SCRIPTS), help=f"to set it up: {setup}")
 

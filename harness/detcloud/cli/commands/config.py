@@ -39,6 +39,9 @@ class ClusterCheck(NamedTuple):
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `check_config`: the path FILE, `--json`, `--migrate`, `--cluster` or
+    `--template`, `--offline` and `--config`.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     which = parser.add_mutually_exclusive_group()

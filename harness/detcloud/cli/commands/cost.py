@@ -16,6 +16,9 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `show_cost`: `--by` with the choices BY, the days `--since` and `--until`,
+    None by default, and the output form.
+    """
     parser.add_argument(
         "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"
     )

@@ -31,6 +31,12 @@ from detcloud.shared.http import ApiError
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_experiment`: the paths CONFIG and MODEL_DIR, options for
+    following, tests, templates and overrides, and the output form without CSV.
+
+    MODEL_DIR is None by default. Options of Determined's `create` that detcloud lacks end with a
+    usage error.
+    """
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the experiment configuration")
     parser.add_argument(
         "model_dir",
@@ -94,6 +100,9 @@ def create_experiment(arguments: Namespace) -> int:
 
 
 def add_fork_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `fork_experiment`: EXPERIMENT, options for following, `--paused`,
+    `--config`, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     add_follow_options(parser)
     parser.add_argument("--paused", action="store_true", help="create the experiment paused")

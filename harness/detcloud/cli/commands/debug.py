@@ -16,6 +16,9 @@ MODULE = "lambdas.dump"
 
 
 def add_dump_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `dump_partition`: ACTOR, stored as `partition`, `--table`, `--cloud` and
+    `--with-secrets`.
+    """
     parser.add_argument(
         "partition", metavar="ACTOR", help="such as experiment#1, trial#7 or pool#default"
     )

@@ -51,6 +51,7 @@ CHANGE_COLUMNS = (
 
 
 def add_cloud_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `deploy_to_cloud`: `--team`, `--config`, `--preview` and `--no-check`."""
     add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, without changing anything"
@@ -97,6 +98,7 @@ def _preview_text(counts: dict[str, int]) -> str:
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `check_account`: `--team`, `--config` and the output form."""
     add_stack_options(parser)
     add_output_options(parser)
 
@@ -131,6 +133,9 @@ def _finding_line(finding: dict[str, str]) -> str:
 
 
 def add_upgrade_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `upgrade_cluster`: `--team`, `--config`, `--yes`, `--no-check` and the
+    output form.
+    """
     add_stack_options(parser)
     add_yes_option(parser)
     _add_no_check_option(parser)
@@ -177,6 +182,7 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_destroy_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `destroy_cluster`: `--team`, `--config`, `--yes` and `--drain-only`."""
     add_stack_options(parser)
     add_yes_option(parser)
     parser.add_argument(
@@ -226,6 +232,9 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_rollback_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `roll_back_cluster`: `--team`, `--config`, `--forward` and the output
+    form.
+    """
     add_stack_options(parser)
     parser.add_argument(
         "--forward", action="store_true", help="return to the newest deployment instead"
@@ -266,6 +275,7 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `print_policy`: `--team`, `--config` and `--key`."""
     add_stack_options(parser)
     parser.add_argument(
         "--key",
@@ -290,6 +300,7 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_trust_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `print_trust_commands`: `--team`, `--config` and `--remove`."""
     add_stack_options(parser)
     parser.add_argument(
         "--remove",
@@ -322,6 +333,9 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `export_to_terraform`: `--team`, `--config`, the required path `--output`
+    and `--cloud`.
+    """
     add_stack_options(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the folder to write the files to"
@@ -353,6 +367,9 @@ def export_to_terraform(arguments: Namespace) -> int:
 
 
 def _add_no_check_option(parser: ArgumentParser) -> None:
+    """Add `--no-check`, False by default, which `deploy_to_cloud` and `upgrade_cluster` pass to the
+    child process.
+    """
     parser.add_argument(
         "--no-check", action="store_true", help="deploy without checking the account"
     )

@@ -23,6 +23,9 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_experiment_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_best_checkpoints`: EXPERIMENT, `--output-dir`, `--top-n`, by
+    default 1, the order of checkpoints and `--quiet`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "-o",
@@ -70,6 +73,9 @@ def download_best_checkpoints(arguments: Namespace) -> int:
 
 
 def add_trial_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_trial_checkpoint`: TRIAL, one of `--best`, `--latest` and
+    `--uuid`, the order of checkpoints, `--output-dir` and `--quiet`.
+    """
     add_trial_argument(parser)
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--best", action="store_true", help="the best checkpoint")
@@ -98,6 +104,9 @@ def download_trial_checkpoint(arguments: Namespace) -> int:
 
 
 def add_model_def_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_model_def`: EXPERIMENT, `--output-dir`, None by default, and
+    `--quiet`.
+    """
     add_experiment_argument(parser)
     add_output_dir_option(parser, "experiment_ID_model_def")
     add_quiet_option(parser)

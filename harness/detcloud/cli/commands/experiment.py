@@ -44,6 +44,9 @@ LIST_LIMIT = 100
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_experiments`: filters, order, paging with LIST_LIMIT,
+    `--show_project` and the output form. The parser does not check the names of states.
+    """
     parser.add_argument(
         "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
     )
@@ -116,6 +119,12 @@ def list_experiments(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_experiments`: EXPERIMENT, repeatable, `--metrics`, `--outdir`
+    and the output form.
+
+    The ids are stored as `experiment_ids`, a list of lists of integers, because a word may have
+    several ids.
+    """
     parser.add_argument(
         "experiment_ids",
         type=parse_ids,
@@ -220,6 +229,7 @@ def read_curves(experiment: Experiment) -> RecordedCurves:
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_config`: EXPERIMENT and the output form without CSV."""
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 
@@ -239,6 +249,9 @@ def print_config(arguments: Namespace) -> int:
 
 
 def add_wait_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `wait_for_experiment`: EXPERIMENT, `--polling-interval`, by default 1
+    second, `--timeout` in seconds, by default infinite, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--polling-interval",

@@ -38,6 +38,7 @@ GC_OPTIONS = {
 
 
 def add_label_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and LABEL. Labels are stored as the list `labels`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "labels",
@@ -82,6 +83,7 @@ def remove_labels(arguments: Namespace) -> int:
 
 
 def add_name_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and NAME, the new name."""
     add_experiment_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the new name")
 
@@ -100,6 +102,7 @@ def set_name(arguments: Namespace) -> int:
 
 
 def add_description_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and TEXT, stored as `description`."""
     add_experiment_argument(parser)
     parser.add_argument("description", metavar="TEXT", help="the new description")
 
@@ -118,6 +121,9 @@ def set_description(arguments: Namespace) -> int:
 
 
 def add_max_slots_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and SLOTS, parsed by `parse_slot_limit` and stored as
+    `max_slots`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "max_slots",
@@ -144,6 +150,9 @@ def set_max_slots(arguments: Namespace) -> int:
 
 
 def add_max_cost_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and AMOUNT, parsed by `parse_cost_limit` and stored as
+    `max_cost`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "max_cost",
@@ -170,6 +179,7 @@ def set_max_cost(arguments: Namespace) -> int:
 
 
 def add_weight_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and WEIGHT, parsed by `parse_weight`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "weight", type=parse_weight, metavar="WEIGHT", help="a number greater than 0"
@@ -190,6 +200,7 @@ def set_weight(arguments: Namespace) -> int:
 
 
 def add_priority_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and PRIORITY, parsed by `parse_priority`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"
@@ -211,6 +222,9 @@ def set_priority(arguments: Namespace) -> int:
 
 
 def add_gc_policy_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_gc_policy`: EXPERIMENT, a count for each of GC_OPTIONS, None by
+    default, `--yes`, `--preview`, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     for option, which in GC_OPTIONS.items():
         parser.add_argument(

@@ -44,6 +44,9 @@ REPLAY_COLUMNS = (
 
 
 def add_history_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_history`: EXPERIMENT, `--actor`, None by default, and the output
+    form.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--actor",
@@ -79,6 +82,7 @@ def show_history(arguments: Namespace) -> int:
 
 
 def add_replay_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `replay_experiment`: EXPERIMENT and the output form."""
     add_experiment_argument(parser)
     add_output_options(parser)
 

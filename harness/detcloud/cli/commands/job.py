@@ -22,6 +22,9 @@ _OPERATION = re.compile(r"([^.=]+)\.([^.=]+)=(.+)", re.DOTALL)
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_jobs`: `--resource-pool`, paging with LIST_LIMIT, `--reverse`,
+    `--det` and the output form. `--table` has no effect.
+    """
     parser.add_argument(
         "-p",
         "--resource-pool",
@@ -63,6 +66,9 @@ def list_jobs(arguments: Namespace) -> int:
 
 
 def add_update_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `update_job`: JOB, stored as the text `job_id`, exactly one of the
+    options for OPERATIONS, and the output form without CSV.
+    """
     parser.add_argument(
         "job_id",
         metavar="JOB",
@@ -103,6 +109,9 @@ def update_job(arguments: Namespace) -> int:
 
 
 def add_update_batch_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `update_jobs`: JOB.OPERATION=VALUE, repeatable, stored as a list of
+    results of `parse_operation`, and the output form.
+    """
     parser.add_argument(
         "operations",
         nargs="+",

@@ -104,6 +104,9 @@ def unarchive_experiment(arguments: Namespace) -> int:
 
 
 def add_continue_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `continue_experiment`: EXPERIMENT, `--config`, options for following,
+    and the output form without CSV. `--config-file` of Determined ends with a usage error.
+    """
     add_experiment_argument(parser)
     add_overrides_option(parser)
     add_replaced_option(parser, "--config-file", instead="--config KEY=VALUE changes a field")
@@ -159,6 +162,9 @@ def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> 
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_experiment`: EXPERIMENT, `--yes`, `--no-wait` and
+    `--dry-run`.
+    """
     add_experiment_argument(parser)
     add_yes_option(parser)
     parser.add_argument(

@@ -32,6 +32,7 @@ TAIL_BYTES = 1 << 20
 
 
 def add_trial_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_trial_logs`: TRIAL and the options of `add_log_options`."""
     add_trial_argument(parser)
     add_log_options(parser)
 
@@ -72,6 +73,9 @@ def print_log(trial: Trial, arguments: Namespace) -> int:
 
 
 def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_experiment_logs`: EXPERIMENT and the options of
+    `add_log_options`.
+    """
     add_experiment_argument(parser)
     add_log_options(parser)
 

@@ -41,6 +41,9 @@ def show_info(arguments: Namespace) -> int:
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `print_server_log`: `--follow`, False by default, and `--tail`, None by
+    default.
+    """
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
     parser.add_argument(
         "--tail", type=parse_count, metavar="LINES", help="print only the last LINES lines"
@@ -96,11 +99,13 @@ def _follow_log(file: BinaryIO, path: Path) -> None:
 
 
 def _write_rest(file: BinaryIO) -> None:
+    """Copy the file from the current position to the present end to stdout."""
     while block := file.read(BLOCK_BYTES):
         _write_block(block)
 
 
 def _write_block(block: bytes) -> None:
+    """Write bytes to stdout after text that was printed before, and flush stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(block)
     sys.stdout.buffer.flush()

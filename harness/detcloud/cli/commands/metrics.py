@@ -46,6 +46,9 @@ Plots = list[tuple[str, list[Curve]]]
 
 
 def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_trial_metrics`: TRIAL, `--name`, repeatable, `--group`, `--rank`,
+    and the options for charts and output.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "--name", action="append", default=[], help="only this metric; may be repeated"
@@ -108,6 +111,7 @@ def show_trial_metrics(arguments: Namespace) -> int:
 
 
 def add_ranks_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_metric_ranks`: TRIAL and the output form."""
     add_trial_argument(parser)
     add_output_options(parser)
 
@@ -127,6 +131,9 @@ def list_metric_ranks(arguments: Namespace) -> int:
 
 
 def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_experiment_metrics`: EXPERIMENT, `--name`, `--group`, `--trials`,
+    and the options for charts and output. The cluster has the defaults.
+    """
     add_experiment_argument(parser)
     parser.add_argument("--name", help="the metric (default: the searcher's)")
     parser.add_argument("--group", help="the metric's group (default: validation)")

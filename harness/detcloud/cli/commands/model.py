@@ -46,6 +46,9 @@ MODEL_DETAILS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_models`: filters, `--all`, the order and the output form.
+    `--workspace-names` may be repeated and have several names, separated by commas.
+    """
     parser.add_argument(
         "-w",
         "--workspace-names",
@@ -90,6 +93,9 @@ def list_models(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_model`: NAME, `--version`, None by default, and the output
+    form.
+    """
     add_name_argument(parser)
     parser.add_argument(
         "--version", type=parse_id, metavar="NUMBER", help="show this version instead of the model"
@@ -114,6 +120,9 @@ def describe_model(arguments: Namespace) -> int:
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_model`: NAME, `--workspace-name`, the fields of a model, and the
+    output form. The options are None by default.
+    """
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
     parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace of the model")
     parser.add_argument("--description", metavar="TEXT", help="a description of the model")
@@ -137,6 +146,9 @@ def create_model(arguments: Namespace) -> int:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_model`: NAME, the fields of a model, None by default, and the
+    output form.
+    """
     add_name_argument(parser)
     parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
@@ -160,6 +172,7 @@ def set_model(arguments: Namespace) -> int:
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `move_model`: NAME and the required option `--workspace-name`."""
     add_name_argument(parser)
     parser.add_argument(
         "-w", "--workspace-name", required=True, metavar="NAME", help="the new workspace"
@@ -208,6 +221,7 @@ def unarchive_model(arguments: Namespace) -> int:
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_model`: NAME and `--yes`."""
     add_name_argument(parser)
     add_yes_option(parser)
 

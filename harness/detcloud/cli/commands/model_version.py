@@ -49,6 +49,7 @@ VERSION_DETAILS = (
 
 
 def add_versions_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_versions`: NAME and the output form."""
     add_name_argument(parser)
     add_output_options(parser)
 
@@ -67,6 +68,9 @@ def list_versions(arguments: Namespace) -> int:
 
 
 def add_register_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `register_version`: NAME, the UUID of a checkpoint or a beginning of the
+    UUID, the fields of a version, and the output form.
+    """
     add_name_argument(parser)
     parser.add_argument(
         "uuid",
@@ -96,6 +100,9 @@ def register_version(arguments: Namespace) -> int:
 
 
 def add_set_version_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_version`: NAME, NUMBER, the fields of a version, and the output
+    form.
+    """
     add_name_argument(parser)
     add_number_argument(parser)
     add_version_options(parser)
@@ -122,6 +129,7 @@ def set_version(arguments: Namespace) -> int:
 
 
 def add_delete_version_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_version`: NAME, NUMBER and `--yes`."""
     add_name_argument(parser)
     add_number_argument(parser)
     add_yes_option(parser)
@@ -148,6 +156,9 @@ def delete_version(arguments: Namespace) -> int:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `export_version`: NAME, NUMBER, the path DIR, stored as `folder`, and
+    the output form without CSV.
+    """
     add_name_argument(parser)
     add_number_argument(parser)
     parser.add_argument(

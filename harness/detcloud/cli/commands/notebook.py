@@ -22,6 +22,9 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `start_notebook`: the options of `add_creation_options` and
+    `--no-browser`. `--preview` of Determined ends with a usage error.
+    """
     add_creation_options(parser)
     _add_browser_option(parser)
     add_replaced_option(
@@ -59,6 +62,7 @@ def start_notebook(arguments: Namespace) -> int:
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `open_notebook`: ID and `--no-browser`."""
     add_id_argument(parser)
     _add_browser_option(parser)
 
@@ -95,6 +99,7 @@ def read_address(place: dict[str, Any]) -> str:
 
 
 def _add_browser_option(parser: ArgumentParser) -> None:
+    """Add `--no-browser`, False by default, which `_open` reads."""
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
 
 

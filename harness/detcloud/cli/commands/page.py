@@ -13,6 +13,9 @@ from detcloud.cli.framework.session import connect
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `open_page`: `--no-browser`, and `--page`, parsed by `parse_page_url`,
+    None by default.
+    """
     parser.add_argument(
         "--no-browser", action="store_true", help="only print the link, for use on another machine"
     )
@@ -64,6 +67,9 @@ def parse_page_url(text: str) -> str:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `write_page_copy`: the path DIR, stored as `folder`, and `--api`, None
+    by default.
+    """
     parser.add_argument(
         "folder",
         type=Path,

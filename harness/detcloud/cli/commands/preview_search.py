@@ -23,6 +23,7 @@ BAR_CELLS = 24
 
 
 def add_preview_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `preview_search`: the path FILE, `--config` and the output form."""
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     add_overrides_option(parser)
     add_output_options(parser)

@@ -32,6 +32,9 @@ PROJECT_COLUMNS = (
 
 
 def add_list_projects_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_projects`: WORKSPACE, None by default, and the options of
+    `add_list_arguments`.
+    """
     parser.add_argument(
         "workspace", nargs="?", metavar="WORKSPACE", help="list only projects of this workspace"
     )
@@ -39,6 +42,9 @@ def add_list_projects_arguments(parser: ArgumentParser) -> None:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_workspaces` and `list_projects`: `--sort-by`, which has one choice,
+    `--order-by`, paging without a limit, and the output form.
+    """
     parser.add_argument(
         "--sort-by", choices=("name",), default="name", help="the only order supported"
     )
@@ -100,6 +106,9 @@ def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespa
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `move_experiments`, stored as the list `words`, which `parse_move`
+    parses.
+    """
     parser.add_argument(
         "words",
         nargs="+",

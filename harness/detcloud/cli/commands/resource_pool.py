@@ -126,6 +126,7 @@ def list_pools(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_pool`: POOL and the output form."""
     add_name_argument(parser)
     add_output_options(parser)
 
@@ -222,6 +223,7 @@ def undrain_pool(arguments: Namespace) -> int:
 
 
 def add_remove_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `remove_pool`: POOL and `--yes`."""
     add_name_argument(parser)
     add_yes_option(parser)
 
@@ -244,6 +246,9 @@ def remove_pool(arguments: Namespace) -> int:
 
 
 def add_apply_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `apply_configuration`: the path FILE, `--dry-run`, and the output form
+    without CSV.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="a cluster configuration")
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")
     add_output_options(parser, csv=False)

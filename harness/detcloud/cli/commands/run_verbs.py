@@ -117,6 +117,7 @@ def list_runs(kind: str, arguments: Namespace) -> int:
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_run_log`: ID and the options of `add_log_options`."""
     add_id_argument(parser)
     add_log_options(parser)
 
@@ -139,6 +140,7 @@ def print_run_log(kind: str, arguments: Namespace) -> int:
 
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `kill_runs`: the ids of `add_ids_argument` and `--force`."""
     add_ids_argument(parser)
     parser.add_argument(
         "-f", "--force", action="store_true", help="continue with the next id after an error"
@@ -176,6 +178,7 @@ def kill_runs(kind: str, arguments: Namespace) -> int:
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_config`: ID and the output form without CSV."""
     add_id_argument(parser)
     add_output_options(parser, csv=False)
 
@@ -194,6 +197,7 @@ def print_config(kind: str, arguments: Namespace) -> int:
 
 
 def add_priority_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_priority`: ID and PRIORITY, parsed by `parse_priority`."""
     add_id_argument(parser)
     parser.add_argument(
         "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"

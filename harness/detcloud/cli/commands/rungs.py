@@ -28,6 +28,9 @@ TRIALS_SHOWN = 5
 
 
 def add_rungs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_rungs`: EXPERIMENT, `--trials`, None by default, and the output
+    form.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--trials",

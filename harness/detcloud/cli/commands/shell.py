@@ -24,6 +24,9 @@ NO_SSH = "a shell is opened without SSH: `detcloud shell open ID`"
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `start_shell`: PROGRAM and the options of `add_creation_options`.
+    `--show-ssh-command` of Determined ends with a usage error.
+    """
     _add_program_argument(parser)
     add_creation_options(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
@@ -64,6 +67,9 @@ def start_shell(arguments: Namespace) -> int:
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `open_shell`: ID and PROGRAM. `--show-ssh-command` of Determined ends
+    with a usage error.
+    """
     add_id_argument(parser)
     _add_program_argument(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)

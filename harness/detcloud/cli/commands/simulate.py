@@ -33,6 +33,12 @@ MODULE = "control_plane.simulation"
 
 
 def add_simulate_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `simulate_search`: the path FILE, `--slots`, the source of curves, the
+    deadline, `--config`, `--plot` and the output form without CSV.
+
+    `--slots` is required, and `--seed` is 0 by default. `--curves` and `--experiment` exclude each
+    other. `--plot` is stored as `png`.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument(
         "--slots",

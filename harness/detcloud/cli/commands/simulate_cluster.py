@@ -22,6 +22,12 @@ MODULE = "lambdas.simulation"
 
 
 def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `simulate_cluster`: seeds, faults, the size of the clusters, the virtual
+    time, `--output`, and the output form without CSV.
+
+    All are None by default, for the default of the simulation. `--seed` and `--seeds` exclude each
+    other.
+    """
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=parse_count, metavar="N", help="run only this seed")
     which.add_argument(

@@ -15,6 +15,7 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_slots`: `--agent`, None by default, and the output form."""
     parser.add_argument("--agent", metavar="AGENT", help="list only slots of this agent")
     add_output_options(parser)
 

@@ -19,6 +19,9 @@ from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_bundle_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `write_support_bundle`: TRIAL and `--output-dir`, by default the working
+    folder.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "-o",

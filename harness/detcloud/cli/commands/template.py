@@ -27,6 +27,7 @@ CONFIG_COLUMNS = (*COLUMNS, field_column("Configuration", "config"))
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_templates`: `--details` and the output form."""
     parser.add_argument("-d", "--details", action="store_true", help="also show the configurations")
     add_output_options(parser)
 
@@ -45,6 +46,7 @@ def list_templates(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_template`: NAME and the output form."""
     add_name_argument(parser)
     add_output_options(parser)
 
@@ -116,6 +118,9 @@ def add_name_argument(parser: ArgumentParser) -> None:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_template` and `set_template`: NAME and the path FILE.
+    `--workspace-name` of Determined ends with a usage error.
+    """
     parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
     parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file with settings")
     add_replaced_option(parser, "-w", "--workspace-name", instead="templates belong to the cluster")

@@ -36,6 +36,9 @@ END_SECONDS_MAX = 5.0
 
 
 def add_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_event_files`: experiments, `--trial-ids`, `--output-dir`, by
+    default `tensorboard`, and `--quiet`.
+    """
     _add_selection(parser)
     parser.add_argument(
         "-o",
@@ -68,6 +71,9 @@ def download_event_files(arguments: Namespace) -> int:
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `start_tensorboard`: experiments, `--trial-ids`, `--port`, None by
+    default, and `--no-browser`. Options of Determined that detcloud lacks end with a usage error.
+    """
     _add_selection(parser)
     parser.add_argument(
         "--port",

@@ -32,6 +32,9 @@ COLUMNS = (
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_token`: USER, `--role` or `--join`, `--description`,
+    `--expires-days`, and the output form without CSV. All are None if not given.
+    """
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
     role.add_argument("--role", choices=("user", "admin"), help="the role of the token")
@@ -80,6 +83,9 @@ def create_token(arguments: Namespace) -> int:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_tokens`: USER, None by default, `--show-inactive` and the output
+    form.
+    """
     parser.add_argument("user", nargs="?", metavar="USER", help="list only tokens of this user")
     parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
     add_output_options(parser)
@@ -105,6 +111,9 @@ def list_tokens(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_tokens`: TOKEN, repeatable, stored as the list of integers
+    `ids`, and the output form.
+    """
     parser.add_argument(
         "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids of `detcloud token list`"
     )
@@ -125,6 +134,7 @@ def describe_tokens(arguments: Namespace) -> int:
 
 
 def add_revoke_arguments(parser: ArgumentParser) -> None:
+    """Add the required argument TOKEN, parsed by `parse_id` and stored as the integer `id`."""
     parser.add_argument(
         "id", type=parse_id, metavar="TOKEN", help="the id of `detcloud token list`"
     )
@@ -147,6 +157,9 @@ def revoke_token(arguments: Namespace) -> int:
 
 
 def add_login_arguments(parser: ArgumentParser) -> None:
+    """Add the argument TOKEN of `log_in`, None by default. `--provider` of Determined ends with a
+    usage error.
+    """
     parser.add_argument(
         "token",
         nargs="?",

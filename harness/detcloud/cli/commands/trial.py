@@ -55,6 +55,9 @@ METRIC_COLUMNS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, the order, paging without a
+    limit, and the output form. `--sort-by` and `--order-by` are None by default.
+    """
     add_experiment_argument(parser)
     add_metadata_option(parser)
     parser.add_argument(
@@ -124,6 +127,9 @@ def sort_trials(
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_trial`: TRIAL, `--metrics`, `--metrics-summary`, paging
+    without a limit, and the output form.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "--metrics", action="store_true", help="also show all metrics that the trial reported"
@@ -178,6 +184,7 @@ def describe_trial(arguments: Namespace) -> int:
 
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `kill_trial`: TRIAL and the output form without CSV."""
     add_trial_argument(parser)
     add_output_options(parser, csv=False)
 

@@ -31,6 +31,7 @@ def show_identity(arguments: Namespace) -> int:
 
 
 def add_logout_arguments(parser: ArgumentParser) -> None:
+    """Add no argument that `log_out` reads. `--all` of Determined ends with a usage error."""
     add_replaced_option(parser, "-a", "--all", instead="only one token is stored at a time")
 
 

@@ -144,6 +144,7 @@ def hparams_text(trial: Item) -> str:
 
 
 def _hparam_text(value: object) -> str:
+    """Return a float with four significant digits, and other values as Python prints them."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

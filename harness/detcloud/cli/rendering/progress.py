@@ -71,6 +71,9 @@ class Progress:
         return True
 
     def _draw(self, text: str) -> None:
+        """Write the label and a text over the drawn line on stderr, cut to the width of the
+        terminal, and flush.
+        """
         line = truncate(f"{self._label} {text}", (terminal_width(sys.stderr) or 80) - 1)
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
