@@ -1,10 +1,12 @@
 """The shapes of pending requests, and the fit of requests on instances. Pure."""
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
-from control_plane.fleet.records import Market
+from control_plane.fleet.records import Market, Offering
 from control_plane.scheduling.sizes import AGENTS_MAX
 from provisioner.model import Demand, JobDemand
 
@@ -78,3 +80,45 @@ def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[Request
                 room -= count * size
             requests[shape] += count
     return requests
+
+
+def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
+    """Whether instances of any size in `sizes` would serve a pending request that may start now.
+
+    True also for any pending zero-slot request. A request may not start if its job has used up its
+    slots.
+    """
+    shapes = {
+        shape
+        for shape in request_shapes(demand)
+        if any(can_serve(size, shape, instances_max) for size in sizes)
+    }
+    return bool(demand.zero_slot_requests) or any(count_requests(demand, shapes).values())
+
+
+def needs_more_room(
+    demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
+) -> bool:
+    """Whether a pending request needs more instances than `bounds.room`.
+
+    Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
+    can serve. A request needs the fewest instances that any size in `sizes` allows.
+    """
+    for shape in request_shapes(demand):
+        if not can_serve(other, shape, bounds.instances_max):
+            able = [size for size in sizes if can_serve(size, shape, bounds.instances_max)]
+            if able and min(ceil(shape.slots / size) for size in able) > bounds.room:
+                return True
+    return False
+
+
+def unservable_sizes(
+    demand: Demand, offerings: Sequence[Offering], instances_max: int
+) -> list[int]:
+    """Return the sizes, in slots, of pending requests that no offering can serve, in order."""
+    large = {
+        shape.slots
+        for shape in request_shapes(demand)
+        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
+    }
+    return sorted(large)

@@ -15,13 +15,14 @@ scheduler reserves them, but only once all are connected (scheduling/reservation
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
-from provisioner.model import Demand, Launch, ProvisionerSettings
+from provisioner.launch_limits import merge_launches
+from provisioner.model import Demand, Launch
 from provisioner.overdue_requests import OverdueRequest, servable_shapes, waits_for_capacity
 from provisioner.request_shapes import (
     InstanceBounds,
@@ -30,25 +31,6 @@ from provisioner.request_shapes import (
     count_requests,
     request_shapes,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBounds:
-    """The bounds of the number of instances to launch."""
-
-    least: int
-    """The number of instances to launch even without pending work, for the pool's minimum."""
-    most: int
-    """The number of instances that the pool's maximum allows."""
-
-
-@dataclass(frozen=True, slots=True)
-class MarketCounts:
-    """The number of instances that count against the pool's maximum or are being launched."""
-
-    total: int
-    on_demand: int
-    """The number of on-demand instances, which `total` includes."""
 
 
 @dataclass
@@ -217,101 +199,6 @@ def count_kept_idle(
     return kept
 
 
-def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
-    """Whether instances of any size in `sizes` would serve a pending request that may start now.
-
-    True also for any pending zero-slot request. A request may not start if its job has used up its
-    slots.
-    """
-    shapes = {
-        shape
-        for shape in request_shapes(demand)
-        if any(can_serve(size, shape, instances_max) for size in sizes)
-    }
-    return bool(demand.zero_slot_requests) or any(count_requests(demand, shapes).values())
-
-
-def needs_more_room(
-    demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
-) -> bool:
-    """Whether a pending request needs more instances than `bounds.room`.
-
-    Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
-    can serve. A request needs the fewest instances that any size in `sizes` allows.
-    """
-    for shape in request_shapes(demand):
-        if not can_serve(other, shape, bounds.instances_max):
-            able = [size for size in sizes if can_serve(size, shape, bounds.instances_max)]
-            if able and min(ceil(shape.slots / size) for size in able) > bounds.room:
-                return True
-    return False
-
-
-def clamp_launches(
-    launches: Sequence[Launch], bounds: LaunchBounds, first: Offering
-) -> tuple[Launch, ...]:
-    """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
-
-    Earlier launches take precedence. A gang that exceeds the limit is left out as a whole. Added
-    instances have the offering `first`. The upper bound wins over the lower one.
-    """
-    kept: list[Launch] = []
-    left = max(0, bounds.most)
-    for launch in launches:
-        count = min(left, launch.count)
-        if launch.together and count < launch.count:
-            continue
-        kept += [replace(launch, count=count)] if count else []
-        left -= count
-    total = sum(launch.count for launch in kept)
-    missing = min(left, bounds.least - total)
-    return tuple(kept if missing <= 0 else _merge_launches([*kept, Launch(first, missing)]))
-
-
-def apply_on_demand_base(
-    launches: Sequence[Launch],
-    settings: ProvisionerSettings,
-    on_demand: Sequence[Offering],
-    existing: MarketCounts,
-) -> tuple[Launch, ...]:
-    """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
-
-    Move as many instances as the share `settings.on_demand_base` of all instances requires. A
-    launch moves only to an offering in `on_demand` with the same number of slots. A gang moves as a
-    whole.
-    """
-    total = existing.total + sum(launch.count for launch in launches)
-    missing = ceil(settings.on_demand_base * total) - existing.on_demand
-    missing -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
-    done: list[Launch] = []
-    for launch in launches:
-        slots = launch.offering.slots
-        instead = next((offering for offering in on_demand if offering.slots == slots), None)
-        swaps = launch.offering.market is Market.SPOT and instead is not None
-        count = min(launch.count, max(0, missing)) if swaps else 0
-        if launch.together and count:
-            # All instances of a gang are bought on a single market.
-            count = launch.count
-        if instead is not None and count:
-            done.append(replace(launch, offering=instead, count=count))
-            missing -= count
-        if launch.count > count:
-            done.append(replace(launch, count=launch.count - count))
-    return tuple(_merge_launches(done))
-
-
-def unservable_sizes(
-    demand: Demand, offerings: Sequence[Offering], instances_max: int
-) -> list[int]:
-    """Return the sizes, in slots, of pending requests that no offering can serve, in order."""
-    large = {
-        shape.slots
-        for shape in request_shapes(demand)
-        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
-    }
-    return sorted(large)
-
-
 def _ordered_requests(
     demand: Demand, shapes: set[RequestShape], served: Counter[RequestShape] | None = None
 ) -> list[tuple[RequestShape, int]]:
@@ -439,15 +326,5 @@ def _add_zero_slot_launches(
     needed = ceil(demand.zero_slot_requests / demand.aux_per_agent) - starting
     missing = needed - sum(launch.count for launch in launches)
     return tuple(
-        _merge_launches([*launches, Launch(order[0], missing)] if missing > 0 else launches)
+        merge_launches([*launches, Launch(order[0], missing)] if missing > 0 else launches)
     )
-
-
-def _merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield the launches of gangs unchanged, then a single launch for each offering."""
-    counts: dict[Offering, int] = {}
-    for launch in launches:
-        if not launch.together:
-            counts[launch.offering] = counts.get(launch.offering, 0) + launch.count
-    yield from (launch for launch in launches if launch.together)
-    yield from (Launch(offering, count) for offering, count in counts.items())
