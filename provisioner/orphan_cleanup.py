@@ -12,9 +12,15 @@ from collections.abc import Callable, Iterable
 from control_plane.fleet.rows import CLOUDS, read_instances, read_intents
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import StateTable
-from provisioner.clouds.provider import INTENT_TAG, POOL_TAG, CloudError, CloudInstance
+from provisioner.clouds.provider import (
+    INTENT_TAG,
+    POOL_TAG,
+    CloudError,
+    CloudFactory,
+    CloudInstance,
+    terminate_in_batches,
+)
 from provisioner.model import InstanceStatus
-from provisioner.reconcile import TERMINATION_BATCH_MAX, CloudFactory
 from provisioner.settings import SettingsInvalid, decode_settings
 
 log = logging.getLogger(__name__)
@@ -48,8 +54,7 @@ class OrphanCleaner:
             try:
                 cloud = self._cloud_factory(decode_settings(row.body.decode()))
                 ids = self._orphan_ids(cloud.list_instances(self._cluster))
-                for first in range(0, len(ids), TERMINATION_BATCH_MAX):
-                    cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])
+                terminate_in_batches(cloud, ids)
             except (CloudError, SettingsInvalid) as error:
                 log.warning("the orphan cleanup of %s was cut short: %s", row.key.sort, error)
                 continue

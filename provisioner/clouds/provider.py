@@ -4,16 +4,18 @@ An instance keeps the tags of its launch. Its id is the name of its agent, which
 No method waits for a boot or an end; `list_instances` reports the progress.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from control_plane.fleet.records import ErrorKind, IntentRow, Offering
-from provisioner.model import EndReason, InstanceStatus
+from provisioner.model import EndReason, InstanceStatus, ProvisionerSettings
 
 CLUSTER_TAG = "detcloud-cluster"
 POOL_TAG = "detcloud-pool"
 INTENT_TAG = "detcloud-intent"
+
+TERMINATION_BATCH_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,17 @@ class CloudProvider(Protocol):
         The cloud keeps the output for a while after the instance's end. It may contain secrets that
         the machine image or the pool's script wrote, so callers mask it before they show it.
         """
+
+
+CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
+"""Returns the cloud provider for a pool's settings. Raises CloudError."""
+
+
+def terminate_in_batches(cloud: CloudProvider, ids: Sequence[str]) -> None:
+    """Request the end of instances in calls of at most TERMINATION_BATCH_MAX; no ids, no call.
+
+    Raises the CloudError of the first call that fails. The calls before have succeeded, and the
+    instances after are not requested.
+    """
+    for first in range(0, len(ids), TERMINATION_BATCH_MAX):
+        cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])
