@@ -18,7 +18,7 @@ from control_plane.queries.checkpoint import get_checkpoint
 from control_plane.queries.trial import get_trial
 from control_plane.services import Services
 from control_plane.state.table import Expect, Key, Put, Row, Write
-from control_plane.usecases.checkpoint_uploads import deletion_checks
+from control_plane.usecases.experiment_deletion import deletion_checks
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 
