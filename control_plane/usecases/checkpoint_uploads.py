@@ -30,7 +30,7 @@ from control_plane.usecases.experiment_deletion import DELETION_STATUSES
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload of a checkpoint."""
+    """The upload of a checkpoint by a user, begun or not."""
 
     experiment_id: int
     trial_id: int
@@ -42,12 +42,12 @@ class Upload:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the nested folders of the checkpoint's files in the store."""
+        """Return the names of the nested folders of the checkpoint's files in the store."""
         return str(self.experiment_id), str(self.trial_id), str(UPLOADS_EPOCH), self.uuid
 
     @property
     def path(self) -> str:
-        """The folder of the checkpoint's files in the store: EXPERIMENT/TRIAL/EPOCH/UUID.
+        """Return the folder of the checkpoint's files in the store: EXPERIMENT/TRIAL/EPOCH/UUID.
 
         The epoch of every upload is UPLOADS_EPOCH.
         """
@@ -55,13 +55,15 @@ class Upload:
 
 
 def begin_upload(services: Services, trial_id: int, uuid: str) -> Upload:
-    """Begin or resume an upload. Store its intent, unless the checkpoint is already recorded.
+    """Begin or resume an upload, and return it. Store an intent row for the trial and the UUID.
 
-    A later collection removes the files of an upload that is never completed.
+    By this row, a later collection removes the files of an upload that is never completed. Store
+    nothing, and only return the upload, if the checkpoint is recorded already. No file is written
+    to the store.
 
     Raises:
-        RequestError: not_found, if the trial does not exist; conflict, if the experiment is being
-            deleted or its store cannot be opened.
+        RequestError: not_found, if the trial or its experiment does not exist; conflict, if the
+            experiment is being deleted or its store cannot be opened.
     """
     upload = find_upload(services, trial_id, uuid)
     if upload.state is None:
@@ -81,8 +83,8 @@ def find_upload(services: Services, trial_id: int, uuid: str) -> Upload:
     or None without a record.
 
     Raises:
-        RequestError: not_found, if the trial does not exist; conflict, if the experiment is being
-            deleted.
+        RequestError: not_found, if the trial or its experiment does not exist; conflict, if the
+            experiment is being deleted.
     """
     experiment_id = trials.get_trial(services, trial_id).experiment_id
     state, _ = experiments.get_experiment(services, experiment_id)
@@ -94,10 +96,11 @@ def find_upload(services: Services, trial_id: int, uuid: str) -> Upload:
 
 
 def open_store(services: Services, upload: Upload) -> CheckpointFiles:
-    """Open the checkpoint store of an upload.
+    """Open the checkpoint store of an upload that is not recorded yet.
 
     Raises:
-        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened.
+        RequestError: conflict, if the checkpoint is already recorded, the cluster must not call the
+            store, or the store cannot be opened; not_found, if the experiment does not exist.
     """
     if upload.state is not None:
         text = f"checkpoint {upload.uuid} is {upload.state} already"
@@ -110,6 +113,8 @@ def open_store(services: Services, upload: Upload) -> CheckpointFiles:
 
 def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
     """Return the path and size in bytes of each stored file of an upload, sorted by path.
+
+    Empty if the store has no file of the upload, or no folder at all.
 
     Raises:
         RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;

@@ -15,7 +15,7 @@ DELETION_STATUSES = (Status.DELETING, Status.DELETE_FAILED)
 
 
 def check_unpinned(services: Services, experiment_id: int) -> None:
-    """Check that no checkpoint of the experiment is pinned.
+    """Check, before the deletion of an experiment, that no checkpoint of the experiment is pinned.
 
     Pins belong to model versions, to users, and to other experiments that started from the
     checkpoint.
@@ -45,9 +45,11 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
 
 
 def deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
-    """Return checks that make a commit fail if the experiment's deletion begins before the commit.
+    """Return checks that make a commit fail with Conflict if the experiment's deletion begins
+    before it.
 
-    Empty for an experiment that has not ended, because only ended experiments can be deleted.
+    Return an empty tuple for an experiment that has not ended, because only ended experiments can
+    be deleted. Otherwise the check expects the present revision of the experiment's head row.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; conflict, if the experiment is

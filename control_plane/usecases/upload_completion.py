@@ -34,7 +34,9 @@ def complete_upload(
 ) -> Checkpoint:
     """Check the uploaded files and record the checkpoint; return the checkpoint.
 
-    If the checkpoint is already recorded and complete, only return it.
+    The trial's actor commits the record, and from then on the checkpoint is listed. The trial's
+    latest checkpoint stays the same. If the checkpoint is already recorded and complete, only
+    return it.
 
     Args:
         services: the services with the engine and the state table.
@@ -43,9 +45,11 @@ def complete_upload(
         caller: the user.
 
     Raises:
-        RequestError: invalid, if the manifest is wrong or belongs to another upload; conflict, if a
-            file is missing, the checkpoint has another state or trial, or the experiment is being
-            deleted or was changed; unavailable, if the store does not answer.
+        RequestError: invalid, if the manifest is wrong, has another digest, or belongs to another
+            upload. conflict, if a file or the manifest is missing, or the checkpoint has another
+            state or trial. conflict also if the store cannot be opened, or the experiment is being
+            deleted or was changed. not_found, if the experiment does not exist. unavailable, if the
+            store does not answer or the trial is too busy.
     """
     if upload.state is not CheckpointState.COMPLETED:
         _record_upload(services, upload, manifest_sha256, caller)
@@ -55,13 +59,15 @@ def complete_upload(
 def _record_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> None:
-    """Check the manifest and the stored files of an upload, and record the checkpoint.
+    """Check the manifest and the stored files of an upload, and commit the record of the
+    checkpoint.
 
     Raises:
-        RequestError: invalid, if the manifest is wrong or belongs to another upload; conflict,
-            if a file is missing, the checkpoint has a record already, another trial has the
-            UUID, or the experiment is being deleted or was changed; not_found, if the
-            experiment does not exist; unavailable, if the store does not answer.
+        RequestError: invalid, if the manifest is wrong, has another digest, or belongs to another
+            upload. conflict, if a file or the manifest is missing, the checkpoint has a record
+            already, or another trial has the UUID. conflict also if the store cannot be opened, or
+            the experiment is being deleted or was changed. not_found, if the experiment does not
+            exist. unavailable, if the store does not answer or the trial is too busy.
     """
     checks = deletion_checks(services, upload.experiment_id)
     store = open_store(services, upload)
@@ -99,7 +105,9 @@ def _record_upload(
 
 
 def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
-    """Read a manifest; of a manifest above MANIFEST_BYTES_MAX, read slightly more than the limit.
+    """Return the bytes of a manifest in the store.
+
+    The bytes are too many, but not all, above MANIFEST_BYTES_MAX.
 
     Raises:
         RequestError: conflict, if the manifest is missing; unavailable, if the store does not
@@ -121,11 +129,13 @@ def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
 def _checked_fields(
     services: Services, upload: Upload, manifest: dict[str, Any]
 ) -> tuple[int, dict[str, object]]:
-    """Check that the manifest belongs to the upload; return the steps and the metadata.
+    """Check that a parsed manifest belongs to the upload; return the steps and the metadata.
 
     Raises:
-        RequestError: invalid, for a wrong or missing field.
-        JsonRefused: the metadata cannot be stored in a row.
+        RequestError: invalid, for a wrong or missing version, UUID, cluster, trial, number of steps
+            or metadata.
+        JsonRefused: the metadata cannot be stored in a row, or have more than METADATA_BYTES_MAX
+            bytes.
     """
     own = {
         "version": 1,
@@ -147,9 +157,13 @@ def _checked_fields(
 
 
 def _check_stored(files: Sequence[StoredFile], stored: dict[str, int]) -> None:
-    """Check that each file is stored with the right size; RequestError conflict otherwise.
+    """Check that each file is stored with the right size.
 
-    `stored` has the sizes in bytes of the stored files, by path.
+    `stored` has the sizes in bytes of the stored files, by path. Files that the manifest lacks do
+    not matter.
+
+    Raises:
+        RequestError: conflict, naming the first file that is missing or has another size.
     """
     if problem := find_missing_file(files, stored):
         raise RequestError(Code.CONFLICT, f"{problem}; upload it again")

@@ -42,7 +42,10 @@ class OfferedParts:
 def sign_files(
     services: Services, upload: Upload, files: Iterable[tuple[str, FileDigests]]
 ) -> list[SignedUpload | None]:
-    """Return a signed request that uploads each file whole. None for a file to send to the API.
+    """Return a signed PUT request for each file, which uploads the whole file to the store.
+
+    A request is valid for VALIDITY_MS_MAX. An item is None if the store signs no uploads: then the
+    client sends the file to the API. Nothing is written.
 
     Args:
         services: the services with the state table.
@@ -71,20 +74,22 @@ def sign_files(
 def offer_parts(
     services: Services, upload: Upload, file: LargeFile, parts: Sequence[tuple[int, str]]
 ) -> OfferedParts | None:
-    """Begin or resume the upload of a file in parts, and return how to upload parts.
+    """Begin or resume the upload of a file in parts, and return how to upload the parts.
 
-    Return None, and begin nothing, if the store accepts only whole files.
+    The store begins the upload at the first call; a store with upload sessions keeps the session in
+    a row of the trial. Return None, and begin nothing, if the store accepts only whole files.
 
     Args:
         services: the services with the state table.
         upload: the upload.
-        file: the file.
+        file: the file; its path is relative to the checkpoint's folder.
         parts: the parts to sign, each the number, counted from 1, and the MD5.
 
     Raises:
-        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
-            invalid, for a wrong path or number; too_large, for a file above FILE_BYTES_MAX;
-            unavailable, if the store does not answer.
+        RequestError: conflict, if the checkpoint is already recorded, the store cannot be opened,
+            or the store has other parts of the file. invalid, for a wrong path or a number that the
+            file lacks. too_large, for a file above FILE_BYTES_MAX. unavailable, if the store does
+            not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -105,18 +110,20 @@ def offer_parts(
 def store_part(
     services: Services, upload: Upload, file: LargeFile, part: tuple[int, str], source: Path
 ) -> None:
-    """Store a part that the client sent to the API. Storing a part again is not an error.
+    """Store a part that the client sent to the API, replacing an earlier copy of the part.
 
     Args:
         services: the services with the state table.
         upload: the upload.
-        file: the file.
-        part: the number of the part, counted from 1, and the MD5.
+        file: the file; its path is relative to the checkpoint's folder.
+        part: the number of the part, counted from 1, and the MD5, which the caller has compared.
         source: the local file with the part's content.
 
     Raises:
-        RequestError: as `offer_parts`; invalid also if the store accepts only whole files or the
-            content has the wrong size.
+        RequestError: invalid, for a wrong path or number, a wrong size of the content, or a store
+            that accepts only whole files. conflict, if the checkpoint is already recorded, the
+            store cannot be opened, or accepts parts only by signed requests. too_large, for a file
+            above FILE_BYTES_MAX. unavailable, if the store does not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -133,13 +140,15 @@ def store_part(
 
 
 def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
-    """Join the stored parts to the file. Joining again is not an error.
+    """Join the stored parts to the file, which then exists in the store.
+
+    Joining again is not an error.
 
     Raises:
         RequestError: conflict, if a part is missing, the joined file has another size or MD5, the
-            checkpoint is already recorded, or the store cannot be opened; invalid, for a wrong
-            path, or if the store accepts only whole files; too_large, for a file above
-            FILE_BYTES_MAX; unavailable, if the store does not answer.
+            checkpoint is already recorded, or the store cannot be opened. invalid, for a wrong
+            path, or if the store accepts only whole files. too_large, for a file above
+            FILE_BYTES_MAX. unavailable, if the store does not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -151,7 +160,11 @@ def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
 
 
 def store_upload_file(services: Services, upload: Upload, path: str, source: Path) -> None:
-    """Store a file that the client sent to the API. Do nothing if the store already has the file.
+    """Store a whole file that the client sent to the API.
+
+    Do nothing if the store has a file at the path.
+
+    `path` is relative to the checkpoint's folder. `source` is the local file with the content.
 
     Raises:
         RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
@@ -166,7 +179,12 @@ def store_upload_file(services: Services, upload: Upload, path: str, source: Pat
 
 
 def _check_file(path: str, size: int) -> None:
-    """Check the path and size of an uploaded file; RequestError invalid or too_large."""
+    """Check the path and size of an uploaded file.
+
+    Raises:
+        RequestError: invalid, if the path is not a safe relative path; too_large, above
+            FILE_BYTES_MAX.
+    """
     try:
         check_name(path)
     except ArchiveInvalid as error:
@@ -179,7 +197,7 @@ def _check_file(path: str, size: int) -> None:
 def _open_file_parts(services: Services, upload: Upload, file: LargeFile) -> PartsUpload | None:
     """Check the path and size of a file, and open the upload in parts; begin nothing in the store.
 
-    None if the store accepts only whole files.
+    Return None if the store accepts only whole files.
 
     Raises:
         RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
@@ -196,8 +214,11 @@ def _open_parts(
 ) -> PartsUpload | None:
     """Open the upload in parts of the file at `place.path`, a path in the store.
 
-    Begin nothing in the store: the first call of `PartsUpload.stored_parts` begins the upload. None
-    if the store accepts only whole files. RequestError unavailable if the store does not answer.
+    Begin nothing in the store: the first call of `PartsUpload.stored_parts` begins the upload.
+    Return None if the store accepts only whole files.
+
+    Raises:
+        RequestError: unavailable, if the store does not answer.
     """
     memory = UploadSessions(services.table, upload.trial_id, upload.uuid, place.path)
     try:
