@@ -65,8 +65,7 @@ def configuration_difference(
 
     Returns:
         The difference. Pools of `after` come first, in their order, with the action `create`,
-            `change` or `keep`. Then existing
-        pools that `after` lacks follow, with `remove`.
+        `change` or `keep`. Then existing pools that `after` lacks follow, with `remove`.
     """
     changes = [
         _pool_change(before, after, pool)
@@ -150,8 +149,7 @@ def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePoo
 def apply_configuration(
     services: Services, difference: ConfigurationDifference, by: str, extra_writes: ExtraWrites
 ) -> None:
-    """Create and change the pools, store the shared fields, then remove the pools that are left
-    out.
+    """Create and change pools, store the shared fields, and remove the pools that are left out.
 
     Each pool and the shared fields are a commit of their own. After an error, the commits before
     stay. Unchanged pools are configured too. The extra writes are part of the last commit.

@@ -9,8 +9,7 @@ DETAILS_MAX = 200
 def config_error(
     error: ConfigInvalid, message: str = "the configuration is not valid"
 ) -> RequestError:
-    """Return RequestError invalid with the first DETAILS_MAX problems of a configuration as
-    details.
+    """Return RequestError invalid with a configuration's first DETAILS_MAX problems as details.
 
     The message is `message`; with more problems, it also names their number.
     """

@@ -23,10 +23,8 @@ def check_entrypoint(
 
     Returns:
         A single warning if trials may not find the file. Empty if the file exists or nothing can be
-            checked. Nothing can be
-        checked without model code, for an entrypoint that names no file, or for an archive that is
-            missing, damaged or above
-        CODE_BYTES_CHECKED_MAX.
+        checked. Nothing can be checked without model code, for an entrypoint that names no file, or
+        for an archive that is missing, damaged or above CODE_BYTES_CHECKED_MAX.
 
     Raises:
         RequestError: invalid, if no trial can find the file.

@@ -45,8 +45,7 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
 
 
 def deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
-    """Return checks that make a commit fail with Conflict if the experiment's deletion begins
-    before it.
+    """Return checks that make a commit fail with Conflict after the experiment's deletion began.
 
     Return an empty tuple for an experiment that has not ended, because only ended experiments can
     be deleted. Otherwise the check expects the present revision of the experiment's head row.

@@ -68,9 +68,8 @@ def change_job(
 ) -> object:
     """Change a job by a command to its experiment; return the experiment's id.
 
-    A new weight, priority, position or pool is committed with the extra writes. A move behind or
-    ahead of a job in another pool, or to the place that the job has, changes nothing but still
-    commits the extra writes.
+    A new weight, priority, position or pool is committed with the extra writes. A move next to a
+    job in another pool, or to the present place, commits the extra writes alone.
 
     Args:
         services: the services with the engine and the state table.
@@ -82,10 +81,10 @@ def change_job(
 
     Raises:
         RequestError: not_found, if a job does not exist or has ended. invalid, if a prefix is
-            ambiguous, the pool's scheduler does not support the change, the value is wrong, or the
-            new pool cannot run the job. conflict, if the job is in the new pool already, or the
-            experiment is being deleted. unavailable, if the queue or the experiment changes too
-            fast.
+            ambiguous, the pool's scheduler does not support the change, or the value is wrong.
+            invalid also if the new pool cannot run the job. conflict, if the job is in the new pool
+            already, or the experiment is being deleted. unavailable, if the queue or the experiment
+            changes too fast.
         Conflict: the condition of an extra write does not hold; nothing was written.
     """
     group = find_job(services, job)
@@ -103,8 +102,7 @@ def change_job(
 def change_jobs(
     services: Services, changes: Sequence[tuple[str, JobChange]], request: IdempotentRequest
 ) -> list[int]:
-    """Apply changes of jobs in order, each in a commit of its own; return the experiment id of
-    each.
+    """Apply changes of jobs in order, each in its own commit; return the experiment id of each.
 
     All changes are tried, even if earlier ones fail. A change of priority keeps the position from
     an earlier move.
@@ -271,8 +269,8 @@ def _move_command(
     """Return the command that moves the job `group` directly ahead of or behind the job `anchor`.
 
     The command sets a position between the new neighbours, and the anchor's priority if the
-    priorities differ. The command sets neither if a job is not in the pool, if both jobs are the
-    same, or if the job is in that place already.
+    priorities differ. The command sets neither if a job is not in the pool, both jobs are the same,
+    or the job is already in that place.
 
     Raises:
         PositionError: no number is left between the positions of the new neighbours.

@@ -105,10 +105,12 @@ def check_submission(
     """Check that this cluster can run the submission; return the message that creates the job.
 
     Nothing is stored. The job's UUID is drawn at random, and so is the seed if the configuration
-    has none.
+    has none. The secrets of another user's template are left out, and a warning names them.
 
     Raises:
-        RequestError: invalid, with the problems of the configuration.
+        RequestError: invalid, if the configuration has problems, the template, the model code or a
+            pool does not exist, or no trial could run. invalid also if the deadline has passed, the
+            checkpoint store or the warm start cannot be used, or the configuration is too large.
     """
     kind = submission.kind
     if submission.test_mode and kind is not JobKind.EXPERIMENT:
@@ -180,18 +182,21 @@ def submit_experiment(
 ) -> object:
     """Create the experiment under the next free id, and return the id.
 
-    The commit increments the counter of ids, so that no id is skipped or used twice.
+    The commit creates the experiment's actor, increments the counter of ids, and includes the extra
+    writes. So no id is skipped or used twice. The trials are created in the same commit or soon
+    after.
 
     Args:
         services: the services with the engine and the state table.
         submission: the checked submission.
         by: the user, for the journal.
-        extra_writes: returns further writes of the commit.
+        extra_writes: returns further writes of the commit, given the id.
 
     Raises:
         RequestError: unavailable, if too many experiments are created at the same time.
-        CommandRefused: the experiment is too large to store, or too busy.
-        Conflict: the condition of an extra write does not hold.
+        CommandRefused: too_large, if the experiment is too large to store; conflict, if the
+            checkpoint of the warm start was deleted; unavailable, if the experiment is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     for _ in range(_RESERVE_TRIES_MAX):
         row = services.table.get(EXPERIMENT_COUNTER)
@@ -217,6 +222,7 @@ def submit_experiment(
 
 
 def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
+    """Return a function that returns the write of the counter, followed by the extra writes."""
     return lambda reply: (counter_put, *extra_writes(reply))
 
 
@@ -263,11 +269,11 @@ def _find_template(
     """Load the template of a submission.
 
     Returns:
-        The template, or None without a name. The secrets of another user's template are left out;
-        a warning names them.
+        The template, or None if `name` is None; and the warnings. The template of another user is
+        parsed and lacks its secrets; a warning names them. An admin sees all secrets.
 
     Raises:
-        RequestError: invalid, if the template does not exist.
+        RequestError: invalid, if the template does not exist or can no longer be read.
     """
     if name is None:
         return None, ()
@@ -310,12 +316,10 @@ def _check_pools(
 
 
 def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a user can connect to the machines of the pools. Call it only for notebooks and
-    shells.
+    """Check that a user can connect to the machines of the pools, as notebooks and shells need it.
 
     Args:
-        pools: the pools of the job. Pools without a provider, or with the provider `local`,
-            pass.
+        pools: the pools of the job. Pools without a provider, or with the provider `local`, pass.
         kind: the kind of the job, for the message.
 
     Raises:
@@ -332,7 +336,12 @@ def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
-    """Return the plan of the search; RequestError invalid if a Python package is missing."""
+    """Return the plan of the configured search.
+
+    Raises:
+        RequestError: invalid, if this process must compute suggestions and a Python package is
+            missing.
+    """
     if not services.suggests and (why := missing_package_reason(config.searcher.name)):
         raise invalid("searcher.name", why)
     return config.search_plan()
@@ -350,16 +359,23 @@ def _is_installed(module: str) -> bool:
 
 
 def _check_model_code(services: Services, model_code: str | None) -> None:
-    """Check that model code with this digest is stored; RequestError invalid otherwise."""
+    """Check that model code with this digest is stored. None passes.
+
+    Raises:
+        RequestError: invalid, if the object store lacks the model code.
+    """
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; register it with POST /model-code and upload it first"
         raise invalid("model_code", text)
 
 
 def _check_groups(config: ExperimentConfig) -> None:
-    """Check the names of the workspace and the project.
+    """Check the names of the workspace and the project. Empty names pass.
 
     Configurations that are already stored may break the rules, so that loading does not check them.
+
+    Raises:
+        RequestError: invalid, for the first name that breaks a rule.
     """
     for kind, name in (("workspace", config.workspace), ("project", config.project)):
         if name and (problem := find_name_problem(name)):
@@ -387,6 +403,9 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
     """Check that trials and cluster can use the configured checkpoint store.
+
+    A configuration without a store passes, because the cluster's own store is used. No request is
+    sent to the store.
 
     Raises:
         RequestError: invalid, if a package is missing, the cluster must not call the store's

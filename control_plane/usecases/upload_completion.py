@@ -59,8 +59,7 @@ def complete_upload(
 def _record_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> None:
-    """Check the manifest and the stored files of an upload, and commit the record of the
-    checkpoint.
+    """Check the manifest and the stored files of an upload, and record the checkpoint.
 
     Raises:
         RequestError: invalid, if the manifest is wrong, has another digest, or belongs to another
