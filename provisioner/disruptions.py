@@ -49,7 +49,7 @@ def disrupt_instances(draft: DraftPlan) -> None:
 
 
 def _terminate_silent(draft: DraftPlan) -> None:
-    """Terminate active and draining instances whose agents were silent for SILENT_MS_MAX.
+    """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
     Also terminate instances whose agents did not enrol within `starting_ms_max`, and record a
     failed boot unless an interruption was announced. Without a token, an instance stays.

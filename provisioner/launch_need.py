@@ -1,4 +1,4 @@
-"""The launches that waiting requests need, and the drains that make room for them. Pure."""
+"""The launches that waiting requests need, and the drains that make room. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Reconciliation of a cluster's pools with the clouds: when passes run, and their order."""
+"""Reconciliation of a cluster's pools with the clouds: when passes run, and in which order."""
 
 import logging
 from collections.abc import Callable, Iterable

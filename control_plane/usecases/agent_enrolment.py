@@ -42,7 +42,7 @@ class AgentSession:
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
-    """Enrol an agent in a pool: open a new session and store a token for it; return both.
+    """Enrol an agent in a pool: open and return a new session, and store the session's token.
 
     The agent's actor commits the session, the lease and a message to the pool. Any earlier session
     of the agent ends, and its token is revoked.
@@ -94,7 +94,7 @@ def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_instance(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
-    """Check that the agent is the instance that the token names, and that the pool still needs it.
+    """Check that the agent is the instance in the token, and that the instance is active.
 
     Raises:
         RequestError: forbidden, if the token names another instance, or the pool has no row of the

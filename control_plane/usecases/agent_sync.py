@@ -59,7 +59,7 @@ def sync_agent(
     incarnation: str = "",
     cached: Sequence[int] = (),
 ) -> AgentAnswer:
-    """Execute an agent's sync call, split into several requests; return the answer to the last one.
+    """Execute an agent's sync call, split into requests; return the answer to the last request.
 
     Each request stores reports and logs, advances the trials, and renews the agent's lease.
 

@@ -1,4 +1,4 @@
-"""Sign-in of browsers: one-time codes, and sessions that a code or a token opens.
+"""Sign-in of browsers: single-use codes, and sessions that a code or a token opens.
 
 A session is a token in two halves. The browser keeps one half in a cookie that scripts cannot read,
 and the other half in the storage of the page's origin. A half alone is not a valid token.

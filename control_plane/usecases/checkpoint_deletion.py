@@ -38,7 +38,7 @@ REQUEST_SECONDS_MAX = 20.0
 def delete_checkpoint(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Mark a checkpoint as DELETING and request the removal of its files; return the trial's id.
+    """Mark a checkpoint as DELETING and request the removal of all files; return the trial's id.
 
     The commit changes the trial's record, marks the checkpoint's pin row as gone, and adds a row
     for a later collection, which deletes the files. For a checkpoint that is already marked or
@@ -198,7 +198,7 @@ def _check_deleted(services: Services, record: CheckpointRecord) -> None:
 
 
 def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
-    """Return, without raising it, RequestError conflict with the reason why the checkpoint stays.
+    """Return RequestError conflict with the reason why the checkpoint stays; raise nothing.
 
     The reason is a pin, or a trial that has not ended and continues from the checkpoint. Without
     either, the message says that the checkpoint was changed in the meantime.

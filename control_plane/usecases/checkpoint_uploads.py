@@ -1,4 +1,4 @@
-"""Uploads of checkpoints by users: begin or find an upload, and list its stored files.
+"""Uploads of checkpoints by users: begin or find an upload, and list the stored files.
 
 An upload begins, stores its files (upload_files.py), and is completed (upload_completion.py). Until
 then the checkpoint is not listed. The client derives the UUID from the content, so that an
@@ -55,7 +55,7 @@ class Upload:
 
 
 def begin_upload(services: Services, trial_id: int, uuid: str) -> Upload:
-    """Begin or resume an upload, and return it. Store an intent row for the trial and the UUID.
+    """Return a new or resumed upload. Store an intent row for the trial and the UUID.
 
     By this row, a later collection removes the files of an upload that is never completed. Store
     nothing, and only return the upload, if the checkpoint is recorded already. No file is written

@@ -21,7 +21,7 @@ _ALLOWED = (*LENGTHS, RESTARTS)
 
 
 def continue_command(definition: Definition, overrides: Sequence[str]) -> ContinueRequested:
-    """Check the overrides and return the command that continues an experiment; the caller sends it.
+    """Check the overrides and return the command that continues an experiment; send nothing.
 
     If no value changes, the command has neither a configuration nor a plan.
 

@@ -66,7 +66,7 @@ def change_job(
     *,
     keep_position: bool = False,
 ) -> object:
-    """Change a job by a command to its experiment; return the experiment's id.
+    """Change a job by a command to the experiment; return the experiment's id.
 
     A new weight, priority, position or pool is committed with the extra writes. A move next to a
     job in another pool, or to the present place, commits the extra writes alone.
@@ -102,7 +102,7 @@ def change_job(
 def change_jobs(
     services: Services, changes: Sequence[tuple[str, JobChange]], request: IdempotentRequest
 ) -> list[int]:
-    """Apply changes of jobs in order, each in its own commit; return the experiment id of each.
+    """Apply changes of jobs in order, each in a separate commit; return the experiment ids.
 
     All changes are tried, even if earlier ones fail. A change of priority keeps the position from
     an earlier move.
@@ -224,7 +224,7 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
 def _move(
     services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Move the job next to another job by a command to its experiment; return the experiment's id.
+    """Move the job next to another job by a command to the experiment; return the experiment's id.
 
     The commit also increments the pool's row of moves. After a concurrent move, compute the
     position again. Change no position if the other job is in another pool, or the job is in that

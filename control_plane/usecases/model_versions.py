@@ -47,7 +47,7 @@ def register_version(
     changer: Changer,
     extra_writes: VersionExtraWrites,
 ) -> tuple[VersionRecord, int]:
-    """Register a checkpoint as the next version of a model; return the version and its revision.
+    """Register a checkpoint as the next version of a model; return the version and the revision.
 
     The commit also adds the version to the checkpoint's pin, and counts the version in the model's
     row. A pinned checkpoint is not deleted. The checkpoint may belong to any user's experiment.
@@ -146,7 +146,7 @@ def update_version(
 def delete_version(
     table: StateTable, model: str, number: int, changer: Changer, extra_writes: VersionExtraWrites
 ) -> tuple[VersionRecord, int]:
-    """Delete a version and its pin; return the deleted version and the last revision.
+    """Delete a version and the pin; return the deleted version and the last revision.
 
     The commit also reduces the count in the model's row. The checkpoint can then be deleted, unless
     other pins protect it. The version's number is never used again. An archived model allows the

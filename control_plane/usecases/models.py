@@ -217,13 +217,13 @@ def check_revision(name: str, row: Row, expected: int | None) -> None:
 
 
 def archived_error(name: str) -> RequestError:
-    """Return, without raising it, RequestError conflict for a change of an archived model."""
+    """Return RequestError conflict for a change of an archived model; raise nothing."""
     text = f"model {name} is archived; unarchive it with `detcloud model unarchive` first"
     return RequestError(Code.CONFLICT, text)
 
 
 def _unpin(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Write | None:
-    """Return the write that removes versions from a checkpoint's pin; None if the pin has no row.
+    """Return the write that removes versions from a checkpoint's pin. Return None without a row.
 
     The write deletes the row if nothing else holds the checkpoint. `names` are the versions, each
     as `MODEL/NUMBER`.

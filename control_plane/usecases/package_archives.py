@@ -16,7 +16,7 @@ from control_plane.services import Services
 
 
 def list_signed(services: Services, experiment_id: int) -> list[tuple[PackageArchive, SignedUrl]]:
-    """List an experiment's stored archives, each with a signed request that downloads it.
+    """List an experiment's stored archives, each with a signed download request.
 
     A request is valid for VALIDITY_MS_MAX. Return an empty list for an experiment without archives.
     """

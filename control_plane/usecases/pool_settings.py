@@ -104,7 +104,7 @@ def set_draining(
 def remove_pool(
     services: Services, name: str, by: str, extra_writes: ExtraWrites = no_extra_writes
 ) -> None:
-    """Remove a pool without jobs and agents, and delete its configuration, in a single commit.
+    """Remove a pool without jobs and agents, with the pool's configuration, in a single commit.
 
     `by` is the user. `extra_writes` returns further writes of the commit. Instances are not
     checked.

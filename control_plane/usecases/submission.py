@@ -316,7 +316,7 @@ def _check_pools(
 
 
 def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a user can connect to the machines of the pools, as notebooks and shells need it.
+    """Check that a user can connect to the machines of the pools, for notebooks and shells.
 
     Args:
         pools: the pools of the job. Pools without a provider, or with the provider `local`, pass.

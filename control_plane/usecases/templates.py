@@ -164,7 +164,7 @@ def delete_template(
 
 
 def missing_template_error(name: str) -> RequestError:
-    """Return, without raising it, RequestError not_found for a template that does not exist."""
+    """Return RequestError not_found for a template that does not exist; raise nothing."""
     return RequestError(Code.NOT_FOUND, f"there is no template {name}")
 
 

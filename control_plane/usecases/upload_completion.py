@@ -1,4 +1,4 @@
-"""The completion of a user's checkpoint upload: the check of its files, and the record.
+"""The completion of a user's checkpoint upload: the check of the files, and the record.
 
 The store must have every file of the manifest. The client derives the UUID from the content, so
 that repeating a completed upload yields the same checkpoint.

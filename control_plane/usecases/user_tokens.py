@@ -156,7 +156,7 @@ def owned_token(record: TokenRecord) -> OwnedObject:
 
 
 def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a token, as a tuple with one element.
+    """Return the ownership of a token, as a tuple with a single element.
 
     Raises:
         RequestError: not_found, if the token does not exist.
@@ -307,7 +307,7 @@ def decrypt_token(minted: MintedToken, record: TokenRecord, bearer: str) -> str 
 
 
 def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraWrites) -> int:
-    """Revoke a token and all tokens created with this token or its descendants; return the id.
+    """Revoke a token and, directly or indirectly, all tokens created with the token; return the id.
 
     The commit deletes the row of the token's digest. The record is kept and names the user who
     revoked the token first. Revoking the token again changes nothing but commits the extra writes.
@@ -340,7 +340,7 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
 
 
 def _missing_error(token_id: int) -> RequestError:
-    """Return, without raising it, RequestError not_found for a token that does not exist."""
+    """Return RequestError not_found for a token that does not exist; raise nothing."""
     return RequestError(Code.NOT_FOUND, f"there is no token {token_id}")
 
 
