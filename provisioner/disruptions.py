@@ -26,10 +26,13 @@ SILENT_MS_MAX = 10 * MINUTE_MS
 
 
 def disrupt_instances(draft: DraftPlan) -> None:
-    """Terminate drained and silent instances, then drain instances that should leave.
+    """Terminate drained and silent instances, then drain instances that should leave, in the draft.
 
     Instances drain in this order: with a rebalance recommendation, in the way of the overdue
-    request, idle for too long or spare, in excess of the maximum. Each one uses up a token.
+    request, idle for too long or spare, in excess of the maximum. Each drain or termination uses up
+    a token, except the termination of an instance that was drained. Without a token, the instance
+    stays as it is. An instance that drains and never connected is terminated, and listed in
+    `disconnected`.
     """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
@@ -51,8 +54,9 @@ def disrupt_instances(draft: DraftPlan) -> None:
 def _terminate_silent(draft: DraftPlan) -> None:
     """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
-    Also terminate instances whose agents did not enrol within `starting_ms_max`, and record a
-    failed boot unless an interruption was announced. Without a token, an instance stays.
+    Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
+    boot against the offering unless an interruption was announced. Without a token, an instance
+    stays. Update the draft's rows, health and tokens.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         never_connected = row.connected_ms is None
@@ -70,7 +74,11 @@ def _terminate_silent(draft: DraftPlan) -> None:
 
 
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
-    """Drain the instances of other sizes that must make room for the overdue request."""
+    """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
+
+    The instances with the least work go first. Do nothing without a request or if no drain is
+    needed. Without a token, an instance stays.
+    """
     size, count = room_to_make(draft, request)
     if request is None or not count:
         return
@@ -89,10 +97,12 @@ def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, s
 
 
 def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
-    """Drain instances without work that no pending request fits, the most expensive first.
+    """Drain idle instances in the draft that no pending request will use, the dearest first.
 
     An instance drains if it was idle for `idle_ms_max`, or if its size had a spare instance for
-    that long. The minimum stays, unless its instances are in the way of waiting requests.
+    that long and the on-demand share stays. The pool's minimum stays, unless its instances are in
+    the way of waiting requests. An idle instance that takes no new work drains in any case. Also
+    update the draft's marks of spare instances.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -117,7 +127,7 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
 
 
 def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
-    """Count the idle instances by size that no pending request will use.
+    """Count the idle instances by size that no pending request will use. The draft is unchanged.
 
     All counts are 0 while instances must drain for the overdue request.
     """
@@ -146,9 +156,10 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
 
 
 def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
-    """Return the sizes of idle instances that serve no waiting request, if some request lacks room.
+    """Return the sizes of idle instances that serve no waiting request, while a request lacks room.
 
-    Instances of these sizes may drain even below the pool's minimum.
+    Instances of these sizes may drain even below the pool's minimum. Empty if no request lacks
+    room.
     """
     if not need.is_short:
         return set()
@@ -158,9 +169,10 @@ def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
 
 
 def _mark_spare(draft: DraftPlan) -> None:
-    """Update the draft's marks of spare instances.
+    """Set the draft's marks of spare instances, by the number of spare instances of each size now.
 
-    No instance is spare while a servable request waits or an instance starts or is disconnected.
+    The number is 0, and all marks end, while a servable request waits or an instance starts or is
+    disconnected.
     """
     snapshot, rows = draft.snapshot, capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
@@ -178,7 +190,7 @@ def _may_shrink(draft: DraftPlan) -> bool:
 
 
 def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether the pool keeps the on-demand share without this instance."""
+    """Whether the pool keeps the on-demand share without this instance. True for spot instances."""
     left = [
         capacity_row.offering.market
         for capacity_row in capacity_rows(draft)
@@ -189,9 +201,11 @@ def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def _disrupt_excess(draft: DraftPlan) -> None:
-    """Drain excess instances by `_keep_priority`, then by age, the newest first.
+    """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
 
-    Terminate excess instances that never connected.
+    The order is that of `_keep_priority`, then the newest first. Launches in progress count,
+    instances with a notice do not. Terminate an excess instance that never connected. Without a
+    token, an instance stays.
     """
     staying = [row for row in draft.rows_in(*ACTIVE) if row.notice_ms is None]
     pending = sum(count for _, count in draft.snapshot.pending)
@@ -211,7 +225,11 @@ def _disrupt_excess(draft: DraftPlan) -> None:
 
 
 def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
-    """Return a priority: unfilled spot requests leave first, instances with work last."""
+    """Return how late an excess instance leaves, 0 to 4: instances with work (4) leave last.
+
+    Unfilled spot requests are 0, idle instances 1, silent instances 2, and other disconnected
+    instances 3.
+    """
     observed = draft.observation(row)
     if observed.status is InstanceStatus.PENDING:
         return 0

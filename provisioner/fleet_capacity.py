@@ -8,7 +8,11 @@ ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 
 
 def is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether an instance starts or runs, accepts work, and has no announced interruption."""
+    """Whether an instance starts or runs, accepts work, and has no notice or recommendation to
+    leave.
+
+    An instance without a connected agent accepts work.
+    """
     observed = draft.observation(row)
     is_leaving = row.notice_ms is not None or observed.rebalance
     takes_work = observed.agent is None or observed.agent.takes_work
@@ -16,7 +20,10 @@ def is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the starting and running instances that accept work and will not be interrupted."""
+    """Return the starting and running instances that accept work and will not be interrupted.
+
+    An instance whose agent is not connected counts, also while the agent is silent.
+    """
     return [row for row in draft.rows.values() if is_capacity(draft, row)]
 
 
@@ -36,7 +43,11 @@ def busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances with agents that will connect: not enrolled or joining, not silent."""
+    """Return the instances of `capacity_rows` with an agent that is not connected and will connect.
+
+    The agent has not enrolled, or the pool has not processed its session yet. A silent agent does
+    not count.
+    """
     return [
         row
         for row in capacity_rows(draft)
@@ -47,7 +58,11 @@ def starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def instance_bounds(draft: DraftPlan) -> InstanceBounds:
-    """Return the pool's maximum, the room for launches, and the number of leaving instances."""
+    """Return the pool's maximum, the room for launches, and the number of leaving instances.
+
+    Launches in progress use up room. Instances with an interruption notice use up no room. Leaving
+    instances drain, or have a silent agent.
+    """
     settings, rows = draft.snapshot.settings, draft.rows.values()
     existing = sum(map(counts_against_max, rows))
     room = settings.max_instances - existing - sum(count for _, count in draft.snapshot.pending)

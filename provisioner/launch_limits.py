@@ -23,6 +23,7 @@ class MarketCounts:
     """The number of instances that count against the pool's maximum or are being launched."""
 
     total: int
+    """The number of instances on both markets."""
     on_demand: int
     """The number of on-demand instances, which `total` includes."""
 
@@ -33,7 +34,8 @@ def clamp_launches(
     """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
 
     Earlier launches take precedence. A gang that exceeds the limit is left out as a whole. Added
-    instances have the offering `first`. The upper bound wins over the lower one.
+    instances have the offering `first`. The upper bound wins over the lower one. The result is
+    empty if `bounds.most` <= 0.
     """
     kept: list[Launch] = []
     left = max(0, bounds.most)
@@ -81,7 +83,7 @@ def apply_on_demand_base(
 
 
 def merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield the launches of gangs unchanged, then a single launch for each offering."""
+    """Yield the launches of gangs unchanged, then the sum of the rest for each offering."""
     counts: dict[Offering, int] = {}
     for launch in launches:
         if not launch.together:

@@ -29,18 +29,27 @@ class LaunchNeed:
     order: tuple[Offering, ...]
     """The offerings that may be launched, the best first."""
     on_demand: tuple[Offering, ...]
+    """The on-demand offerings without a back-off, also if `order` lacks them."""
+    """The on-demand offerings without a back-off, also if `order` lacks them."""
     launches: tuple[Launch, ...] = ()
     """The wanted launches, before they are limited to `most` instances."""
     most: int = 0
+    """The number of instances that the pool's maximum still allows."""
     is_short: bool = False
     """Whether the maximum is too low for the wanted launches."""
     lacks_gang: bool = False
     """Whether the maximum is too low for a gang or the overdue request."""
     overdue: OverdueRequest | None = None
+    """The first request that has waited too long and can be served; None without one."""
+    """The first request that has waited too long and can be served; None without one."""
 
 
 def assess_need(draft: DraftPlan) -> LaunchNeed:
-    """Compute the launches that the waiting requests need; the draft is unchanged."""
+    """Return the launches that the waiting requests need, and the requests; the draft is unchanged.
+
+    The launches may exceed `most` of the result. While the API is down, the result is computed in
+    the same way.
+    """
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     order, on_demand = offerings.usable_offerings(
         settings, snapshot.offerings, draft.health, snapshot.now_ms
@@ -77,7 +86,8 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
 def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
     """Return the instance size to make room for, and how many instances of other sizes to drain.
 
-    Return (0, 0) without a request, if no drain is needed or would help, or if the API is down.
+    Return (0, 0) without a request, if no drain is needed or would suffice, or if the API is down.
+    The draft is unchanged.
     """
     if request is None or draft.snapshot.api_down:
         return 0, 0
@@ -91,7 +101,11 @@ def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int,
 
 
 def demand_with_replacements(draft: DraftPlan) -> Demand:
-    """Return the pending work and the work on instances with a notice, or only a hold reason."""
+    """Return the pool's pending work, and the work on instances with a notice as a further job.
+
+    If the demand has a hold reason, return a demand with the hold reason alone. The new job has no
+    limit, market or deadline, and no zero-slot work.
+    """
     demand = draft.snapshot.demand
     if demand.hold_reason:
         return Demand(hold_reason=demand.hold_reason)
@@ -104,6 +118,6 @@ def demand_with_replacements(draft: DraftPlan) -> Demand:
 
 
 def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
-    """Return the capacity of an instance without work and without a connected agent."""
+    """Return the capacity of an instance, without regard to work and to the agent."""
     slots, zone = row.offering.slots, row.zone or row.offering.zone
     return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)

@@ -17,7 +17,12 @@ from provisioner.request_shapes import InstanceBounds, needs_more_room, unservab
 
 
 def plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
-    """Return the launches, and why pending work gets too few instances, for users, or ""."""
+    """Return the launches of the pass, and why pending work gets too few instances, or "".
+
+    The launches serve waiting requests and the pool's minimum, within the maximum and the on-demand
+    share. An offering that was given up gets a single instance. Return no launches while the API is
+    down or no offering can be launched. The text is for users. The draft is unchanged.
+    """
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, assess_need(draft)
     if snapshot.api_down:
         # A new instance could not enrol, and would end as a failed boot.
@@ -61,7 +66,11 @@ def _is_minimum_in_the_way(draft: DraftPlan, need: LaunchNeed, least: int) -> bo
 
 
 def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
-    """Return why no offering can be launched, for users; "" if no instance is wanted."""
+    """Return why no offering can be launched now, as text for users.
+
+    Return "" if no request waits and the minimum is reached (`least` <= 0); with held-back work,
+    return the hold reason then.
+    """
     if not (demand.has_pending or least > 0):
         return demand.hold_reason if draft.snapshot.demand.has_pending else ""
     snapshot = draft.snapshot
@@ -70,7 +79,11 @@ def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
 
 
 def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> str:
-    """Return why pending work gets too few instances, for users, or ""."""
+    """Return why pending work gets too few instances, for users, or "".
+
+    The reasons are, in this order: a hold reason, requests that fit on no offering, and the maximum
+    if `capped` is true.
+    """
     snapshot = draft.snapshot
     if demand.hold_reason and snapshot.demand.has_pending:
         return demand.hold_reason

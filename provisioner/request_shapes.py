@@ -63,10 +63,10 @@ def request_shape(size: int, job: JobDemand) -> RequestShape:
 
 
 def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[RequestShape]:
-    """Count the pending requests of each shape in `shapes` that jobs may start at once.
+    """Return the number of pending requests of each shape in `shapes` that jobs may start at once.
 
     A job with a limit on its slots gets its small requests counted first, until the limit is
-    reached.
+    reached. A shape without requests is absent or 0.
     """
     requests = Counter[RequestShape]()
     for job in demand.jobs:
@@ -85,8 +85,8 @@ def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[Request
 def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
     """Whether instances of any size in `sizes` would serve a pending request that may start now.
 
-    True also for any pending zero-slot request. A request may not start if its job has used up its
-    slots.
+    True also for any pending zero-slot request, even without sizes. A request may not start if its
+    job has used up its slots. Present instances do not matter.
     """
     shapes = {
         shape
@@ -102,7 +102,8 @@ def needs_more_room(
     """Whether a pending request needs more instances than `bounds.room`.
 
     Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
-    can serve. A request needs the fewest instances that any size in `sizes` allows.
+    can serve. A request needs the fewest instances that any size in `sizes` allows. Limits of jobs
+    do not matter.
     """
     for shape in request_shapes(demand):
         if not can_serve(other, shape, bounds.instances_max):
@@ -115,7 +116,10 @@ def needs_more_room(
 def unservable_sizes(
     demand: Demand, offerings: Sequence[Offering], instances_max: int
 ) -> list[int]:
-    """Return the sizes, in slots, of pending requests that no offering can serve, in order."""
+    """Return the sizes, in slots, of pending requests that no offering can serve, sorted.
+
+    Markets, limits of jobs and back-offs do not matter. Empty if each request can be served.
+    """
     large = {
         shape.slots
         for shape in request_shapes(demand)

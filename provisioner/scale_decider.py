@@ -25,7 +25,10 @@ from provisioner.observations import apply_observation
 
 
 def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
-    """Return the plan of a pass over a pool: fleet row, changed instances and launches."""
+    """Return the plan of a pass: the fleet's new row, changed instances, launches and reasons.
+
+    Nothing is written and no cloud is asked: the caller carries out the plan.
+    """
     draft = DraftPlan(snapshot)
     for row in snapshot.rows:
         apply_observation(draft, row)
@@ -55,6 +58,9 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
 
 
 def _outage_mark(snapshot: FleetSnapshot) -> int:
-    """Return the last time at which agents could not reach the API, at most the present time."""
+    """Return the fleet's new `outage_ms`: now if the API is down, else the stored time.
+
+    A stored time in the future is replaced by now.
+    """
     now_ms = snapshot.now_ms
     return now_ms if snapshot.api_down else min(snapshot.fleet.outage_ms, now_ms)

@@ -184,5 +184,6 @@ def _open_session(
 
 
 def _refused_code_error() -> RequestError:
+    """Return RequestError unauthenticated, with a constant message, for an unusable code."""
     text = "the code is not known, was used or has expired; `detcloud open` creates a new one"
     return RequestError(Code.UNAUTHENTICATED, text)

@@ -122,4 +122,5 @@ def _longer_plan(
 
 
 def _smaller_error(path: str, before: int, after: int) -> RequestError:
+    """Return RequestError invalid for a value that is below the present value; raise nothing."""
     return invalid(path, f"must be at least {before}, as before, not {after}")

@@ -345,4 +345,5 @@ def _missing_error(token_id: int) -> RequestError:
 
 
 def _record_key(token_id: int) -> Key:
+    """Return the key of a token's record."""
     return Key(RECORDS, f"{token_id:012d}")
