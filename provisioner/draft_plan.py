@@ -63,8 +63,7 @@ class DraftPlan:
         return 0 if mark_ms is None else now_ms - max(mark_ms, self.snapshot.fleet.resumed_ms)
 
     def set_state(self, row: InstanceRow, state: InstanceState, reason: str) -> None:
-        """Replace the instance's row by `row` in another state, and append the change to the
-        reasons.
+        """Replace the instance's row by `row` in another state, and append a reason for users.
 
         Keep the row's first reason. Set `ended_ms` to now for ENDED, and to None for any other
         state. No token is used.

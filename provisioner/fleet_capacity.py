@@ -8,10 +8,10 @@ ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 
 
 def is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether an instance starts or runs, accepts work, and has no notice or recommendation to
-    leave.
+    """Whether an instance starts or runs, accepts work, and is not announced to end.
 
-    An instance without a connected agent accepts work.
+    A notice and a rebalance recommendation announce the end. An instance without a connected agent
+    accepts work.
     """
     observed = draft.observation(row)
     is_leaving = row.notice_ms is not None or observed.rebalance

@@ -53,7 +53,11 @@ class Launcher:
         self._record = record
 
     def new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
-        """Build an intent per launch. The id joins time and launch number; the token is a hash."""
+        """Build an intent for each launch; store nothing.
+
+        The id is the time and the number of the launch. The token is a hash of cluster, pool and
+        id, so that a repeated request is the same.
+        """
         fleet, now_ms = self._ledger.fleet, self._services.clock()
         intents = []
         for number, launch in enumerate(launches, fleet.launches + 1):
@@ -78,7 +82,14 @@ class Launcher:
     def resume(
         self, cloud: CloudProvider, intent: IntentRow, listed: Iterable[CloudInstance]
     ) -> None:
-        """Repeat an open launch. After INTENT_MS_MAX, close the intent with listed instances."""
+        """Request an open launch again by `attempt`, up to the intent's age of INTENT_MS_MAX.
+
+        Close an older intent without a request: commit the instances in `listed` with the intent's
+        tag. Without any, count an error against the offering.
+
+        Raises:
+            Conflict: another pass took over.
+        """
         if self._record.started_ms - intent.created_ms <= INTENT_MS_MAX:
             self.attempt(cloud, intent, again=True)
             return
@@ -88,10 +99,22 @@ class Launcher:
         self._close_intent(intent, launched, None if launched else error)
 
     def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
-        """Request an intent's launch. Return True after a failure if another offering may succeed.
+        """Request an intent's launch from the cloud.
 
-        Close the intent unless its outcome is unknown. `again`: an earlier pass may have requested
-        the launch.
+        Return True after a failure if another offering may succeed.
+
+        Commit the launched instances or the error, and delete the intent. If the outcome is
+        unknown, the intent stays, and the next pass repeats the request; the result is False. The
+        result is also False after success and after throttling. Cloud errors are recorded.
+
+        Args:
+            cloud: the cloud of the pool.
+            intent: the stored intent.
+            again: an earlier pass may have requested the launch. Then throttling, missing
+                credentials and unknown errors leave the outcome unknown.
+
+        Raises:
+            Conflict: another pass took over.
         """
         try:
             launched = cloud.launch(intent)
@@ -113,7 +136,14 @@ class Launcher:
     def _close_intent(
         self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None
     ) -> None:
-        """Commit launched instances and the offering's health, delete the intent, note an error."""
+        """Commit the launched instances and the offering's new health, and delete the intent.
+
+        The instances' state is STARTING. `error` is the reason why instances are missing, or None;
+        the error is appended to the reasons of the pass.
+
+        Raises:
+            Conflict: another pass took over.
+        """
         fleet = self._ledger.fleet
         health = fleet.health.get(intent.offering.name, offerings.FRESH)
         after = (
@@ -131,14 +161,14 @@ class Launcher:
         )
 
     def _health_after_error(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
-        """Return an offering's health after a launch failed with `error` just now."""
+        """Return an offering's health after a launch failed with `error` now; store nothing."""
         failure = offerings.Failure(ErrorKind(error.kind), str(error), self._services.clock())
         limit = self._settings.launch_error_limit
         return offerings.health_after_failure(health, failure, limit, self._services.random.random)
 
 
 def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
-    """Return the row of a launched instance, with the intent's time as the launch time."""
+    """Return the STARTING row of a launched instance, with the intent's time as the launch time."""
     return InstanceRow(
         id=instance.id,
         pool=intent.pool,

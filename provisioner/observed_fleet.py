@@ -12,7 +12,12 @@ from provisioner.pools import PoolSnapshot
 def instances_with_notices(
     instances: Sequence[CloudInstance], notices: Iterable[InstanceNotice]
 ) -> list[CloudInstance]:
-    """Return the instances, adding the notices for the instance or the instance's reservation."""
+    """Return the instances in order, with the stored notices added.
+
+    A notice applies to the instance itself, or to all instances in a reservation. A stored end
+    replaces the cloud's own notice; the instance's end precedes the reservation's. Notices about
+    other instances are ignored.
+    """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}
     ends = {item.instance: item.deadline_ms for item in notices if item.deadline_ms is not None}

@@ -44,10 +44,15 @@ class OrphanCleaner:
         self._clock = clock
 
     def terminate_orphans(self) -> list[str]:
-        """Terminate the orphaned instances at all locations; return the instances' ids.
+        """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
 
-        Log and skip a location whose cloud request fails or whose settings are unusable. The caller
-        repeats this every ORPHAN_CLEANUP_PERIOD_MS. Raises TableError.
+        An orphan has neither a row nor an open intent. Log each id. Log and skip a location whose
+        cloud request fails or whose settings are unusable; instances that were ended there before
+        the error are left out of the result. The caller repeats this every
+        ORPHAN_CLEANUP_PERIOD_MS.
+
+        Raises:
+            TableError: the state table fails.
         """
         ended: list[str] = []
         for row in list(read_rows(self._table, CLOUDS)):

@@ -35,10 +35,17 @@ class Pools(Protocol):
     """The resource pools of a cluster."""
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools to provision."""
+        """Return the names of the pools with a provider."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state, or an empty snapshot for an unknown pool."""
+        """Return a pool's current state.
+
+        The snapshot of an unknown pool has no settings, demand or agents.
+
+        Raises:
+            SettingsInvalid: the pool's provider settings are unusable.
+            TableError: the state cannot be read.
+        """
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         """Stop new work on an agent, and pass on the announced end of the machine.
@@ -69,9 +76,12 @@ class PoolsFailed(Exception):
 
 
 def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
-    """Call `act` with each pool, and log the failures.
+    """Call `act` with each pool in order, and log the failures.
 
-    A failure does not stop the loop. Raises PoolsFailed at the end if any pool failed.
+    A failure does not stop the loop. An error of the iterable itself is passed on at once.
+
+    Raises:
+        PoolsFailed: at the end, if `act` raised for any pool; the message names the pools.
     """
     failed = []
     for pool in pools:

@@ -46,8 +46,12 @@ class Reconciler:
     def reconcile_pools(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Reconcile all pools until `stopped` returns True; return the longest `retry_after_ms`.
 
-        Pools with unusable settings are logged and skipped. Raises PoolsFailed at the end if any
-        other pool failed.
+        Log the decisions and errors of each pass. Log and skip pools with unusable settings. Return
+        0 if no pool waits for another pass.
+
+        Raises:
+            PoolsFailed: a pool failed with any other error. The other pools were reconciled before.
+            TableError: the list of pools cannot be read.
         """
         waits_ms = [0]
 
@@ -65,15 +69,24 @@ class Reconciler:
         return max(waits_ms)
 
     def pools_to_reconcile(self) -> list[str]:
-        """Return the names of pools with a provider or with a fleet row from before, sorted."""
+        """Return the sorted names of the pools with a provider or with a stored fleet row.
+
+        A removed pool keeps a fleet row until its instances have ended.
+        """
         fleets = (fleet.pool for fleet in read_fleets(self._table))
         return sorted({*self._services.pools.pool_names(), *fleets})
 
     def reconcile(self, pool: str) -> PassResult:
-        """Run a pass, unless another pass ran within PASS_MS or has the lease, or no work exists.
+        """Run a pass over a pool: launch, drain and terminate instances, and record the results.
 
-        Delete the fleet row of a pool without provider and instances. A lost race ends the pass.
-        Cloud errors are recorded in the fleet's row. Raises TableError and SettingsInvalid.
+        Run no pass, and return a `retry_after_ms`, if another pass ran within PASS_MS or has the
+        lease. Return an empty result without a pass if no work exists. Delete the fleet row of a
+        pool without provider and instances. A lost race ends the pass; the result then has no
+        reasons. Cloud errors are recorded in the fleet's row and the reasons.
+
+        Raises:
+            TableError: the state table fails; the next pass continues.
+            SettingsInvalid: the pool's provider section is unusable.
         """
         ledger = Ledger(self._table, pool)
         snapshot = self._services.pools.pool_snapshot(pool)
@@ -103,10 +116,13 @@ class Reconciler:
 def _effective_settings(
     settings: ProvisionerSettings | None, ledger: Ledger
 ) -> ProvisionerSettings | None:
-    """Return the settings for the pass. Return None for a pool without a provider.
+    """Return the settings for the pass.
 
-    After the provider was removed or moved, return the former settings with a maximum of 0
-    instances until the former instances have ended.
+    Return None for a pool without provider, instances and launches.
+
+    After the provider was removed or moved to another location, return the former settings with a
+    maximum of 0 instances. This lasts until the former instances have ended. Unreadable former
+    settings are ignored. Nothing is written.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:
@@ -121,7 +137,11 @@ def _effective_settings(
 
 
 def _has_work(snapshot: PoolSnapshot, settings: ProvisionerSettings, ledger: Ledger) -> bool:
-    """Whether a pass could change anything. A pool that is scaled to zero costs no writes."""
+    """Whether instances, launches, pending work or a minimum exist, so that a pass has work.
+
+    Also True while the fleet's row shows a reason for waiting or a cloud error, so that a pass
+    clears the text. A pool that is scaled to zero costs no writes.
+    """
     fleet = ledger.fleet
     wants = snapshot.demand.has_pending or settings.min_instances > 0
     return not ledger.is_empty or wants or bool(fleet.waits or fleet.trouble)
@@ -130,7 +150,8 @@ def _has_work(snapshot: PoolSnapshot, settings: ProvisionerSettings, ledger: Led
 def _lease_wait_ms(fleet: FleetRow, now_ms: int) -> int:
     """Return the time until the next attempt while another pass holds the lease.
 
-    It is PASS_MS after the start of that pass, or the end of its lease if that time is over.
+    The next attempt is PASS_MS after the start of that pass, or at the end of its lease if that
+    time is over.
     """
     left_ms = fleet.leased_until_ms - now_ms
     next_ms = left_ms - LEASE_MS + PASS_MS

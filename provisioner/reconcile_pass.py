@@ -61,7 +61,17 @@ class ReconcilePass:
         self._boot_logs = BootLogs()
 
     def run(self) -> None:
-        """Run the whole pass; return the reasons. Raises Conflict if another pass took over."""
+        """Run the whole pass; the results are in `record`, the state table and the cloud.
+
+        Resume open launches, carry out plans and report the pool's supply. A cloud error ends the
+        pass early, but is recorded, and the lease is released. Errors of the table or the pools end
+        the pass without releasing the lease.
+
+        Raises:
+            Conflict: another pass took over.
+            TableError: the state table fails.
+            SettingsInvalid: the pool's settings became unusable.
+        """
         self._record_pass_start()
         try:
             cloud = self._services.cloud_factory(self._settings)
@@ -81,7 +91,15 @@ class ReconcilePass:
         self._record_pass_end()
 
     def _record_pass_start(self) -> None:
-        """Commit the end of a gap between passes, and changed settings, which end all back-offs."""
+        """Commit the end of a gap between passes, and changed settings, to the fleet's row.
+
+        After a gap of more than GAP_MS, set `resumed_ms`. New settings end all back-offs, and are
+        stored in the row of their location for the orphan cleanup. Write nothing without a gap and
+        without new settings.
+
+        Raises:
+            Conflict: another pass took over.
+        """
         fleet, now_ms = self._ledger.fleet, self.record.started_ms
         text = encode_settings(self._settings)
         resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
@@ -96,7 +114,13 @@ class ReconcilePass:
         self._ledger.commit(after, location_put=location_put)
 
     def _record_pass_end(self) -> None:
-        """Commit the time, trouble and offerings of the pass, and release the lease."""
+        """Commit the start, trouble and offerings of the pass to the fleet's row; end the lease.
+
+        A pass that ended early keeps the earlier offerings.
+
+        Raises:
+            Conflict: another pass took over.
+        """
         fleet = self._ledger.fleet
         self._ledger.commit(
             replace(
@@ -109,7 +133,18 @@ class ReconcilePass:
         )
 
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
-        """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor."""
+        """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
+
+        Each plan commits the fleet's row, changed instances and launch intents. Then drain and end
+        agents, terminate instances, and request the launches. Another plan follows after a failed
+        launch or the drain of an idle agent. Cloud errors are recorded.
+
+        Raises:
+            Conflict: another pass took over, or a disconnected agent of the plan has connected
+                meanwhile.
+            TableError: the state table fails.
+            SettingsInvalid: the pool's settings became unusable.
+        """
         for _ in range(ATTEMPTS_MAX):
             # The pool is read after the cloud's list, immediately before the commit.
             snapshot = self._services.pools.pool_snapshot(self._ledger.fleet.pool)
@@ -133,7 +168,10 @@ class ReconcilePass:
                 return
 
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
-        """Report the pool's supply gap to the pool; no gap while a launch is open or starting."""
+        """Report to the pool why no offering is available, and until when; else "" and 0.
+
+        A launch that is open or an instance that starts counts as available.
+        """
         ledger = self._ledger
         starting = ledger.intents or any(
             row.state is InstanceState.STARTING for row in ledger.instances.values()
@@ -166,7 +204,12 @@ class ReconcilePass:
         )
 
     def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
-        """Drain leaving agents, report ended agents; return whether an idle agent was drained."""
+        """Drain leaving agents, report ended agents; return whether an idle agent was drained.
+
+        An agent leaves if its instance drains, terminates or has an interruption notice. A drained
+        agent also gets the time of the notice. An agent is reported as ended if the plan ends its
+        instance and the cloud lists the instance as terminated.
+        """
         pools, pool = self._services.pools, self._ledger.fleet.pool
         drained = False
         for row in self._ledger.instances.values():
@@ -186,7 +229,11 @@ class ReconcilePass:
         return drained
 
     def _terminate_instances(self, cloud: CloudProvider) -> None:
-        """Request the end of TERMINATING instances that the cloud does not list as ending."""
+        """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
+
+        Ask at most once in a pass for each instance. A cloud error is recorded, not raised; the
+        next pass asks again.
+        """
         ids = [
             row.id
             for row in self._ledger.instances.values()
@@ -202,7 +249,10 @@ class ReconcilePass:
 
 
 def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
-    """Return conditions that the plan's disconnected agents have not connected since `snapshot`."""
+    """Return conditions that the plan's disconnected agents have not connected since `snapshot`.
+
+    Each condition expects the lease row's revision in the snapshot, or no row.
+    """
     return [
         Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))
         for name in plan.disconnected

@@ -42,6 +42,7 @@ class FreeCapacity:
     slots: int
     """The number of slots that are not assigned to a request; 0 for an instance with work."""
     market: Market
+    """The market on which the instance was bought."""
     is_connected: bool = False
     """Whether the agent is connected.
 
@@ -50,6 +51,7 @@ class FreeCapacity:
     zone: str = ""
     """The instance's zone, or "" if unknown."""
     has_work: bool = False
+    """Whether allocations run on the instance."""
 
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request that is restricted to `market` may run on this instance.
@@ -87,11 +89,15 @@ def launches_for_demand(
     """Return the launches that the pending requests need in addition to `capacity`.
 
     Requests use up the free slots in `capacity`, which this function changes. Gangs get no launches
-    beyond `bounds.room`. Requests for single instances do; the caller clamps the result.
+    beyond `bounds.room`. Requests for single instances do; the caller clamps the result. Zero-slot
+    requests get instances of the first offering in `order`. A request that no usable offering
+    serves gets nothing.
 
     Args:
+        demand: the pending work.
         order: the offerings that may be launched, the best first.
         capacity: the instances that exist or are being launched.
+        bounds: the room for launches, and the number of draining instances.
         on_demand: the offerings for requests that are restricted to the on-demand market; they may
             be absent from `order`.
         overdue: the request to serve first. If it gets nothing now, but draining instances will
@@ -136,10 +142,11 @@ def _launches_for_overdue(
     bounds: InstanceBounds,
     served: Counter[RequestShape],
 ) -> tuple[list[Launch], list[FreeCapacity]]:
-    """Return the launches for the overdue request, and the new slots that stay free.
+    """Return the launches for the overdue request, and the new instances' slots that stay free.
 
     Return no launches if an instance in `capacity` is large enough for the request. Count the
-    request in `served` if it gets its instances.
+    request in `served` if it gets its instances. A request that fills several instances uses up
+    free slots in `capacity`. No launch exceeds `bounds.room`.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):
@@ -164,13 +171,15 @@ def _launches_for_overdue(
 def count_kept_idle(
     demand: Demand, size: int, idle: int, busy: int, starting: int, bounds: InstanceBounds
 ) -> int:
-    """Count the idle instances with `size` slots that pending requests will use, at most `idle`.
+    """Return how many of the `idle` instances with `size` slots pending requests will use.
 
     Single-instance requests count first. A gang counts if idle, starting and launchable instances
     suffice for it. For the overdue gang, busy instances count as well. Markets are ignored, as by
-    the scheduler. The result is 0 if the demand has a hold reason.
+    the scheduler. The result is 0 if the demand has a hold reason. Nothing is changed.
 
     Args:
+        demand: the pending work.
+        size: the size of the instances in slots.
         idle, busy, starting: the numbers of instances of this size in each condition.
         bounds: `bounds.room` is the number of launchable instances.
     """
@@ -224,13 +233,18 @@ def _launches_for_gangs(
 ) -> tuple[list[Launch], set[RequestShape]]:
     """Return a launch for each gang of `offering`, and the shapes of gangs that exceed `room`.
 
-    A gang uses empty instances in `capacity` first, and its launch is for the rest. Nothing is
-    launched for a gang whose rest exceeds `room`. Count each gang that has its instances in
-    `served`, and set the free slots of the instances that it uses to 0.
+    A gang uses empty instances in `capacity` first, and its launch is for the rest, in the zone of
+    most of these instances. Nothing is launched for a gang whose rest exceeds `room`. A gang also
+    fits on a single large starting instance. Count each gang that has its instances in `served`,
+    and set the free slots of the instances that it uses to 0.
 
     Args:
+        demand: the pending work.
         shapes: the shapes that `offering` can serve; those that fit on one instance are ignored.
+        offering: the offering to launch.
+        capacity: the instances that exist or are being launched.
         room: the number of instances that may be launched.
+        served: the number of served requests by shape; changed.
         overdue: the shapes of the overdue request; its first gang may use instances with work.
     """
     launches: list[Launch] = []
@@ -292,8 +306,9 @@ def _instances_for_single(
     """Return the number of instances with `size` slots to launch for single-instance requests.
 
     Pack the requests, the largest first, into starting instances in `capacity`, and the rest into
-    new instances. Reduce the free slots of the starting instances. Skip the requests that `served`
-    counts, and connected instances, which the scheduler has already offered to these requests.
+    new instances. Reduce the free slots of the starting instances; `served` is unchanged. Skip the
+    requests that `served` counts, and connected instances, which the scheduler has already offered
+    to these requests.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []
@@ -319,7 +334,8 @@ def _add_zero_slot_launches(
     """Return the launches, adding instances of the best offering for zero-slot requests.
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
-    the missing instances are added. Add none without an offering in `order`.
+    the missing instances are added. Add none without an offering in `order`, or if instances take
+    no zero-slot requests.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)
