@@ -1,4 +1,4 @@
-"""Consolidation: the count of spare instances, and the marks of their start times. Pure.
+"""Consolidation: the count of spare instances, and the marks of the start times. Pure.
 
 An instance is spare if it is idle, or if all of its work would fit into the free slots of another
 instance of its size. Running work is never moved. The scheduler places new work where the fewest

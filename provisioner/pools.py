@@ -72,7 +72,7 @@ class Pools(Protocol):
 
 
 class PoolsFailed(Exception):
-    """A failure of at least one pool. The message names the failed pools."""
+    """The failure of pools, named in the message; raised after all pools were tried."""
 
 
 def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:

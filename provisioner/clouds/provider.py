@@ -27,12 +27,13 @@ class CloudInstance:
     launched_ms: int
     """The launch time in epoch milliseconds, by the cloud's clock."""
     tags: Mapping[str, str]
+    """The instance's tags, with those of the cluster, the pool and the launch intent."""
     notice_ms: int | None = None
-    """The announced time at which the cloud takes the instance away."""
+    """The announced time at which the cloud takes the instance away; None without a notice."""
     rebalance: bool = False
     """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
-    """The reason for the instance's end, from the cloud."""
+    """The reason that the cloud gives for the instance's end; None if it lives or is unknown."""
     boot_report: str = ""
     """The report of a failed boot that the instance sent itself, or ""."""
     zone: str = ""
@@ -127,6 +128,7 @@ class CloudProvider(Protocol):
 
         The list is eventually consistent: for up to 40 s after a launch or change, an instance may
         be missing or have an older state. An ended instance is TERMINATED for a while, then absent.
+        Raises CloudError if any part of the list cannot be read.
         """
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -139,8 +141,9 @@ class CloudProvider(Protocol):
     def boot_log(self, instance: str) -> str:
         """Return at least the end of an instance's boot output, or "" without output.
 
-        The cloud keeps the output for a while after the instance's end. It may contain secrets that
-        the machine image or the pool's script wrote, so callers mask it before they show it.
+        The result is "" also for an unknown instance. The cloud keeps the output for a while after
+        the instance's end. The output may contain secrets that the machine image or the pool's
+        script wrote, so callers mask the output before they show it. Raises CloudError.
         """
 
 

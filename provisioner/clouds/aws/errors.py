@@ -117,7 +117,7 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
-    """Return the CloudError for an EC2 error code.
+    """Return the CloudError for an EC2 error code, with a text for users; raise nothing.
 
     An unlisted code is an OutcomeUnknown if the HTTP `status` is 500 or above, else a CloudError.
     """
@@ -138,7 +138,7 @@ def is_caller_refused(code: str) -> bool:
 
 
 def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
-    """Return the error of a fleet that launched nothing, from the errors of its subnets.
+    """Return the error of a fleet that launched nothing, by the errors of the subnets.
 
     Choose the error whose class comes first in _BEST_TO_RETRY_FIRST. An OutcomeUnknown becomes a
     CloudError, because the response shows that nothing was launched. Raises ValueError without
@@ -194,5 +194,5 @@ def _error_class(code: str) -> type[CloudError] | None:
 
 
 def _retry_rank(error: CloudError) -> int:
-    """Return the error's position in _BEST_TO_RETRY_FIRST."""
+    """Return the position in _BEST_TO_RETRY_FIRST of the first class that fits the error."""
     return next(place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls))

@@ -98,7 +98,8 @@ class Ec2Settings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        Raises ConfigurationError if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
+        if the number of slots is unknown.
         """
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
@@ -120,7 +121,10 @@ class Subnet(NamedTuple):
 
 
 def parse_section(section: str) -> Ec2Settings:
-    """Parse a pool's EC2 settings from JSON. Raises ConfigurationError."""
+    """Parse a pool's EC2 settings from JSON; "" gives the defaults.
+
+    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    """
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -132,16 +136,19 @@ def parse_section(section: str) -> Ec2Settings:
 def launch_template_data(
     request: IntentRow, settings: Ec2Settings, user_data: bytes, root_device: str
 ) -> dict[str, Any]:
-    """Return the content of a request's launch template, in the form of EC2's API.
+    """Return the content of a request's launch template, in the form of EC2's API; call nothing.
 
-    The content is the same for all requests of a pool, except for gangs on types with Elastic
-    Fabric Adapters and for on-demand requests that use reserved capacity.
+    The content is the same for all requests of a pool, with two exceptions: gangs on types with
+    Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         user_data: the boot script.
         root_device: the name of the image's root disk.
 
-    Raises ConfigurationError if the boot script is longer than USER_DATA_BYTES_MAX.
+    Raises:
+        ConfigurationError: the boot script is longer than USER_DATA_BYTES_MAX.
     """
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
@@ -247,7 +254,8 @@ def _reservation(name: str) -> dict[str, str]:
 def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
     """Return a launch template's name: cluster, pool, and a digest of content and settings.
 
-    The digest includes the pool's whole settings, because other settings make another request.
+    Equal content and settings give the same name. The digest includes the pool's whole settings,
+    because other settings make another request.
     """
     content = json.dumps([data, request.section], sort_keys=True).encode()
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -255,7 +263,11 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 
 
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
-    """Return the tags of an instance and of its disks. Custom tags cannot replace detcloud's."""
+    """Return the tags of an instance and of the disks, by key.
+
+    Custom tags cannot replace the tags of the cluster, the pool, the intent, the name and the
+    owner.
+    """
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},
         settings.tag_key: settings.tag_value or request.cluster,
@@ -269,15 +281,20 @@ def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
 def fleet_request(
     request: IntentRow, settings: Ec2Settings, template: str, subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
-    """Return the parameters of CreateFleet for a launch attempt.
+    """Return the parameters of CreateFleet for a launch attempt; call nothing.
 
-    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all.
+    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all. A
+    repeated request has the same client token and parameters. A gang is launched completely or not
+    at all.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         template: the name of the launch template.
         subnets: the pool's subnets.
 
-    Raises ConfigurationError if no subnet is in the zone.
+    Raises:
+        ConfigurationError: no subnet is in the zone.
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
     zone = offering.zone or request.zone
@@ -319,7 +336,7 @@ def fleet_request(
 
 
 def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
-    """Return EC2's name of the request's market."""
+    """Return EC2's name of the request's market: `spot`, `on-demand` or `capacity-block`."""
     if request.offering.market is Market.SPOT:
         return "spot"
     return CAPACITY_BLOCK if uses_block(request, settings) else "on-demand"
@@ -362,5 +379,5 @@ def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str,
 
 
 def ec2_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Convert tags to the form of EC2's API."""
+    """Convert tags by key to the list form of EC2's API."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,4 +1,4 @@
-"""The check of instance types that the catalogue lacks, before their launch.
+"""The check, before a launch, of instance types that the catalogue lacks.
 
 The pool's settings give the slots of such a type. If its agents offered another number, the
 provisioner would always launch too many or too few instances. If the image did not boot on the
@@ -57,9 +57,12 @@ class UnknownTypes:
     def check(self, name: str, slots: int, settings: Ec2Settings) -> None:
         """Check that the default image boots on a type and that agents on the type offer `slots`.
 
-        Do nothing if the catalogue contains the type or EC2 gives no description. The image is only
+        Pass if the catalogue contains the type or EC2 gives no description. The image is only
         checked if the pool names none, and the slots only for types with whole NVIDIA GPUs or no
-        GPU. Raises ConfigurationError, also for a type that the region lacks.
+        GPU.
+
+        Raises:
+            ConfigurationError: a check fails, or the region lacks the type.
         """
         description = None if _is_known(name) else self._describe(name)
         if description is None:
@@ -80,9 +83,10 @@ class UnknownTypes:
         return description.cards if description else None
 
     def _describe(self, name: str) -> _TypeDescription | None:
-        """Return the description of a type, cached or read from EC2.
+        """Return the description of a type, cached for a day or read from EC2.
 
-        Raises ConfigurationError for a type that the region lacks.
+        If the request fails or the answer is unreadable, log this and return None; EC2 is asked
+        again after SILENCE_TTL_MS. Raises ConfigurationError for a type that the region lacks.
         """
         until_ms, description = self._descriptions.get(name, (0, None))
         if self._clock() < until_ms:

@@ -132,7 +132,8 @@ class GceSettings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        Raises ConfigurationError if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
+        if the number of slots is unknown.
         """
         described = self.machine_types
         name = str(self.instance_type.instance_type(described))
@@ -148,7 +149,10 @@ _SETTINGS = lazy_adapter(GceSettings)
 
 
 def parse_section(section: str) -> GceSettings:
-    """Parse a pool's Compute Engine settings from JSON. Raises ConfigurationError."""
+    """Parse a pool's Compute Engine settings from JSON; "" gives the defaults.
+
+    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    """
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -165,19 +169,24 @@ class BulkRequest(NamedTuple):
     request_id: str
     """The id by which Compute Engine recognizes a repeated request."""
     body: Mapping[str, Any]
+    """The JSON body of the call."""
 
 
 def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> BulkRequest:
-    """Return the bulk insert for a launch attempt.
+    """Return the bulk insert for a launch attempt; call nothing.
 
     A gang is launched in one zone, completely or not at all. Other requests get as many instances
     as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the request or the
     settings, in this order, limits the launch to that zone.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         script: the startup script.
 
-    Raises ConfigurationError.
+    Raises:
+        ConfigurationError: a gang or the script is too large, the zone is not in the region, no
+            region is known, or the machine type or accelerator is invalid.
     """
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
@@ -245,7 +254,10 @@ def instance_tags(request: IntentRow) -> dict[str, str]:
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
-    """Return the labels of an instance and of its disk. Custom labels cannot replace detcloud's."""
+    """Return the labels of an instance and of the disk, by key.
+
+    Custom labels cannot replace the labels of the cluster, the pool, the intent and the owner.
+    """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
     if not settings.label_value:
@@ -313,7 +325,11 @@ def _boot_disk(
 
 
 def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
-    """Return the network interfaces of `base_config`, the first adapted to the pool's settings."""
+    """Return the network interfaces of `base_config`, the first adapted to the pool's settings.
+
+    Without interfaces and settings, return one interface in NETWORK_DEFAULT without an external
+    address. Raises ConfigurationError if a subnetwork is given by name and no region is known.
+    """
     base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
     first = dict(base[0])
@@ -333,12 +349,12 @@ def _global_path(network: str) -> str:
 
 
 def _subnetwork_path(name: str, region: str) -> str:
-    """Return the path of a subnetwork that is given by name or path."""
+    """Return the path of a subnetwork that is given by name or path; a path is unchanged."""
     return name if "/" in name else f"regions/{region}/subnetworks/{name}"
 
 
 def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
-    """Return the metadata of `base_config` with the startup script.
+    """Return the metadata items of `base_config` with the startup script, which cannot be replaced.
 
     The project's SSH keys are blocked unless `base_config` allows them. Raises ConfigurationError
     for a script longer than STARTUP_SCRIPT_BYTES_MAX.
