@@ -54,11 +54,11 @@ class BootLogs:
     def _boot_log(
         self, cloud: CloudProvider, row: InstanceRow, listed: Mapping[str, CloudInstance]
     ) -> str:
-        """Return an instance's boot log without secrets.
+        """Return an instance's cleaned boot log, without secrets and of bounded length.
 
         Return the report of an instance in `listed` that sent a report. Otherwise request the log
-        from the cloud, also for an instance that is not listed. Return "" if FETCHES_MAX requests
-        were made, or if the request fails.
+        from the cloud, also for an instance that is not listed; this uses up one of FETCHES_MAX
+        requests. Return "" if no request is left, or if the request fails, which is logged.
         """
         if row.id in listed and (report := listed[row.id].boot_report):
             return clean_boot_log(report)

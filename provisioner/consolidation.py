@@ -54,10 +54,10 @@ def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
 
 
 def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
-    """Count the spare agents among agents of equal size, starting with the least work.
+    """Return the number of spare agents among agents of equal size, starting with the least work.
 
-    Each busy spare agent reserves free slots of another agent for its work. An agent with reserved
-    slots is not spare.
+    Each busy spare agent reserves free slots of another agent for its work: the agent with the
+    fewest slots that suffice. An agent with reserved slots is not spare.
     """
     order = sorted(agents, key=lambda agent: (not agent.idle, agent.used_slots))
     free = {number: agent.free_slots for number, agent in enumerate(order)}

@@ -99,10 +99,11 @@ def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, s
 def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     """Drain idle instances in the draft that no pending request will use, the dearest first.
 
-    An instance drains if it was idle for `idle_ms_max`, or if its size had a spare instance for
-    that long and the on-demand share stays. The pool's minimum stays, unless its instances are in
-    the way of waiting requests. An idle instance that takes no new work drains in any case. Also
-    update the draft's marks of spare instances.
+    An instance drains if it was idle for `idle_ms_max`. It also drains if its size had a spare
+    instance for that long and the on-demand share stays. The pool's minimum stays, unless its
+    instances are in the way of waiting requests. An instance that takes no new work drains after
+    `idle_ms_max` in any case. Without a token, an instance stays. Also update the draft's marks of
+    spare instances.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -185,7 +186,7 @@ def _mark_spare(draft: DraftPlan) -> None:
 
 
 def _may_shrink(draft: DraftPlan) -> bool:
-    """Whether more instances than the minimum take work."""
+    """Whether more instances take work than the pool's minimum."""
     return len(capacity_rows(draft)) > draft.snapshot.settings.min_instances
 
 

@@ -197,7 +197,8 @@ def _job_demands(
 ) -> Iterator[JobDemand]:
     """Yield the demand of each job without an agent label, also of jobs without pending requests.
 
-    The deadline is read only for jobs with pending requests.
+    `find_deadline` is called only for jobs with pending requests with slots. Zero-slot requests are
+    left out.
     """
     for number, group in groups:
         row = group.row

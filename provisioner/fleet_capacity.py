@@ -28,17 +28,17 @@ def capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances of `_capacity_rows` with a connected agent."""
+    """Return the instances of `capacity_rows` with a connected agent."""
     return [row for row in capacity_rows(draft) if draft.observation(row).agent is not None]
 
 
 def idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances of `_capacity_rows` with a connected agent without work."""
+    """Return the instances of `capacity_rows` with a connected agent without work."""
     return [row for row in connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 
 def busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances of `_capacity_rows` with a connected agent that has work."""
+    """Return the instances of `capacity_rows` with a connected agent that has work."""
     return [row for row in connected_capacity_rows(draft) if _is_busy(draft, row)]
 
 
@@ -77,7 +77,7 @@ def counts_against_max(row: InstanceRow) -> bool:
 
 
 def _is_leaving(row: InstanceRow) -> bool:
-    """Whether the instance drains, or has a silent agent that may be lost."""
+    """Whether the instance drains, or has a silent agent, so that a replacement may follow."""
     return row.state is InstanceState.DRAINING or row.silent_ms is not None
 
 

@@ -58,9 +58,15 @@ def apply_on_demand_base(
 ) -> tuple[Launch, ...]:
     """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
 
-    Move as many instances as the share `settings.on_demand_base` of all instances requires. A
-    launch moves only to an offering in `on_demand` with the same number of slots. A gang moves as a
-    whole.
+    Move as many instances as the share `settings.on_demand_base` of all instances requires, if
+    possible. A launch moves only to an offering in `on_demand` with the same number of slots. A
+    gang moves as a whole.
+
+    Args:
+        launches: the launches, in order of precedence.
+        settings: the pool's settings.
+        on_demand: the on-demand offerings that may be launched, the best first.
+        existing: the number of instances that exist or are being launched.
     """
     total = existing.total + sum(launch.count for launch in launches)
     missing = ceil(settings.on_demand_base * total) - existing.on_demand

@@ -138,8 +138,8 @@ class ConnectedAgent:
     def is_movable(self) -> bool:
         """Whether the agent has work and each allocation uses slots.
 
-        Such work would run on any agent with enough free slots. A zero-slot allocation counts
-        against `aux_per_agent` instead.
+        Such work would run on any agent with enough free slots. A zero-slot allocation is not
+        movable: agents limit the number of zero-slot allocations instead.
         """
         return bool(self.work) and all(self.work)
 
@@ -194,7 +194,7 @@ class ObservedInstance:
     def boot_error(self) -> str:
         """Return the last line of the boot report, where the boot script names the failed step.
 
-        Return "the boot report is empty" for an empty report.
+        Return "the boot report is empty" for a report without text.
         """
         lines = [line for line in self.boot_report.splitlines() if line.strip()]
         return lines[-1].strip() if lines else "the boot report is empty"

@@ -97,7 +97,8 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
 def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
     """Return the mark, or `now_ms` if the mark is in the future, or is unset and `holds` is true.
 
-    Return None if the mark is unset and the condition does not hold.
+    Return None if the mark is unset and the condition does not hold. A set mark stays, also if the
+    condition no longer holds.
     """
     if mark_ms is None:
         return now_ms if holds else None
@@ -105,7 +106,10 @@ def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Return the mark as `_mark_once` does. Return None if the condition does not hold now."""
+    """Return the mark, or `now_ms` if the mark is unset or in the future.
+
+    Return None if `holds` is false.
+    """
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 
 

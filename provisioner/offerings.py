@@ -53,9 +53,13 @@ def health_after_failure(
 ) -> OfferingHealth:
     """Return an offering's health after another error, with the time of the next attempt.
 
-    The offering is given up if its faults reach `limit`.
+    The back-off doubles with each consecutive error up to a maximum; half of it is random.
+    Capacity, quota and throttling errors do not count as faults. The offering is given up if its
+    faults reach `limit`: then the next attempt is within PROBE_PERIOD_MS.
 
     Args:
+        health: the health before.
+        failure: the error.
         limit: the pool's `launch_error_limit`; 0 never gives up.
         draw: returns a random number from 0 to below 1.
     """

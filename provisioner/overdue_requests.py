@@ -35,7 +35,7 @@ class OverdueRequest:
     """The sizes, in slots, of instances that can serve the request."""
 
     def instances_needed(self, size: int) -> int:
-        """Return the number of instances with `size` slots that the request needs."""
+        """Return the number of instances with `size` slots that the request needs, rounded up."""
         return ceil(self.slots / size)
 
 

@@ -50,17 +50,23 @@ class Pools(Protocol):
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         """Stop new work on an agent, and pass on the announced end of the machine.
 
-        Repeated calls and unknown agents are harmless.
+        Running work goes on.
+
+        Repeated calls, lost agents and unknown agents are harmless.
 
         Args:
+            agent: the agent's id.
             ends_ms: the time at which the machine ends, or None without an announcement.
         """
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Report to a pool whether instances are available. Repeated calls are harmless.
+        """Report to a pool whether instances are available.
+
+        Repeated calls and unknown pools are harmless.
 
         Args:
-            closed: the reason why the pool gets no instances, or "" if it may get some.
+            pool: the pool's name.
+            closed: the reason why the pool gets no instances, for users, or "" if it may get some.
             until_ms: the time of the next launch attempt, or 0.
         """
 

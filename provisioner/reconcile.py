@@ -81,8 +81,9 @@ class Reconciler:
 
         Run no pass, and return a `retry_after_ms`, if another pass ran within PASS_MS or has the
         lease. Return an empty result without a pass if no work exists. Delete the fleet row of a
-        pool without provider and instances. A lost race ends the pass; the result then has no
-        reasons. Cloud errors are recorded in the fleet's row and the reasons.
+        pool without provider and instances. A lost race ends the pass; the result then has PASS_MS
+        as `retry_after_ms` and no reasons. Cloud errors are recorded in the fleet's row and the
+        reasons.
 
         Raises:
             TableError: the state table fails; the next pass continues.

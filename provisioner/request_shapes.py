@@ -40,11 +40,11 @@ class RequestShape(NamedTuple):
 
 
 def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
-    """Whether instances with `slots` slots can serve a request.
+    """Whether instances with `slots` slots can serve a request. The market does not matter.
 
     The request must fit on one instance, or fill several instances completely. Several means at
-    most `instances_max` and at most AGENTS_MAX, the largest gang; a single-agent request excludes
-    them.
+    most `instances_max` and at most AGENTS_MAX, the largest gang. A single-agent request must fit
+    on one instance.
     """
     if shape.slots <= slots:
         return True

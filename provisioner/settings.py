@@ -142,7 +142,8 @@ def _parse_offering(fields: object) -> Offering:
 def _parse_duration_ms(name: str, value: object) -> int:
     """Convert a positive number of seconds, or a text like `1h30m`, to milliseconds.
 
-    Raises SettingsInvalid, naming the setting `name`, for any other value.
+    Units are d, h, m, s and ms, and numbers may have a fraction. Raises SettingsInvalid, naming the
+    setting `name`, for any other value.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
         return int(value * 1_000)

@@ -56,8 +56,11 @@ class FreeCapacity:
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request that is restricted to `market` may run on this instance.
 
-        The scheduler ignores the market of connected instances. On-demand instances may serve spot
-        requests, but not the reverse.
+        Free slots do not matter.
+
+        None and connected instances match any market, since the scheduler ignores the market of
+        connected instances. Otherwise, on-demand instances may serve spot requests, but not the
+        reverse.
         """
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
@@ -213,7 +216,8 @@ def _ordered_requests(
 ) -> list[tuple[RequestShape, int]]:
     """Return the number of unserved requests of each shape in `shapes`, the smallest first.
 
-    Count only requests that their jobs may start now. `served` counts requests that have instances.
+    Count only requests that their jobs may start now, and leave out shapes with none. `served`
+    counts requests that have instances; None means no request.
     """
     requests = count_requests(demand, shapes) - (served or Counter())
     return sorted(
@@ -281,8 +285,8 @@ def _assign_to_starting(
 ) -> int:
     """Assign up to `count` requests to starting instances, each to a single large enough instance.
 
-    Reduce the free slots of the instances, and count the requests in `served`. Return the number of
-    assigned requests.
+    Fill the fullest instances first. Reduce the free slots of the instances, and count the requests
+    in `served`. Return the number of assigned requests, 0 if no instance is large enough.
     """
     assigned = 0
     for instance in sorted(capacity, key=lambda item: item.slots):

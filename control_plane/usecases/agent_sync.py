@@ -168,7 +168,7 @@ def _answer_fields(
 
 
 def _trial_id(entry: dict[str, Any]) -> int:
-    """Return the trial's id in an entry of the desired state, from the allocation `TRIAL.EPOCH`."""
+    """Return the trial's id in an entry's field `allocation`, which is `TRIAL.EPOCH`."""
     return int(entry["allocation"].partition(".")[0])
 
 

@@ -51,7 +51,7 @@ class BrowserSession:
 
     @property
     def token(self) -> str:
-        """The token of the session, joined from both halves."""
+        """Return the token of the session, joined from both halves."""
         return join_halves(self.cookie, self.key)
 
 

@@ -167,7 +167,13 @@ def delete_tensorboard_files(
 
 
 def _check_patterns(patterns: tuple[str, ...]) -> None:
-    """Check that a checkpoint's record has at most PATTERNS_MAX patterns; RequestError invalid."""
+    """Check that a checkpoint's record would have at most PATTERNS_MAX patterns.
+
+    `patterns` are those of earlier deletions and the new ones.
+
+    Raises:
+        RequestError: invalid, for more patterns.
+    """
     if len(patterns) > PATTERNS_MAX:
         text = (
             f"together with the patterns of earlier deletions, {len(patterns)} patterns would be "
@@ -177,7 +183,7 @@ def _check_patterns(patterns: tuple[str, ...]) -> None:
 
 
 def _replacement(services: Services, trial_id: int, uuid: str) -> str:
-    """Return the UUID of the trial's newest complete checkpoint other than `uuid`, or ""."""
+    """Return the UUID of the trial's newest complete checkpoint apart from `uuid`, or ""."""
     completed = completed_checkpoints(services.table, trial_id)
     newest = newest_checkpoint([reference for reference in completed if reference.uuid != uuid])
     return newest.uuid if newest else ""

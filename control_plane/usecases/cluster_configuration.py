@@ -189,16 +189,16 @@ def _pool_change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool
 
 
 def _pool_fields(cluster: ClusterConfig, pool: ResourcePool) -> dict[str, Any]:
-    """Return the fields of a pool's configuration, secrets included.
+    """Return the fields of a pool's configuration as JSON values, secrets included.
 
-    `scheduler` is the scheduler in use, which may be the cluster's default.
+    `scheduler` is the scheduler in use: the cluster's default if the pool names none.
     """
     fields = pool.model_dump(mode="json", context=REVEAL)
     return fields | {"scheduler": cluster.scheduler_of(pool).model_dump(mode="json")}
 
 
 def _shared_fields(cluster: ClusterConfig) -> dict[str, Any]:
-    """Return the fields of the configuration without the pools, secrets included."""
+    """Return the configuration without `resource_pools` as JSON values, secrets included."""
     return cluster.model_dump(mode="json", context=REVEAL, exclude={"resource_pools"})
 
 

@@ -73,7 +73,7 @@ def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> Expe
     """Return the checked configuration with the overrides applied. `before` does not change.
 
     Accept overrides of any field, because `_check_allowed` has checked the paths. Accept masks as
-    the values of secrets.
+    the values of secrets. The seed stays.
 
     Raises:
         RequestError: invalid, if an override is malformed or the new configuration is invalid.

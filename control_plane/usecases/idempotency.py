@@ -207,7 +207,7 @@ class IdempotentRequest:
         return StoredAnswer(fields["status"], fields["answer"].encode())
 
     def _stored_fields(self, row: Row) -> dict[str, Any]:
-        """Return the fields of the key's row.
+        """Return the fields of the key's row: `digest`, `status`, `reply`, maybe `answer`.
 
         Raises:
             RequestError: conflict, if the key was used for another request.

@@ -133,7 +133,11 @@ def change_jobs(
 def _change_in_batch(
     services: Services, job: str, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Apply a change of `change_jobs`, with the arguments of `change_job`."""
+    """Apply a change of `change_jobs`; return the experiment's id.
+
+    Arguments and errors are those of `change_job`. A change of priority keeps the position from an
+    earlier move.
+    """
     return change_job(services, job, change, by, extra_writes, keep_position=True)
 
 
@@ -189,10 +193,12 @@ def _change_command(
 
 
 def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
-    """Load a job; return the name of the pool and the job's row.
+    """Return the name of the job's pool and the job's row, for the experiment `group`.
+
+    `job` is the user's name of the job, for the error.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist or has ended.
+        RequestError: not_found, if the experiment does not exist, was deleted or has ended.
     """
     pool = experiments.get_experiment(services, group)[0].pool
     row = services.table.get(Key(jobs_partition(pool), job_sort_key(group)))

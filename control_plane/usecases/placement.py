@@ -88,7 +88,7 @@ def choose_destination(
 
 
 def trial_needs(resources: Resources) -> TrialNeeds:
-    """Return the needs of an experiment's trials, given the configured resources."""
+    """Return the needs of an experiment's trials, given the configured resources; check nothing."""
     is_single = bool(resources.is_single_node)
     return TrialNeeds(resources.slots_per_trial, resources.agent_label, is_single)
 
@@ -243,7 +243,10 @@ def process_warnings(
 
 
 def _scheduler_rule(kind: str) -> str:
-    """Return a relative clause that says how the scheduler of this kind serves jobs."""
+    """Return a relative clause for a warning, about how a scheduler of this kind serves jobs.
+
+    Any kind but `fair_share` and `priority` takes jobs in turn.
+    """
     match kind:
         case "fair_share":
             return "which divides its slots by resources.weight"
@@ -254,7 +257,10 @@ def _scheduler_rule(kind: str) -> str:
 
 
 def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yield the field and the path of each host folder or device that a configuration names."""
+    """Yield the field and the path of each host folder or device that a configuration names.
+
+    These are mounts, devices, the data layer's folders and the folders of the checkpoint store.
+    """
     for number, mount in enumerate(config.bind_mounts):
         yield f"bind_mounts[{number}].host_path", mount.host_path
     for number, device in enumerate(config.resources.devices):

@@ -153,7 +153,7 @@ def _hold_computing_lock() -> Iterator[None]:
 
 
 def _time_limit(seconds_max: float) -> Callable[..., None]:
-    """Return a function that raises _TimeLimitExceeded after `seconds_max` seconds.
+    """Return a function that raises _TimeLimitExceeded from `seconds_max` seconds after now on.
 
     The function ignores its arguments, so that it can be used as a callback for progress.
     """

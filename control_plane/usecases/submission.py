@@ -170,7 +170,7 @@ def check_submission(
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
-    """Return the numbers of checkpoints that the configuration keeps."""
+    """Return the numbers of checkpoints to keep: an experiment's best, a trial's best and latest."""
     storage = config.checkpoint_storage
     return Retention(
         storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest
@@ -229,17 +229,19 @@ def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
 def _place(
     services: Services, submission: Submission, caller: Principal
 ) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
-    """Choose the pools, and apply the defaults of the first pool to the configuration.
+    """Return the configuration with all defaults, and the pools for the experiment.
 
-    The secrets of another user's template are left out, which depends on `caller`. Without a seed
-    in the configuration, draw a random seed.
+    The configuration contains the template, the overrides and the defaults of the first pool. The
+    secrets of another user's template are left out, unless `caller` is an admin. Without a seed in
+    the configuration, draw a random seed.
 
     Returns:
-        The configuration, the pools in the order of preference, and a warning that names the
-        secrets that were left out.
+        The configuration, the pools in the order of preference, and at most one warning, which
+        names the secrets that were left out.
 
     Raises:
-        RequestError: invalid, for problems of the configuration, the template or the pools.
+        RequestError: invalid, if the configuration or the template has problems, or a template or
+            pool does not exist. invalid also if a pool is draining.
     """
     template, left_out = _find_template(services, submission.template, caller)
     seed = secrets.randbelow(_SEEDS)
@@ -299,11 +301,11 @@ def _find_template(
 def _check_pools(
     services: Services, pools: Sequence[Destination], config: ExperimentConfig, kind: JobKind
 ) -> None:
-    """Check that each of the pools could run the experiment.
+    """Check that each of the pools could run the experiment: trials fit, and mounts are allowed.
 
     Raises:
-        RequestError: invalid. If the configuration names several pools, the error's path is the
-            pool that cannot run the experiment.
+        RequestError: invalid, for the first pool that could not. If the configuration names several
+            pools, the error's path is that pool; otherwise it is the field, such as the slots.
     """
     needs = trial_needs(config.resources)
     if len(pools) == 1:
@@ -383,7 +385,7 @@ def _check_groups(config: ExperimentConfig) -> None:
 
 
 def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
-    """Check that the message, which holds the configuration, fits into a row of the state table.
+    """Check that the message, encoded with the configuration, has at most STORED_BYTES_MAX bytes.
 
     Raises:
         RequestError: invalid, naming the largest section of the configuration.

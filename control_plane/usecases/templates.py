@@ -75,13 +75,13 @@ def owned_template(template: TemplateRecord) -> OwnedObject:
 
 
 def load_template(table: StateTable, name: str) -> TemplateRecord | None:
-    """Load a template. Return None if the template does not exist."""
+    """Load a template, secrets included. Return None if the template does not exist."""
     row = table.get(Key(TEMPLATES, name))
     return None if row is None else decode_template(row.body)
 
 
 def find_owned_template(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a template. Empty if the template does not exist."""
+    """Return the ownership of a template, as a tuple. Empty if the template does not exist."""
     record = load_template(table, name)
     return () if record is None else (owned_template(record),)
 

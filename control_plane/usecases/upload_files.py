@@ -228,13 +228,23 @@ def _open_parts(
 
 
 def _check_part(path: str, number: int, sizes: PartSizes) -> None:
-    """Check that a file has a part with this number; RequestError invalid otherwise."""
+    """Check that a file at `path` has a part with this number, counted from 1.
+
+    Raises:
+        RequestError: invalid, if the file has no such part.
+    """
     if number not in sizes.numbers:
         raise invalid("parts", f"{path} has no part {number}; it has {sizes.count} parts")
 
 
 def _check_whole(path: str, size: int, opened: PartsUpload | None) -> None:
-    """Check that the store accepts a whole file of this size; RequestError too_large otherwise."""
+    """Check that the store accepts a whole file of this size in bytes.
+
+    `opened` is the upload in parts, which has the limit. None, or no limit, accepts any size.
+
+    Raises:
+        RequestError: too_large, with the advice to upload the file in parts.
+    """
     if opened is None or opened.whole_bytes_max is None or size <= opened.whole_bytes_max:
         return
     text = f"{path} has {size} bytes; a request accepts at most {opened.whole_bytes_max}"

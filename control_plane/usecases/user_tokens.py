@@ -151,7 +151,7 @@ def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> No
 
 
 def owned_token(record: TokenRecord) -> OwnedObject:
-    """Return the ownership of a token. The token's user owns the token."""
+    """Return the ownership of a token. The token's user owns the token, whoever created it."""
     return OwnedObject(f"token {record.id}", (record.user,))
 
 
@@ -172,7 +172,8 @@ def decode_record(body: bytes) -> TokenRecord:
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
     """Return the ids of the records with revoked tokens.
 
-    A token is revoked by itself or together with a maker. Expired tokens are not included.
+    A token is revoked by itself or together with a maker, a token that led to its creation. Expired
+    tokens are not included. The rows of all makers are read.
     """
     revoked = find_revoked(table, [digest for record in records for digest in record.makers])
     return {
@@ -262,7 +263,7 @@ def create_token(
 def extend_makers(
     table: StateTable, tokens: TokenStore, makers: tuple[str, ...], bearer: str
 ) -> tuple[str, ...]:
-    """Return the makers of a token that the token `bearer` creates, oldest first.
+    """Return the makers of a token that the token `bearer` creates, oldest first; write nothing.
 
     The result is `makers` and, at the end, the digest of `bearer`. For a token of the cluster
     itself, return `makers` unchanged: the token has no row and cannot be revoked.
@@ -274,8 +275,8 @@ def extend_makers(
         bearer: the token of the caller.
 
     Raises:
-        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if the
-            result would have more than MAKERS_MAX makers.
+        RequestError: unauthenticated, if `bearer` is not valid, for example revoked in the
+            meantime; conflict, if the result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
     if table.get(Key(user_rows.TOKEN.partition, digest)) is None:

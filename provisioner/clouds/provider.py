@@ -101,9 +101,9 @@ class CloudProvider(Protocol):
     """
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the pool's offerings in order of preference, with prices if known.
+        """Return the pool's offerings in order of preference, with prices in dollars, 0 if unknown.
 
-        The result may be cached for hours.
+        The result may be cached for hours. Raises CloudError for unusable settings.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -134,8 +134,11 @@ class CloudProvider(Protocol):
     def terminate(self, ids: Sequence[str]) -> None:
         """Request the end of instances in any state, and the deletion of the disks.
 
+        Do not wait for the end.
+
         Repeated calls and unknown ids are harmless. The cloud may not know a fresh instance yet, so
-        the caller repeats the call while the instance is listed.
+        the caller repeats the call while the instance is listed. Raises CloudError; some instances
+        may end then.
         """
 
     def boot_log(self, instance: str) -> str:

@@ -87,7 +87,7 @@ def tag_filters(tags: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def epoch_ms(time: Any) -> int:
-    """Convert a datetime of the SDK to epoch milliseconds."""
+    """Convert a datetime of the SDK, with a time zone, to epoch milliseconds."""
     return int(time.timestamp() * 1000)
 
 

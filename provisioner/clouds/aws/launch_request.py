@@ -209,15 +209,20 @@ def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
 
 
 def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
-    """Return the network cards of the offering's type. Return None for a type without EFA."""
+    """Return the network cards of the offering's type, by the catalogue or the settings.
+
+    Return None for a type without EFA.
+    """
     return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
 
 def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
     """Return the network interfaces of a request's instances, in the form of EC2's API.
 
-    EC2 gives public addresses only to instances with a single interface. With public addresses, an
-    instance of a gang therefore has at most one EFA.
+    An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
+    each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
+    public addresses only to instances with a single interface. With public addresses, an instance
+    of a gang therefore has at most one EFA.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -345,8 +350,9 @@ def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
 def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
     """Return the fleet options of the request's market: spot strategy, gang and reservation.
 
-    A gang is launched in a single zone, completely or not at all. For a capacity block, return no
-    options: EC2 accepts none, and a block is in one zone anyway.
+    A gang is launched in a single zone, completely or not at all. Reserved capacity is used first
+    by on-demand requests. Return an empty dict without options, and for a capacity block: EC2
+    accepts none, and a block is in one zone anyway.
     """
     is_spot = request.offering.market is Market.SPOT
     if uses_block(request, settings):
@@ -368,10 +374,10 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
 
 def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
-    """Return the cluster placement groups by zone, for gangs on types with EFA.
+    """Return the names of the cluster placement groups by zone, for gangs on types with EFA.
 
-    Return an empty map for other requests. Instances in a capacity block are close together without
-    a placement group.
+    Return an empty map for other requests, if the pool forbids placement groups, and for a capacity
+    block, whose instances are close together anyway.
     """
     wants = request.together and settings.cluster_placement and not uses_block(request, settings)
     has_fabric = _network_cards(request, settings) is not None

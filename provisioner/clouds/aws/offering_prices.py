@@ -125,6 +125,8 @@ class OfferingPrices:
         gets the highest price in `zones`, or in any zone if `zones` is empty.
 
         Args:
+            offering: the offering.
+            settings: the pool's settings, with region, disk and network.
             spot: the spot prices by type and zone.
             zones: the zones of the pool's subnets.
         """
@@ -178,7 +180,7 @@ class OfferingPrices:
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:
-    """Return the number of GiB that cost as much as a root disk's extra performance."""
+    """Return the fractional number of GiB that cost as much as a root disk's extra performance."""
     operations = settings.root_volume_iops - DISK_IOPS
     throughput = settings.root_volume_throughput - DISK_THROUGHPUT
     return operations * GIB_FOR_AN_OPERATION + throughput * GIB_FOR_A_MIB

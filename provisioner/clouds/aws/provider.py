@@ -315,12 +315,19 @@ class Ec2Cloud:
             raise last
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings, or else an offering of the settings' instance type."""
+        """Return the settings' offerings, or else an offering of the settings' instance type.
+
+        Raises ConfigurationError for an invalid section, or if the slots of the instance type are
+        unknown.
+        """
         section = parse_section(self._settings.section)
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
-        """Return the pool's EC2 settings, completed by the deployment."""
+        """Return the pool's EC2 settings, completed by the deployment.
+
+        Raises ConfigurationError for an invalid section.
+        """
         return self._complete_settings(parse_section(self._settings.section))
 
     def _find_pool_subnets(self) -> Sequence[Subnet]:
@@ -402,7 +409,7 @@ class Ec2Cloud:
 
 
 def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) -> QuotaExceeded:
-    """Return the error with advice: the vCPU quota to raise, or else the console's quota page."""
+    """Return a new error with advice: the vCPU quota to raise, or else the console's quota page."""
     code, advice = str(error).partition(":")[0], ""
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)

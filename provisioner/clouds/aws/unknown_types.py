@@ -76,8 +76,9 @@ class UnknownTypes:
     def network_cards(self, name: str) -> NetworkCards | None:
         """Return the network cards with Elastic Fabric Adapters of a type outside the catalogue.
 
-        Return None for a type in the catalogue, a type without such adapters, or if EC2 gives no
-        description. Raises ConfigurationError for a type that the region lacks.
+        The description is read from EC2, or cached. Return None for a type in the catalogue, a type
+        without such adapters, or if EC2 gives no description. Raises ConfigurationError for a type
+        that the region lacks.
         """
         description = None if _is_known(name) else self._describe(name)
         return description.cards if description else None
@@ -109,7 +110,7 @@ class UnknownTypes:
 
 
 def _is_known(name: str) -> bool:
-    """Whether the catalogue contains the type or the type's family."""
+    """Whether the catalogue contains the type, or the type's family without GPUs."""
     return name in GPU_TYPES or name.partition(".")[0] in CPU_FAMILIES
 
 
@@ -123,7 +124,10 @@ def _parse(described: dict[str, Any]) -> _TypeDescription:
 
 
 def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
-    """Parse a type's network cards. Return None unless at most the first card lacks an EFA."""
+    """Return a type's network cards.
+
+    Return None unless the type has EFAs on all cards, or all but the first.
+    """
     cards = int(network.get("MaximumNetworkCards", 1))
     adapters = min(cards, int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
     has_adapters = network.get("EfaSupported") and adapters >= max(1, cards - 1)

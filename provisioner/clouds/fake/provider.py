@@ -104,7 +104,11 @@ class FakeMachine:
     """The time at which the machine's end was requested."""
 
     def status(self, now_ms: int) -> InstanceStatus:
-        """Return the machine's true status at `now_ms`, which a list may lag behind."""
+        """Return the machine's true status at `now_ms`, which a list may lag behind.
+
+        TERMINATED once gone, TERMINATING from the request of the end, else STARTING, and RUNNING
+        from `running_ms`.
+        """
         if self.gone_ms is not None and now_ms >= self.gone_ms:
             return InstanceStatus.TERMINATED
         if self.asked_ms is not None and now_ms >= self.asked_ms:
@@ -320,9 +324,13 @@ class FakeCloud:
         return tuple(machine.id for machine in machines)
 
     def _available_count(self, offering: Offering) -> int:
-        """Return how many machines of an offering can be launched; the number is positive.
+        """Return how many machines of an offering can be launched now, at least 1.
 
-        Raises NoCapacity or QuotaExceeded if none can.
+        Capacity and quota without an entry are unlimited.
+
+        Raises:
+            NoCapacity: the offering's capacity is used up.
+            QuotaExceeded: the quota of the market is used up.
         """
         living = [machine.offering for machine in self.live_machines()]
         room = self.capacity.get(offering.name, 1 << 30) - living.count(offering)
@@ -395,7 +403,7 @@ class FakeCloud:
 
 
 def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
-    """Return a machine in the form of the cloud's list at `now_ms`."""
+    """Return a machine as the cloud's list at `now_ms` has the machine, with a notice if due."""
     noticed = machine.notice_at_ms is not None and now_ms >= machine.notice_at_ms
     advised = machine.rebalance_at_ms is not None and now_ms >= machine.rebalance_at_ms
     return CloudInstance(

@@ -194,7 +194,7 @@ def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
 
 
 def _part_name(description: str) -> tuple[str, str] | None:
-    """Return the kind and name of the part that a SKU's description identifies.
+    """Return the kind (`Core`, `Ram` or `GPU`) and the name of the part in a SKU's description.
 
     Return None for other SKUs, such as commitments and sole-tenant nodes.
     """

@@ -123,7 +123,10 @@ class GceSettings:
 
     @property
     def place(self) -> str:
-        """Return the region, or the zone's region. Raises ConfigurationError without either."""
+        """Return the region, or else the zone's region.
+
+        Raises ConfigurationError without either.
+        """
         region = self.region or region_of(self.zone)
         if not region:
             raise ConfigurationError("provider.region: is needed, because the server has no region")
@@ -227,7 +230,10 @@ def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
 
 
 def is_named_by(name: str, request: IntentRow) -> bool:
-    """Whether an instance's name contains the digests of this token and this request."""
+    """Whether an instance's name contains the digests of the request's token and of the request.
+
+    False also for a name of another form.
+    """
     match = _NAME.fullmatch(name)
     digests = (_token_digest(request), _request_digest(request))
     return match is not None and (match["token"], match["request"]) == digests
@@ -266,10 +272,14 @@ def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]
 
 
 def instance_properties(request: IntentRow, settings: GceSettings, script: bytes) -> dict[str, Any]:
-    """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata.
+    """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata, labels.
 
-    The pool's settings take precedence over its `base_config`. Raises ConfigurationError for an
-    invalid machine type or accelerator, or for a script that is too long.
+    The pool's settings take precedence over its `base_config`. All disks are deleted with the
+    instance, unless `base_config` keeps an additional disk.
+
+    Raises:
+        ConfigurationError: the machine type or accelerator is invalid, the script is too long, or a
+            subnetwork is given by name and no region is known.
     """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
@@ -305,7 +315,10 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 def _boot_disk(
     instance: InstanceType, settings: GceSettings, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the boot disk of an instance, which is deleted with the instance."""
+    """Return the boot disk of an instance, which is deleted with the instance.
+
+    The image and the disk type have defaults. The deployment's KMS key encrypts the disk, if set.
+    """
     disk: dict[str, Any] = {
         "boot": True,
         "autoDelete": True,
@@ -378,10 +391,10 @@ def _scheduling(
 ) -> dict[str, Any]:
     """Return the scheduling options of an instance: the market, maintenance and restarts.
 
-    A spot instance is deleted when preempted. With `extended_preemption_notice`, it gets a longer
-    notice. An on-demand instance migrates for maintenance, or does what the base configuration
-    says. A machine that cannot migrate, for example with GPUs, is terminated. Compute Engine
-    restarts no instance; the provisioner launches replacements.
+    A spot instance is deleted when preempted. With `extended_preemption_notice`, a spot instance
+    gets a longer notice. An on-demand instance migrates for maintenance, or does what the base
+    configuration says. A machine that cannot migrate, for example with GPUs, is terminated. Compute
+    Engine restarts no instance; the provisioner launches replacements.
     """
     if request.offering.market is Market.SPOT:
         spot: dict[str, Any] = {

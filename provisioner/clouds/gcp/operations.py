@@ -49,7 +49,10 @@ class BulkResult(NamedTuple):
 
     @property
     def error(self) -> CloudError:
-        """Return the error to report if nothing was launched."""
+        """Return the error to report if nothing was launched: the best to retry of `errors`.
+
+        Return NoCapacity without errors.
+        """
         return operation_error(self.errors)
 
 
@@ -191,7 +194,7 @@ def _created_count(operation: JsonObject) -> int:
 
 
 def _location_statuses(operation: JsonObject) -> Iterable[Mapping[str, Any]]:
-    """Return a bulk insert's status of each zone."""
+    """Return a bulk insert's status of each zone; empty without statuses."""
     metadata = operation.get("instancesBulkInsertOperationMetadata") or {}
     statuses: Mapping[str, Mapping[str, Any]] = metadata.get("perLocationStatus") or {}
     return statuses.values()

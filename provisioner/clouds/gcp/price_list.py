@@ -24,7 +24,7 @@ class _Prices(NamedTuple):
     """The spot price; 0 if unknown."""
 
     def price(self, market: Market) -> float:
-        """Return the price on a market."""
+        """Return the price on a market; 0 for an unknown spot price."""
         return self.spot if market is Market.SPOT else self.on_demand
 
 

@@ -294,7 +294,8 @@ class GceCloud:
     def boot_log(self, instance: str) -> str:
         """Return the last BOOT_LOG_BYTES of the serial port's output.
 
-        Return "" for an instance that is gone. Raises CloudError for any other failed request.
+        Return "" for an unknown or invalid id, for an instance that is gone, and without output.
+        Raises CloudError for any other failed request.
         """
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
@@ -307,9 +308,12 @@ class GceCloud:
         return ""
 
     def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Read the result of a bulk insert so far.
+        """Return the result of a bulk insert so far.
 
-        Raises OutcomeUnknown for every error, because the launch has been requested already.
+        Failed operations raise no error: the result has them.
+
+        Raises OutcomeUnknown if the result cannot be read, because the launch has been requested
+        already.
         """
         try:
             return read_bulk_result(self._api, settings.project, operation)
@@ -419,7 +423,8 @@ class GceCloud:
 def _check_reachable(page: JsonObject, region: str) -> None:
     """Raise OutcomeUnknown if a page of a list lacks the instances of a zone in the region.
 
-    Otherwise, the instances of that zone would count as ended.
+    Otherwise, the instances of that zone would count as ended. Missing zones of other regions do
+    not matter.
     """
     missing = {last_segment(unreachable) for unreachable in page.get("unreachables", ())}
     for scope, content in page.get("items", {}).items():
@@ -431,7 +436,10 @@ def _check_reachable(page: JsonObject, region: str) -> None:
 
 
 def _check_operation(answer: JsonObject) -> JsonObject:
-    """Return the response to a bulk insert. Raises OutcomeUnknown if it is no operation."""
+    """Return the response to a bulk insert unchanged.
+
+    Raises OutcomeUnknown if the response is no operation.
+    """
     if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
         raise OutcomeUnknown("Compute Engine responded with no operation")
     return answer

@@ -251,7 +251,10 @@ class LocalProcesses:
         return ended
 
     def _to_cloud_instance(self, name: str, record: _Record) -> CloudInstance:
-        """Convert a record, and add the interruption notice from the instance's folder."""
+        """Return an instance for a record, with the interruption notice from the instance's folder.
+
+        The notice is None without a notice file.
+        """
         request = record.request
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         notice = FileNotices(self._folder / name / "work" / NOTICE_FILE).poll()
@@ -273,10 +276,11 @@ class LocalProcesses:
         return InstanceStatus.STARTING if record.pid is None else InstanceStatus.RUNNING
 
     def _processes(self, name: str) -> Iterator[Process]:
-        """Yield the processes of an instance: the agent, supervisors and trials.
+        """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count.
+        command contains the folder and "detcloud". A shell in the folder does not count. Yield
+        nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
@@ -324,7 +328,7 @@ def _agent_process(record: _Record) -> Process:
 
 
 def _send_signal(process: Process, number: int) -> None:
-    """Send a signal to a live process; ignore a process of another user."""
+    """Send a signal to a live process; ignore an ended process, or a process of another user."""
     if process.pid and is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
