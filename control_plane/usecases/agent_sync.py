@@ -67,8 +67,8 @@ def sync_agent(
         services: the services with the agent service.
         agent_id: the agent.
         requests: the requests of the call, in order; at least one.
-        notice: a notice about the agent's machine, or None. The notice is stored. If it has a
-            deadline, the agent is drained too: the agent gets no new work.
+        notice: a notice about the agent's machine, or None. The notice is stored. A notice with a
+            deadline also drains the agent, which then gets no new work.
         incarnation: the incarnation of the cluster's state that the agent enrolled with; "" from
             agents of older releases.
         cached: the experiments whose packages the agent caches. The answer's field
@@ -76,10 +76,10 @@ def sync_agent(
             answer lacks the field.
 
     Raises:
-        CommandRefused: "conflict" if `incarnation` is not the current one: nothing is stored.
-            "conflict" also for
-            an older session or a lost agent. "not_found", "invalid", "too_large" and "unavailable"
-            as in `answer_sync`. The requests before the refused one have taken effect.
+        CommandRefused: "conflict" if `incarnation` is not the current one; nothing is stored.
+            "conflict" also for an older session or a lost agent. "not_found", "invalid",
+            "too_large" and "unavailable" as in `answer_sync`. The requests before the refused
+            request have taken effect.
     """
     *earlier, last = requests
     # Agents of releases without incarnations name none.

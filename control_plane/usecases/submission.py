@@ -170,7 +170,10 @@ def check_submission(
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
-    """Return the numbers of checkpoints to keep: an experiment's best, a trial's best and latest."""
+    """Return the numbers of checkpoints to keep, from the configuration.
+
+    These are the best of the experiment, and the best and the latest of each trial.
+    """
     storage = config.checkpoint_storage
     return Retention(
         storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest

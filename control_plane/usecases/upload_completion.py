@@ -106,7 +106,8 @@ def _record_upload(
 def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
     """Return the bytes of a manifest in the store.
 
-    The bytes are too many, but not all, above MANIFEST_BYTES_MAX.
+    A manifest above MANIFEST_BYTES_MAX is cut shortly after the limit, so that the caller can
+    refuse the manifest.
 
     Raises:
         RequestError: conflict, if the manifest is missing; unavailable, if the store does not
