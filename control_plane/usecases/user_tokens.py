@@ -151,7 +151,7 @@ def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> No
 
 
 def owned_token(record: TokenRecord) -> OwnedObject:
-    """Return the ownership of a token. The token's user owns the token, whoever created it."""
+    """Return the ownership of a token. The token's user owns the token, not the creator."""
     return OwnedObject(f"token {record.id}", (record.user,))
 
 
