@@ -126,8 +126,8 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
     """Record an end that the provisioner did not request in the draft's health of the offering.
 
     The end counts as an interruption if the agent had connected or the cloud took the instance
-    back. Otherwise the end counts as an error of the cloud's kind, a failed boot by default. Do
-    nothing for a TERMINATING instance.
+    back. Otherwise the end counts as an error of the cloud's kind, a failed boot by default,
+    unless `record_boot_failure` excludes the instance. Do nothing for a TERMINATING instance.
     """
     if row.state is InstanceState.TERMINATING:
         return

@@ -93,9 +93,9 @@ class ReconcilePass:
     def _record_pass_start(self) -> None:
         """Commit the end of a gap between passes, and changed settings, to the fleet's row.
 
-        After a gap of more than GAP_MS, set `resumed_ms`. New settings end all back-offs, and are
-        stored in the row of their location for the orphan cleanup. Write nothing without a gap and
-        without new settings.
+        After a gap of more than GAP_MS, or if the stored `resumed_ms` is in the future, set
+        `resumed_ms` to now. New settings end all back-offs, and are stored in the row of their
+        location for the orphan cleanup. Write nothing in any other case.
 
         Raises:
             Conflict: another pass took over.

@@ -339,7 +339,7 @@ def _add_zero_slot_launches(
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
     the missing instances are added. Add none without an offering in `order`, or if instances take
-    no zero-slot requests.
+    no zero-slot requests. Launches of an offering are merged.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)

@@ -152,7 +152,10 @@ def _check_image(name: str, description: _TypeDescription) -> None:
 
 
 def _check_slots(name: str, gpus: int, slots: int, settings: Ec2Settings) -> None:
-    """Raise ConfigurationError if an agent with `gpus` GPUs would not offer `slots` slots."""
+    """Raise ConfigurationError if an agent with `gpus` GPUs would not offer `slots` slots.
+
+    Each GPU is a slot. An agent without GPUs offers a slot if the pool allows CPU slots, else none.
+    """
     offered = gpus or int(settings.cpu_slots_allowed)
     if slots == offered:
         return
