@@ -26,7 +26,7 @@ def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
     assert "text: must be a valid string" in answer.json["error"]["message"]
 
 
-def test_fields_that_are_missing_or_unknown_are_told_in_our_words(tmp_path: Path) -> None:
+def test_missing_field_is_reported_as_required(tmp_path: Path) -> None:
     assert note(tmp_path, b"{}").json["error"]["details"] == [
         {"path": "text", "message": "is required"}
     ]
@@ -53,7 +53,7 @@ def test_a_broken_body_is_named_by_character(tmp_path: Path) -> None:
     assert "not JSON at character 9" in message
 
 
-def test_another_content_type_is_invalid(tmp_path: Path) -> None:
+def test_rejects_other_content_types(tmp_path: Path) -> None:
     assert note(tmp_path, b'{"text": "a"}', "text/plain").code == "invalid"
 
 
@@ -73,7 +73,7 @@ def test_an_unknown_route_is_not_found(cluster: Cluster, method: str, target: st
     assert f"{method} {target}" in answer.json["error"]["message"]
 
 
-def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(cluster: Cluster) -> None:
+def test_method_not_allowed_lists_the_allowed_methods(cluster: Cluster) -> None:
     # Two routes share the path: PUT and GET.
     answer = call(cluster.app, "DELETE", "/api/v1/objects/a/b", token=USER)
     assert (answer.status, answer.code) == (405, "method_not_allowed")
@@ -81,7 +81,7 @@ def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(cluster: Clus
     assert "GET, PUT" in answer.json["error"]["message"]
 
 
-def test_the_description_tells_what_an_error_looks_like(cluster: Cluster) -> None:
+def test_openapi_describes_error_answers(cluster: Cluster) -> None:
     document = cluster.get("/openapi.json").json
     for path, methods in document["paths"].items():
         for method, described in methods.items():
@@ -93,14 +93,14 @@ def test_the_description_tells_what_an_error_looks_like(cluster: Cluster) -> Non
                 )
 
 
-def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> None:
+def test_unexpected_error_is_internal_without_details(tmp_path: Path) -> None:
     answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
     assert answer.headers["x-request-id"] in answer.json["error"]["message"]
 
 
-def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
+def test_error_details_omit_empty_fields() -> None:
     details = [Detail("a.b", "wrong", line=3), Detail("c", "missing", hint="add it")]
     answer = error_response(RequestError(Code.CONFLICT, "no", details))
     assert answer.status_code == 409
@@ -111,7 +111,7 @@ def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
     )
 
 
-def test_every_code_has_the_status_of_the_contract() -> None:
+def test_error_codes_have_the_documented_statuses() -> None:
     assert {code.value: STATUS_BY_CODE[code] for code in Code} == {
         "unauthenticated": 401,
         "forbidden": 403,
