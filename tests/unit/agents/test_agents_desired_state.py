@@ -152,7 +152,7 @@ def test_killed_allocation_has_kill_entry() -> None:
 
 
 def test_kill_for_now_has_preempt_directive() -> None:
-    # The trial does not run yet, or its agent was disabled. A forced preemption lets it save.
+    # A trial that does not run yet, or a disabled agent: a forced preemption lets the trial save.
     state = trial(PreemptionRequested(1, "agent a was disabled", forced=True))
     (entry,) = entries_for(state, known=("4.1",))
     assert entry["state"] == "kill"
@@ -204,7 +204,7 @@ PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
 
 
 def test_new_allocation_waits_for_stale_allocation() -> None:
-    """A lost agent whose slots were assigned again has returned with an old allocation."""
+    """A lost agent has returned with an old allocation on slots that were assigned again."""
     waiting = {"allocation": "4.1", "state": "wait", "directives": None}
     assert entries_for(trial(), ("9.1",)) == [waiting, kill_entry("9.1")]
     gone = Session(exited=("9.1",))

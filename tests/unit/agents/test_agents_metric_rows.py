@@ -64,15 +64,15 @@ def read(
     table: StateTable, objects: ObjectStore, first: str = METRICS, last: str = METRICS_END
 ) -> list[tuple[Stream, int]]:
     """Return the stream and offset of each report, in the order of a reader."""
-    found: list[tuple[Stream, int]] = []
+    offsets: list[tuple[Stream, int]] = []
     before: dict[Stream, int] = {}
     for segment in read_segments(table, TRIAL, first, last):
         columns = segment.read_columns(objects).reports_after(before.get(segment.stream, 0))
-        for one in columns.reports():
-            assert one == report(one.offset)
-            found.append((segment.stream, one.offset))
-            before[segment.stream] = one.offset
-    return found
+        for metric_report in columns.reports():
+            assert metric_report == report(metric_report.offset)
+            offsets.append((segment.stream, metric_report.offset))
+            before[segment.stream] = metric_report.offset
+    return offsets
 
 
 def merge_rows(table: StateTable, objects: ObjectStore) -> int:
@@ -173,9 +173,9 @@ def test_full_row_moves_reports_to_object_store(table: SqliteTable, tmp_path: Pa
     [kept] = objects.list_objects(ObjectKey(f"metrics/{TRIAL}"))
     assert report_count(full.body) == 40
     assert kept.size >= FULL_BYTES > 50 * len(full.body)
-    written = [one for n in range(1, 41) for one in chance(n, n + 1)]
+    written = [item for n in range(1, 41) for item in chance(n, n + 1)]
     assert list(to_segment(full).read_columns(objects).reports()) == written
-    # A full row is not merged again, although the row itself is small without its reports.
+    # A full row is not merged again, although the row is small without the reports.
     for n in range(41, 61):
         table.commit(list(segment_writes(TRIAL, STREAM, chance(n, n + 1))))
     while merge_rows(table, objects):
@@ -314,8 +314,8 @@ def test_later_read_continues_at_offset(
         place = find_start(table, TRIAL, STREAM, last) if seen else METRICS
         for segment in read_segments(table, TRIAL, place, group_range(STREAM.group)[1]):
             page = [
-                one
-                for one in segment.read_columns(objects)
+                offset
+                for offset in segment.read_columns(objects)
                 .reports_after(seen[-1] if seen else 0)
                 .offsets
             ]

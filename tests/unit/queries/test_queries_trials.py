@@ -143,7 +143,7 @@ def test_log_is_read_in_parts_up_to_its_end(cluster: Cluster, agent: Agent) -> N
     log = cluster.get("/trials/1/logs?after=4").json
     assert log == {"text": "tvö\n", "next": 9, "complete": True}
     assert cluster.get("/trials/1/logs?tail_bytes=3").json["text"] == "ö\n"
-    # With one byte less, the range would start inside the character.
+    # With a byte less, the range would start inside the character.
     assert cluster.get("/trials/1/logs?tail_bytes=2").json["text"] == "\n"
     assert cluster.get("/trials/1/logs?after=1&tail_bytes=2").status == 422
 
@@ -205,7 +205,7 @@ def test_symbolic_link_in_a_checkpoint_is_not_followed(
     assert call(cluster.app, "GET", file["url"]).status == 404
 
 
-def test_rejects_checkpoint_recorded_at_another_path(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_checkpoint_recorded_at_a_wrong_path(cluster: Cluster, agent: Agent) -> None:
     path = f"9/1/1/{UUIDS[0]}"
     line = {"kind": "checkpoint", "uuid": UUIDS[0], "steps_completed": 1, "path": path}
     more = {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1, "metadata": {}}
@@ -229,7 +229,7 @@ def test_repeated_steps_of_a_restarted_trial_are_listed_once(
     ]
 
 
-def test_message_says_that_a_run_started_from_batch_0(cluster: Cluster, agent: Agent) -> None:
+def test_message_reports_a_run_from_batch_0(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(5, "validation", loss=1.0))
     agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
     assert cluster.get("/trials/1").json["message"] == (

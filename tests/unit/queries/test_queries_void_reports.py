@@ -148,5 +148,5 @@ def test_spec_names_first_void_batch(cluster: Cluster, agent: Agent) -> None:
     ended = {"kind": "exited", "reason": "errored", "code": 1}
     agent.report("1.1", ended, writer="agent")
     answer = agent.sync()
-    specs = [one["spec"] for one in answer.json["desired"] if one["allocation"] == "1.2"]
+    specs = [entry["spec"] for entry in answer.json["desired"] if entry["allocation"] == "1.2"]
     assert [spec["discarded_from"] for spec in specs] == [11]

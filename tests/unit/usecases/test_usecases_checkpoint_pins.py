@@ -20,7 +20,7 @@ FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent whose trial 1 has checkpoints at batches 2 and 4."""
+    """An agent with trial 1, which has checkpoints at batches 2 and 4."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -63,7 +63,7 @@ def test_pin_without_users_keeps_its_old_format() -> None:
     )
 
 
-def test_each_user_has_a_pin_of_their_own(cluster: Cluster, agent: Agent) -> None:
+def test_users_have_separate_pins(cluster: Cluster, agent: Agent) -> None:
     pinned = set_pin(cluster, uuid=FIRST[:8])
     expected = {"uuid": FIRST, "users": ["user-1"], "versions": [], "experiments": []}
     assert (pinned.status, pinned.json) == (200, expected)

@@ -31,7 +31,7 @@ def test_configuration_is_stored_up_to_its_limit(cluster: Cluster, section: str,
     while refused - fits > 1_000:
         middle = (fits + refused) // 2
         status = submit(cluster, section, text * (middle // len(text))).status
-        # The check refuses before the table, whose error would name internal rows.
+        # The check refuses before the table does: an error of the table would name internal rows.
         assert status in (201, 422)
         fits, refused = (middle, refused) if status == 201 else (fits, middle)
     assert fits > 40_000

@@ -38,7 +38,7 @@ def ids(answer: Answer) -> list[int]:
 
 
 def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
-    """Report a checkpoint of the allocation; return its UUID."""
+    """Report a checkpoint of the allocation; return the UUID."""
     trial, epoch = allocation.split(".")
     experiment = agent.cluster.get(f"/trials/{trial}").json["experiment_id"]
     uuid = UUID.format(trial=int(trial), steps=steps)
@@ -57,7 +57,7 @@ def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
 
 
 def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
-    """Run experiment 1, whose only trial saves a checkpoint at batch 4 of 10 and ends in ERROR."""
+    """Run experiment 1: the only trial saves a checkpoint at batch 4 of 10 and ends in ERROR."""
     cluster.create(config, overrides=["max_restarts=0"])
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -69,7 +69,7 @@ def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
 
 
 def run_complete_experiment(cluster: Cluster) -> Agent:
-    """Run experiment 1, whose only trial completes with a checkpoint at batch 10."""
+    """Run experiment 1: the only trial completes with a checkpoint at batch 10."""
     cluster.create(SINGLE)
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -417,7 +417,7 @@ def test_rejects_unknown_warm_start_source(
         assert word in detail["message"]
 
 
-def test_rejects_warm_start_from_another_store(cluster: Cluster) -> None:
+def test_rejects_warm_start_from_a_different_store(cluster: Cluster) -> None:
     run_complete_experiment(cluster)
     elsewhere = "checkpoint_storage={type: directory, container_path: /elsewhere}"
     answer = cluster.create(SINGLE, overrides=["searcher.source_trial_id=1", elsewhere])

@@ -28,7 +28,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON)
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent that runs trial 1, which has metadata set by its code and a checkpoint."""
+    """An agent with trial 1, which has a checkpoint and metadata from the training code."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()

@@ -20,7 +20,7 @@ FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent whose trial 1 has checkpoints at batches 2 and 4; the first is better."""
+    """An agent with trial 1, which has checkpoints at batches 2 and 4; the first is better."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -133,7 +133,7 @@ def test_archived_model_is_unlisted_and_immutable(cluster: Cluster, agent: Agent
     assert ask(cluster, "PATCH", "/digits", {"archived": False, "notes": "n"}).status == 200
 
 
-def test_rejects_change_of_another_users_model(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_model_change_by_other_users(cluster: Cluster, agent: Agent) -> None:
     ask(cluster, "POST", "", {"name": "digits"}, role=Role.ADMIN)
     for method, content in (("PATCH", {"notes": "n"}), ("DELETE", None)):
         answer = ask(cluster, method, "/digits", content)

@@ -67,12 +67,12 @@ def test_pool_keeps_machine_types_from_deployment(tmp_path: Path) -> None:
     assert actions(apply(cluster, pools.replace("type: gcp", f"{types} type: gcp"), "1")) == {
         "default": "change"
     }
-    # The same file without machine types changes nothing; a pool that is set again keeps them.
+    # A file without machine types removes none; a pool that is set again keeps the types.
     assert actions(apply(cluster, pools, "2", dry_run=True)) == {"default": "keep"}
     assert put(cluster, "default", f"provider: {new}").status == 200
     kept = cluster.get("/cluster/configuration").json["config"]["resource_pools"][0]["provider"]
     assert kept["machine_types"] == {"a9-highgpu-2g": described}
-    # Machine types in the file take precedence; a pool of another type has none.
+    # Machine types in the file take precedence; a pool of a different type has no machine types.
     own = f"provider: {{machine_types: {{}}, {new[1:]}"
     assert "not a known machine type" in put(cluster, "default", own).body.decode()
     assert put(cluster, "default", "provider: {type: local}").status == 422

@@ -158,7 +158,7 @@ def test_rejects_invalid_bodies(cluster: Cluster, content: object) -> None:
     assert answer.status == 422
 
 
-def test_rejects_change_of_another_users_template(cluster: Cluster) -> None:
+def test_rejects_template_change_by_other_users(cluster: Cluster) -> None:
     put(cluster, "base", TEXT, role=Role.ADMIN)
     answer = put(cluster, "base", "max_restarts: 9\n")
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -212,7 +212,7 @@ def test_rejects_replacement_of_an_older_version(cluster: Cluster) -> None:
     again = put_if("max_restarts: 2\n", 0)
     assert (again.status, again.code) == (409, "conflict")
     assert "there is a template base already" in again.json["error"]["message"]
-    # The clock shows the same millisecond, but the stored time increases.
+    # The clock stands still, but the stored time increases.
     second = put_if("max_restarts: 3\n", first.json["updated_ms"])
     assert second.json["updated_ms"] == first.json["updated_ms"] + 1
     late = put_if("max_restarts: 4\n", first.json["updated_ms"])
