@@ -67,11 +67,11 @@ def test_unknown_fields_are_appended(body: bytes, before: bytes | None, expected
     assert keep_unknown(body, before, {"a"}) == expected
 
 
-def test_no_unknown_fields_are_no_bytes() -> None:
+def test_known_fields_give_no_unknown_bytes() -> None:
     assert select_unknown({"a": 1}, {"a"}) == b""
     assert append_fields(b"{}", b"") == b"{}"
 
 
-def test_codec_of_another_row_is_refused() -> None:
+def test_rejects_codec_of_a_different_row() -> None:
     with pytest.raises(AssertionError, match="template"):
         JsonCodec(user_rows.TEMPLATE, Pin)

@@ -79,7 +79,7 @@ def test_flaky_table_fails_before_and_after_and_repeats_commits(table: SqliteTab
         except Conflict:
             outcome = "repeated"
         outcomes.add((outcome, table.get(Key("p", sort)) is not None))
-    # A Put that expects no row conflicts with the first copy of the same commit.
+    # A Put that expects no row conflicts with the first copy of the commit.
     assert outcomes == {("unavailable", False), ("unavailable", True), ("repeated", True)}
     assert flaky.fault_count == 60
 
