@@ -329,7 +329,7 @@ def each_cloud_stays_in_its_folders(source: Source) -> Iterator[str]:
         return
     homes = PurePosixPath(source.path).parts[:-1]
     for line, name in (*_imported_lines(source), *_module_paths(source)):
-        # An SDK may have modules for a second cloud, as google.auth.aws has. `each_sdk_has_one_home`
+        # An SDK may have modules for a second cloud, as google.auth.aws; `each_sdk_has_one_home`
         # checks the imports of SDKs.
         if name.split(".")[0] in SDK_HOMES:
             continue
