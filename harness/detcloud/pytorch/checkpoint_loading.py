@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from detcloud.compatibility.functions import import_from_path
-from detcloud.core.context import context_without_cluster
+from detcloud.core.context_builder import context_without_cluster
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.optimization import MODELS, rename_former_parts
