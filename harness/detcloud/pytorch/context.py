@@ -30,7 +30,9 @@ from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.pytorch.reducers import MetricReducer, Reducers
-from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
+from detcloud.pytorch.training_position import TrainingPosition
+from detcloud.pytorch.trial_facts import TrialFacts
+from detcloud.shared.errors import DetcloudError, InvalidType
 from detcloud.shared.experiment_config import ExperimentConfig
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.training_settings import TrainingLoop
@@ -83,15 +85,15 @@ def init(
             context.close()
 
 
-class PyTorchTrialContext:
+class PyTorchTrialContext(TrialFacts, TrainingPosition):
     """A trial's hyperparameters, wrapped objects and position in training."""
 
     def __init__(
         self, core_context: core.Context, aggregation_frequency: int | None = None
     ) -> None:
-        self.core = core_context
+        TrialFacts.__init__(self, core_context)
+        TrainingPosition.__init__(self)
         core_context.loop.kind = TrainingLoop.TRAINER
-        self.distributed = core_context.distributed
         local = self.distributed.local_rank
         self.device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
         options = core_context.info.config.get("optimizations") or {}
@@ -107,12 +109,8 @@ class PyTorchTrialContext:
         self._profiler: Any = None
         self._tensorboard_writer: Any = None
         TRIAL_FOLDER.set(self.get_tensorboard_path)
-        self._initial_batch = 0
-        self._batch_idx = 0
-        # Trials written for Determined read this attribute.
-        self._epoch_len = 1
         self._has_stepped = False
-        self._stop_requested = self._is_told_of_batch_size = False
+        self._stop_requested = False
         level = options.get("mixed_precision", LEVELS[0])
         if level != LEVELS[0]:
             self.use_amp(f"optimizations.mixed_precision {level}")
@@ -142,62 +140,6 @@ class PyTorchTrialContext:
         if name not in FORMER_NAMES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self, FORMER_NAMES[name])
-
-    # Facts about the trial.
-
-    def get_hparams(self) -> dict[str, Any]:
-        return self.core.info.hparams
-
-    def get_hparam(self, name: str) -> Any:
-        """Return a hyperparameter. Raises InvalidValue if the configuration lacks the name."""
-        hparams = self.core.info.hparams
-        if name not in hparams:
-            known = ", ".join(sorted(hparams)) or "none"
-            raise InvalidValue(
-                f"hyperparameter {name!r} does not exist; there are: {known}. Add it below "
-                "hyperparameters in the experiment's configuration"
-            )
-        return hparams[name]
-
-    def get_global_batch_size(self) -> int:
-        """Return `get_per_slot_batch_size()` times the number of slots."""
-        return self.get_per_slot_batch_size() * self.distributed.size
-
-    def get_per_slot_batch_size(self) -> int:
-        """Return `global_batch_size` divided by the slots. Print once if rounded down.
-
-        Raises InvalidValue unless this hyperparameter is an integer of at least the number of
-        slots.
-        """
-        size, slots = self.get_hparam("global_batch_size"), self.distributed.size
-        if isinstance(size, bool) or not isinstance(size, int) or size < slots:
-            raise InvalidValue(
-                f"hyperparameter global_batch_size is {size!r}: an integer of at least the number "
-                f"of slots, {slots}, was expected"
-            )
-        if size % slots and self.core.is_chief and not self._is_told_of_batch_size:
-            self._is_told_of_batch_size = True
-            print(
-                f"[detcloud] global_batch_size {size} is rounded down to {size // slots * slots}, "
-                f"a multiple of the {slots} slots",
-                flush=True,
-            )
-        return size // slots
-
-    def get_experiment_config(self) -> dict[str, Any]:
-        return self.core.info.config
-
-    def get_data_config(self) -> dict[str, Any]:
-        return self.core.info.config.get("data") or {}
-
-    def get_experiment_id(self) -> int:
-        return self.core.info.experiment_id
-
-    def get_trial_id(self) -> int:
-        return self.core.info.trial_id
-
-    def get_trial_seed(self) -> int:
-        return self.core.info.trial_seed
 
     def get_tensorboard_path(self) -> Path:
         """Return the folder of event files. Only the chief's folder is stored with the trial."""
@@ -446,16 +388,6 @@ class PyTorchTrialContext:
     def get_stop_requested(self) -> bool:
         return self._stop_requested
 
-    # The position in training.
-
-    def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Set the number of the batch in training, and the batches of an epoch, for the Trainer."""
-        self._batch_idx, self._epoch_len = batch_idx, epoch_length
-
-    def set_initial_batch(self, batch_idx: int) -> None:
-        """Set the first batch to train. The Trainer calls this before the loaders are built."""
-        self._initial_batch = batch_idx
-
     def finish_batch(self) -> None:
         """Update an automatic scaler after a step, and advance the profiler. The Trainer calls
         this.
@@ -472,25 +404,6 @@ class PyTorchTrialContext:
         """Close the writer of event files. Do nothing without a writer."""
         if self._tensorboard_writer is not None:
             self._tensorboard_writer.close()
-
-    def get_initial_batch(self) -> int:
-        """Return the number of batches that were trained before this process began."""
-        return self._initial_batch
-
-    def current_train_batch(self) -> int:
-        """Return the number of the batch in training, or else of the last trained batch, from 0."""
-        return self._batch_idx
-
-    def current_train_epoch(self) -> int:
-        return self._batch_idx // self._epoch_len
-
-    def is_epoch_start(self) -> bool:
-        """Return whether the batch in training is the first of an epoch."""
-        return self._batch_idx % self._epoch_len == 0
-
-    def is_epoch_end(self) -> bool:
-        """Return whether the batch in training is the last of an epoch."""
-        return (self._batch_idx + 1) % self._epoch_len == 0
 
 
 def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
