@@ -126,6 +126,7 @@ class BackgroundSave:
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
+        """Run a save, and keep an Exception for `raise_failure`, unless the save is abandoned."""
         try:
             self.run(save, task)
         except Exception as error:
@@ -133,6 +134,7 @@ class BackgroundSave:
                 self._failure = error
 
     def _end(self, save: Save) -> None:
+        """Record the end of a save. A successful save of a known size becomes `latest`."""
         save.ended = time.monotonic()
         if save.is_stored and save.bytes_total:
             self._stored.append(save)

@@ -60,7 +60,11 @@ class CheckpointContext:
         distributed: DistributedContext | None = None,
         metric_at: MetricAt = lambda _: None,
     ) -> None:
-        """Create the context. A `store` of None disables checkpoint storage."""
+        """Create the context. A `store` of None disables checkpoint storage.
+
+        `metric_at` returns the searcher's metric at a batch, for the report of a checkpoint. By
+        default the process is alone.
+        """
         self._distributed = distributed or DistributedContext()
         self._spec = spec
         self._store = store
@@ -120,7 +124,9 @@ class CheckpointContext:
         """Fill an empty folder by `write` and store the files, both in a background thread.
 
         Return the new checkpoint's UUID at once. `write` must not use data that the caller changes
-        later. `bytes_expected` is the expected size. Otherwise as `store_path` with `asynchronous`.
+        later. `bytes_expected` is the expected size, or 0. An earlier background checkpoint is
+        awaited first. Calls and errors are as for `store_path` with `asynchronous`, without
+        `shard`.
         """
         self.wait()
         checked = self._saver.checked_metadata(metadata)
@@ -135,8 +141,9 @@ class CheckpointContext:
         return save.uuid
 
     def wait(self) -> None:
-        """Wait for the checkpoint that is stored in the background, if any. Raise its
-        error, once.
+        """Wait for the checkpoint that is stored in the background, if any.
+
+        Raise the error of a failed background checkpoint, once.
         """
         self.saves.wait()
 
@@ -241,13 +248,14 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copy a checkpoint's files into `directory`, replacing existing files, and verify the
-        copies.
+        """Copy a checkpoint's files into `directory`, and verify the copies.
 
-        `selector` and `download_mode` are as for `restore_path`. If ranks share the download, only
-        the `directory` of the node's first rank is used. Raises DetcloudError if the checkpoint is
-        unknown or storage is disabled. Raises StorageError if the store fails, and
-        CheckpointDamaged if files are missing or differ.
+        Existing files of the same names are replaced. `selector` and `download_mode` are as for
+        `restore_path`. If ranks share the download, only the `directory` of the node's first rank
+        is used. A running background save of this checkpoint ends first, and its error is raised.
+
+        Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
+        the store fails, and CheckpointDamaged if files are missing or differ.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -259,6 +267,7 @@ class CheckpointContext:
     def delete(self, checkpoint: str | CheckpointReference) -> None:
         """Delete a checkpoint's files without a cluster. An unknown checkpoint is no error.
 
+        Wait for a running save of the checkpoint first. Raises StorageError if the store fails.
         Raises DetcloudError on a cluster, where `checkpoint_storage.save_*` and `detcloud
         checkpoint delete` decide, so that the cluster's record is deleted too.
         """
@@ -304,20 +313,23 @@ class CheckpointContext:
 
     @accept_names(storage_id="checkpoint")
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
-        """Return the metadata of a checkpoint. Errors are as for `download`."""
+        """Return the metadata of a checkpoint, from the manifest. Errors are as for `download`."""
         with self._open_reader(checkpoint) as reader:
             metadata: dict[str, Any] = reader.read_manifest()["metadata"]
         return metadata
 
     @contextmanager
     def _open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
-        """Yield a reader of the checkpoint, after the end of its save."""
+        """Wait for a running save of the checkpoint, and yield a reader as the catalog does."""
         self._await_save(checkpoint)
         with self._catalog.open_reader(checkpoint) as reader:
             yield reader
 
     def _await_save(self, checkpoint: str | CheckpointReference) -> None:
-        """Wait for the checkpoint of this UUID if it is being stored, and raise its error."""
+        """Wait for the background save of the checkpoint, and raise an error of the save.
+
+        Do nothing if no checkpoint with this UUID is being stored.
+        """
         running = self.saves.running
         if running is not None and running.uuid == checkpoint:
             self.wait()

@@ -1,4 +1,4 @@
-"""The checkpoints that a run may read: its first checkpoint, and the checkpoints that it stored."""
+"""The checkpoints that a run may read: the first checkpoint and all that the run stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CheckpointCatalog:
             self.add(spec.latest_checkpoint)
 
     def add(self, reference: CheckpointReference) -> None:
-        """Add a stored checkpoint, or replace the entry of the same UUID."""
+        """Add a stored checkpoint, or replace an entry with an equal UUID."""
         self._known[reference.uuid] = reference
 
     def discard(self, uuid: str) -> None:
@@ -48,8 +48,8 @@ class CheckpointCatalog:
     def resolve(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
         """Return the reference of a checkpoint. A reference is returned unchanged.
 
-        Without a cluster, an unknown UUID is taken for a checkpoint of this run, whether the store
-        has it or not. On a cluster, an unknown UUID raises DetcloudError.
+        Without a cluster, an unknown UUID counts as a checkpoint of this run, even if the store has
+        no such checkpoint. On a cluster, an unknown UUID raises DetcloudError.
         """
         if isinstance(checkpoint, CheckpointReference):
             return checkpoint
@@ -73,7 +73,7 @@ class CheckpointCatalog:
 
     @contextmanager
     def open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
-        """Yield a reader of the checkpoint. Errors are those of `open_store` and `resolve`.
+        """Yield a reader of the checkpoint. Errors are as for `open_store` and `resolve`.
 
         Pass on CheckpointDamaged from the block. On the chief of a trial on a cluster, first print
         and report the damage if the run began from this checkpoint.

@@ -1,4 +1,4 @@
-"""Stores the files of filled folders as checkpoints, of one rank or of all ranks together."""
+"""Stores the files of filled folders as checkpoints, of a single rank or of all ranks together."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class CheckpointSaver:
     def store_own_shard(
         self, metadata: dict[str, Any] | None, asynchronous: bool
     ) -> Iterator[tuple[Path, str]]:
-        """Yield a folder to fill and the new checkpoint's UUID; store this rank's files afterwards.
+        """Yield a folder to fill and the new checkpoint's UUID, and store this rank's files
+        afterwards.
 
         Every rank must call this. `metadata` is copied at the block's end. With `asynchronous`, a
-        thread stores the files. If the block raises, send the failure to all ranks, so that the
-        checkpoint fails on every rank, and pass on the exception. Errors are those of
-        `store_shard`.
+        thread stores the files. If the block raises, send the failure to all ranks and pass on the
+        exception. The checkpoint then fails on every rank. Errors are as for `store_shard`.
         """
         save = Save(self._distributed.broadcast(str(uuid.uuid4())))
         # Training exchanges values during the save, so the save needs separate connections.
@@ -116,9 +116,10 @@ class CheckpointSaver:
     ) -> None:
         """Store this rank's files of a checkpoint, together with all other ranks of `ranks`.
 
-        Merge the metadata of all ranks, set the size of `save`, and close `sources`. A file that
-        several ranks have is stored by one of them. Raise DetcloudError on every rank if a rank
-        fails, and InvalidValue for invalid merged metadata.
+        Merge the metadata of all ranks, set the size of `save`, add the checkpoint to the catalog,
+        and close `sources`. The lowest rank stores a file that several ranks have. If a rank fails,
+        every rank raises DetcloudError. Different values or files of one name raise InvalidCall,
+        invalid merged metadata raises InvalidValue.
         """
         with contextlib.closing(sources):
             shards = ranks.allgather(describe_shard(sources, metadata))
@@ -155,10 +156,10 @@ class CheckpointSaver:
         return checked_steps(checked, is_needed=self._on_cluster)
 
     def store_sources(self, sources: Sources, save: Save, metadata: dict[str, Any]) -> None:
-        """Store the files as the checkpoint of `save`, set its size, and close `sources`.
+        """Store the files as the checkpoint of `save`, and close `sources`.
 
-        `metadata` is a result of `checked_metadata`. Errors are those of
-        `CheckpointWriter.store_files`.
+        Set the size of `save`, and add the checkpoint to the catalog. `metadata` is a result of
+        `checked_metadata`. Errors are as for `CheckpointWriter.store_files`.
         """
         with contextlib.closing(sources):
             if self._writer is None:
@@ -173,5 +174,6 @@ class CheckpointSaver:
 
 
 def _warn_of_disabled_storage() -> None:
+    """Print to stderr that the checkpoint is discarded, since checkpoint storage is disabled."""
     text = "[detcloud] checkpoint storage is disabled: this checkpoint is discarded"
     print(text, file=sys.stderr)

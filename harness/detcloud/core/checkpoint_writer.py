@@ -233,6 +233,7 @@ class CheckpointWriter:
                 self._store.delete(key)
 
     def _reference(self, common: dict[str, Any], digest: str) -> CheckpointReference:
+        """Return the reference of the checkpoint; `digest` is the manifest's SHA-256."""
         return CheckpointReference(
             common["uuid"], self._spec.trial_id, common["path"], common["steps_completed"], digest
         )
@@ -324,6 +325,7 @@ def size_and_sha256(path: Path) -> tuple[int, str]:
 
 
 def _not_stored_text(common: dict[str, Any], why: str) -> str:
+    """Return the message of a failed checkpoint, with the reason `why`."""
     return (
         f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not stored: {why}; "
         "the previous checkpoint is still the latest"

@@ -32,21 +32,28 @@ class AlertLevel(Enum):
 
 @dataclass(frozen=True)
 class Context:
-    """The parts of the Core API for a trial.
-
-    `info` is the trial's specification. `read_directives` returns the cluster's newest directives.
-    """
+    """The parts of the Core API for a trial."""
 
     train: TrainContext
+    """Reports of metrics, progress and early exits."""
     checkpoint: CheckpointContext
+    """Stores and restores checkpoints."""
     preempt: PreemptContext
+    """Answers whether the trial should stop."""
     searcher: SearcherContext
+    """The searcher's operations: the lengths to train."""
     distributed: DistributedContext
+    """The processes of the trial, and the exchange of values between the processes."""
     profiler: ProfilerContext
+    """Measurements of the machine."""
     info: TrialSpec
+    """The trial's specification, such as hyperparameters and the latest checkpoint."""
     on_cluster: bool
+    """Whether a cluster runs the trial. Otherwise metrics are only printed."""
     read_directives: Callable[[], Directives]
+    """Returns the cluster's newest directives. Raises DetcloudError if the file is malformed."""
     loop: LoopOfTrial = field(default_factory=LoopOfTrial)
+    """The training loop that runs, which decides the settings that are read."""
 
     @property
     def is_chief(self) -> bool:
@@ -55,8 +62,8 @@ class Context:
 
     @property
     def batch_searcher(self) -> SearcherContext:
-        """The searcher context whose lengths are batches; `searcher` may use Determined's
-        lengths.
+        """The searcher context with lengths in batches. In code written for Determined, `searcher`
+        may be another object, with lengths in the configuration's unit.
         """
         return self.searcher
 
@@ -68,12 +75,13 @@ class Context:
     ) -> None:
         """Print an alert to the trial's log on stderr. The cluster does not forward alerts.
 
-        A `level` of None means INFO. Raises InvalidValue for an unknown level.
+        An empty or missing `title` or `description` is left out. A `level` of None means INFO.
+        Raises InvalidValue for an unknown level.
         """
         try:
             level = AlertLevel(level or AlertLevel.INFO)
         except ValueError:
-            known = ", ".join(one.value for one in AlertLevel)
+            known = ", ".join(known_level.value for known_level in AlertLevel)
             raise InvalidValue(
                 f"alert level {level!r} is unknown; expected one of {known}"
             ) from None
@@ -81,11 +89,13 @@ class Context:
         print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
     def plan_last_save(self, *, is_saved: bool = False) -> Choice:
-        """Return whether to save before leaving: SAVE, or without time for that FINISH or KEEP.
+        """Return whether to save before leaving: SAVE, or without time for a save FINISH or KEEP.
 
-        On SAVE, store a checkpoint. On FINISH or KEEP, leave without another save. KEEP also
-        abandons the running save. Without a notice that has a deadline, return SAVE. With a notice,
-        print the choice. With several processes, call this on the chief and broadcast the choice.
+        After SAVE, the caller stores a checkpoint. After FINISH or KEEP, the caller leaves without
+        another save. On KEEP, this call abandons the running save. Without a notice that has a
+        deadline, return SAVE. With a notice, print the choice. With several processes, call this on
+        the chief and broadcast the choice.
+
         `is_saved`: the latest checkpoint, stored or being stored, contains all of the work.
         """
         notice, saves = self.preempt.notice, self.checkpoint.saves
@@ -114,8 +124,8 @@ class Context:
     def notice_outcome(self) -> Outcome | None:
         """The outcome of the notice that the code has received. None without a notice.
 
-        KEPT: no checkpoint was stored since the notice. SAVED: the latest was begun after the
-        notice. FINISHED: the latest was begun before the notice and stored after it.
+        KEPT: no checkpoint was stored since the notice. SAVED: the latest checkpoint was begun
+        after the notice. FINISHED: it was begun before the notice and stored after the notice.
         """
         noticed_at, latest = self.preempt.noticed_at, self.checkpoint.saves.latest
         if noticed_at is None:
@@ -125,7 +135,11 @@ class Context:
         return Outcome.SAVED if latest.began >= noticed_at else Outcome.FINISHED
 
     def close(self) -> None:
-        """Wait for a background checkpoint, print an error, and release every resource."""
+        """Wait for a background checkpoint, and release every resource.
+
+        Print the error of a failed checkpoint. End the measuring, the upload of event files, the
+        agreement about stopping, and the connections between the processes, in this order.
+        """
         with ExitStack() as stack:
             for close in (self.distributed.close, self.preempt.close, self.train.close):
                 stack.callback(close)

@@ -1,4 +1,4 @@
-"""Builds the Core API's context, with a cluster or without one."""
+"""Builds the Core API's context, with or without a cluster."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ KINDS_OF_LOOPS = ("metrics", "progress", "completed", "checkpoint")
 def build_cluster_context(
     directory: TrialDirectory, distributed: DistributedContext | None, mode: PreemptMode
 ) -> Context:
+    """Return the context of a trial on a cluster. The caller closes the context.
+
+    Reports go to the report file of this process's rank and to the log. Workers report only the
+    kinds of WORKER_KINDS; other reports of workers are dropped, and progress with a notice. The
+    threads of the specification are divided among the processes of the node.
+
+    `distributed` is None for a single process of a node. Raises DetcloudError if the checkpoint
+    store cannot be opened.
+    """
     spec = directory.spec
     if distributed is not None and spec.threads is not None:
         spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))
@@ -90,6 +99,11 @@ def build_local_context(
     distributed: DistributedContext | None,
     mode: PreemptMode,
 ) -> Context:
+    """Return a context without a cluster: rank 0 prints metrics, and nothing is reported.
+
+    Checkpoints and event files go to `checkpoint_dir`, by default the user's data folder. Without
+    `distributed`, the process is alone. Directives are the defaults: no stop and no length.
+    """
     root = (
         Path(checkpoint_dir) if checkpoint_dir is not None else _user_data_folder() / "checkpoints"
     )
@@ -111,6 +125,7 @@ def context_without_cluster(spec: TrialSpec) -> Context:
 
 
 def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
+    """Return the writer of the trial's event files below `root`. Create no file yet."""
     name = f"{spec.allocation_id}.{spec.rank}"
     return EventWriter(root / _event_place(spec), name, spec.discarded_from)
 
@@ -130,6 +145,12 @@ def _make_context(
     distributed: DistributedContext,
     on_cluster: bool,
 ) -> Context:
+    """Return the context of these parts, and make this process end cleanly.
+
+    Ranks other than the chief write no event files. Only the chief on a cluster starts an upload of
+    event files, unless checkpoints are stored in a folder. `train` raises the error of a failed
+    background checkpoint before each report.
+    """
     ensure_clean_exit()
     search = spec.config.get("searcher") or {}
     is_worker = distributed.can_exchange and distributed.rank > 0
@@ -177,9 +198,11 @@ def _make_context(
 
 
 def _is_first_of_node(distributed: DistributedContext) -> bool:
+    """Return whether this process is the first of a launcher's processes on the node."""
     return distributed.can_exchange and distributed.local_rank == 0
 
 
 def _user_data_folder() -> Path:
+    """Return detcloud's folder in XDG_DATA_HOME, by default in ~/.local/share. Create nothing."""
     home = os.environ.get("XDG_DATA_HOME")
     return (Path(home) if home else Path.home() / ".local" / "share") / "detcloud"

@@ -14,7 +14,9 @@ MESSAGE_CHARACTERS_MAX = 2000
 
 
 def report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
-    """Report the exit after `error`. Print a failed report instead of raising."""
+    """Report the exit after `error`, as `report_exit` does. Print a failed report to stderr instead
+    of raising DetcloudError.
+    """
     try:
         report_exit(directory, context, error)
     except DetcloudError as failure:
@@ -22,6 +24,15 @@ def report_failed_exit(error: BaseException, directory: TrialDirectory, context:
 
 
 def report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
+    """Append the `exit` report: reason, directives' revision, and the outcome of a notice.
+
+    `error` is the exception that ended the block, or None. Every rank reports a failure, with the
+    error's text. The chief, and each rank that an earlier attempt has reported, report a good end.
+    The first worker of each node also reports a good end in the report file of the node. Refused
+    hyperparameters are reported as an `early_exit` as well.
+
+    Raises DetcloudError if a report cannot be written or the directives are invalid.
+    """
     reason = _exit_reason(context, error)
     # The chief reports a good end for all. A rank with an earlier attempt's report reports too.
     is_own = reason in ("errored", "invalid_hp")
@@ -49,14 +60,21 @@ def report_exit(directory: TrialDirectory, context: Context, error: BaseExceptio
 def try_to_report_refusal(
     error: BaseException, directory: TrialDirectory, context: Context
 ) -> None:
-    """Report an InvalidHP; ignore other errors. After a failure, `report_exit` tries again."""
+    """Append the `early_exit` report if `error` is an InvalidHP. Otherwise do nothing.
+
+    Ignore a failed report, since `report_exit` tries again.
+    """
     if isinstance(error, InvalidHP):
         with suppress(DetcloudError):
             _report_refusal(directory, context, error)
 
 
 def _report_refusal(directory: TrialDirectory, context: Context, error: object) -> None:
-    """Report and print, once, that the hyperparameters are refused. Any rank may do this."""
+    """Print and report as `early_exit` that the hyperparameters are refused. Any rank may do this.
+
+    Do nothing if this process has reported the refusal. `error` explains the refusal, or is None.
+    Raises DetcloudError if the report cannot be written.
+    """
     refusal = EarlyExitReason.INVALID_HP
     if context.train.early_exit is not refusal:
         why = str(error or "") or "no reason given"
@@ -72,7 +90,13 @@ def is_success(error: BaseException) -> bool:
 
 
 def _exit_reason(context: Context, error: BaseException | None) -> str:
-    """Return the reason of the exit report, from `error` or else from the run's state."""
+    """Return the reason of the exit report.
+
+    An `error` gives `invalid_hp` or `errored`. A successful SystemExit counts as no error. Then an
+    early exit gives `stop_requested` or `invalid_hp`. Then the operations' Outcome decides, then an
+    acknowledged request to stop gives `preempted`. Otherwise the reason is `completed` if no
+    operation is left, else `stop_requested`. Raises DetcloudError for invalid directives.
+    """
     if error is not None and is_success(error):
         error = None
     if isinstance(error, InvalidHP):

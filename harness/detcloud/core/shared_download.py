@@ -27,10 +27,10 @@ class DownloadMode(Enum):
 
 
 def sharing_ranks(ranks: DistributedContext, mode: DownloadMode) -> DistributedContext | None:
-    """Return `ranks` if the ranks of a node share a download, otherwise None.
+    """Return `ranks` if the ranks of a node share a download. Return None otherwise.
 
-    Ranks share unless `mode` is NoSharedDownload, a node has one rank, or the ranks cannot exchange
-    values. Raises ValueError for an unknown mode.
+    Ranks share unless `mode` is NoSharedDownload, a node has a single rank, or the ranks cannot
+    exchange values. Raises ValueError for an unknown mode.
     """
     shares = DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload
     return ranks if shares and ranks.local_size > 1 and ranks.can_exchange else None

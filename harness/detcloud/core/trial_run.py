@@ -48,10 +48,15 @@ def init(
 
     A launcher's worker detects the other processes; other groups need `distributed`. In the MANUAL
     `tensorboard_mode` only your code writes event files. On a cluster, SIGTERM is a preemption.
+    SIGUSR1 prints the stacks of all threads.
 
-    The block's end waits for a background checkpoint and raises its error. InvalidHP becomes
-    SystemExit(0); the trial ends without a restart. Other exceptions pass and count as failures.
-    Raises DetcloudError if another process has this rank.
+    The block's end waits for a background checkpoint and raises its error. On a cluster, the end
+    and the environment are reported, and a thread later ends a process that other threads keep
+    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. Other exceptions pass
+    and count as failures.
+
+    Raises DetcloudError if another process has this rank, or if the specification, the checkpoint
+    store or a launcher's variables are invalid. ValueError for an unknown `preempt_mode`.
     """
     print_stacks_on_sigusr1()
     directory = TrialDirectory.from_environment()
@@ -104,6 +109,10 @@ def init(
 
 @contextmanager
 def _run_without_cluster(context: Context) -> Iterator[None]:
+    """Run the block of a context without a cluster, wait for a background checkpoint, and close.
+
+    Raise the checkpoint's error. An InvalidHP is printed and becomes SystemExit(0).
+    """
     try:
         yield
         context.checkpoint.wait()
@@ -116,7 +125,7 @@ def _run_without_cluster(context: Context) -> Iterator[None]:
 
 
 def _start_describing(directory: TrialDirectory) -> threading.Thread:
-    """Start and return the daemon thread that reports the environment."""
+    """Start and return the daemon thread that reports the environment, with the code's digest."""
     arguments = (directory, Path.cwd())
     describing = threading.Thread(target=_report_environment, args=arguments, daemon=True)
     describing.start()
@@ -124,7 +133,10 @@ def _start_describing(directory: TrialDirectory) -> threading.Thread:
 
 
 def _report_environment(directory: TrialDirectory, code: Path) -> None:
-    """Report the environment, except on workers. Print an error instead of raising it."""
+    """Append the `environment` report, except on workers. Print an error instead of raising.
+
+    `code` is the folder of the training code.
+    """
     if directory.is_worker:
         return
     try:
