@@ -27,10 +27,10 @@ class Connection:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        """Find the missing one of address and token, and connect at the first request.
+        """Look up the address or the token, if missing. Connect at the first request.
 
         Without `token`, `find_endpoint` looks up both. Raises NoCluster if no address is known, and
-        DetcloudError if the address or the token is invalid or missing for this address.
+        DetcloudError if the address or the token is invalid or no token for the address is known.
         """
         if token is None or not (token or url):
             endpoint = find_endpoint(url)

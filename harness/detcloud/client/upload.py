@@ -29,11 +29,11 @@ def send_model_code(
     includes: Sequence[str | Path] = (),
     on_progress: OnProgress | None = None,
 ) -> str:
-    """Pack a folder or a file with the includes, upload the archive, and return its SHA-256.
+    """Pack a folder or a file with the includes, upload the archive, and return the SHA-256.
 
     Skip the upload if the cluster has the archive. Arguments and errors of the packing are those of
-    `pack_model_code`, errors of the upload those of `upload_archive`. The cluster's refusal of the
-    archive is an ApiError. The temporary archive is deleted in any case.
+    `pack_model_code`, errors of the upload those of `upload_archive`. If the cluster refuses the
+    archive, raise ApiError. The temporary archive is deleted in any case.
     """
     with pack_model_code(model_dir, includes) as archive:
         request = {"sha256": archive.sha256, "size": archive.size}

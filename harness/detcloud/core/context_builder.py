@@ -145,7 +145,7 @@ def _make_context(
     distributed: DistributedContext,
     on_cluster: bool,
 ) -> Context:
-    """Return the context of these parts, and make this process end cleanly.
+    """Return a context with the given parts, and make this process end cleanly.
 
     Ranks other than the chief write no event files. Only the chief on a cluster starts an upload of
     event files, unless checkpoints are stored in a folder. `train` raises the error of a failed

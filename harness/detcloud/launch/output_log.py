@@ -62,7 +62,7 @@ class OutputLog:
         self._append(tail)
 
     def _append_notice(self, notice: str) -> None:
-        """Append `notice` as a line of its own."""
+        """Append `notice` as a separate line."""
         start = "" if self._at_line_start else "\n"
         self._append(f"{start}[detcloud] {notice}\n".encode())
 

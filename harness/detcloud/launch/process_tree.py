@@ -1,4 +1,4 @@
-"""The processes below a supervisor: their records in /proc, their groups, and their end.
+"""The processes below a supervisor: entries of /proc, process groups, and forced ends.
 
 The supervisor may import this module by its folder, so this module imports nothing of the package.
 """
@@ -17,7 +17,7 @@ SWEEP_SECONDS_MAX = 10.0
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of its descendants whose parents end. Linux only.
+    """Make this process the parent of orphaned descendants. Linux only.
 
     Without this call, daemons become children of init, and `kill_descendants` misses daemons.
     """
@@ -50,9 +50,10 @@ def has_ended(leader: int) -> bool:
 
 
 def kill_group(group: int, number: int) -> None:
-    """Send the signal `number` to the process group, or to its leader if no group exists yet.
+    """Send the signal `number` to a process group, or to the leader if no group exists yet.
 
-    Do nothing if neither exists or the system forbids the signal.
+    The number `group` of a group is the process id of the leader. Do nothing if neither exists or
+    the system forbids the signal.
     """
     try:
         os.killpg(group, number)

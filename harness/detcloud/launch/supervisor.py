@@ -147,7 +147,7 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)
 
     def _spawn(self, argv: list[str]) -> int:
-        """Fork a process that runs `argv`, and return its id.
+        """Fork a process that runs `argv`, and return the process id.
 
         If the program cannot be started, the new process prints the reason and exits with 127. With
         `forks_trial`, raise TrialForked in the new process instead. Raise OSError if no process can

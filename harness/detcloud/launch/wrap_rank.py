@@ -67,13 +67,15 @@ class LinePrefixer:
         return b"".join(map(self._render_line, lines))
 
     def flush(self) -> bytes:
-        """Return the last line with the prefix, if the output did not end with a newline. Else
-        return b"".
+        """Return the last line with the prefix, if the output did not end with a newline.
+
+        Return b"" otherwise.
         """
         rest, self._rest = self._rest, b""
         return self._render_line(rest) if rest else b""
 
     def _render_line(self, line: bytes) -> bytes:
+        """Return a line with prefix and newline, split into pieces if too long."""
         pieces = [_first_piece(line)]
         while line := line[len(pieces[-1]) :]:
             pieces.append(_first_piece(line))
@@ -81,9 +83,7 @@ class LinePrefixer:
 
 
 def _first_piece(line: bytes) -> bytes:
-    """Return at most LINE_BYTES_MAX first bytes of a line, without splitting a character of
-    UTF-8.
-    """
+    """Return at most LINE_BYTES_MAX first bytes of a line. Split no character of UTF-8."""
     end = LINE_BYTES_MAX
     while end < len(line) and end > LINE_BYTES_MAX - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
@@ -127,6 +127,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
+    """Run the worker, and announce this wrapper to the launcher meanwhile.
+
+    The kernel ends this process when its parent ends. Results are as for `_run_worker`.
+    """
     end_with_parent(os.getppid())
     adopt_orphans()
     offer_clean_exit()
@@ -211,6 +215,7 @@ def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[floa
 
 
 def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
+    """Wait for the worker's end, at most POLL_SECONDS."""
     try:
         worker.wait(POLL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -218,7 +223,10 @@ def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
-    """Forward available output to the descriptor `sink`. Return False at the end of the output."""
+    """Forward available output to the descriptor `sink`, each line with the rank.
+
+    Return False at the end of the output.
+    """
     content = os.read(source.fileno(), PIPE_BYTES)
     lines = prefixer.feed(content) if content else prefixer.flush()
     while lines:

@@ -348,7 +348,7 @@ class Allocation:
         self._exited = True
 
     def _enter_state(self, state: str) -> None:
-        """Append a `container` record of the state, unless it was reported. Raises OSError."""
+        """Append a `container` record of a state that is not recorded yet. Raises OSError."""
         if state not in self._states:
             self._agent_report.append("container", state=state)
             self._states.append(state)

@@ -77,8 +77,10 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """Return the request in the file that the agent wrote. Raises KeyError without such
-        a file.
+        """Return the request in the file that the agent wrote.
+
+        Raises KeyError if the file is missing, is no JSON object or lacks a folder. Raises
+        TypeError for other missing or unknown fields.
         """
         fields: dict[str, Any] = read_json_object(path) or {}
         return cls(**{**fields, "cache": Path(fields["cache"]), "code": Path(fields["code"])})
@@ -135,10 +137,10 @@ def _requirement_lines(request: Request) -> str:
 
 
 def declared_layer_key(request: Request, parent: ParentPython, variables: Mapping[str, str]) -> str:
-    """Return the key of the layer with the requested packages. Return "" if the file cannot be
-    read.
+    """Return the key of the layer with the requested packages.
 
-    `variables` are the environment variables of the trial.
+    `variables` are the environment variables of the trial. Return "" if the requirements file
+    cannot be read.
     """
     try:
         lines = _requirement_lines(request)
@@ -230,8 +232,9 @@ def _run_installer(request: Request, lines: str, build: Path) -> None:
 
 
 def _ensure_pip(python: str, environment: dict[str, str]) -> None:
-    """Install Python's bundled pip if the environment has no pip. Raises PackagesRefused on
-    failure.
+    """Install Python's bundled pip if the environment has no pip.
+
+    Raises PackagesRefused if both fail.
     """
     for options in (["-c", "import pip"], ["-m", "ensurepip"]):
         done = subprocess.run([python, *options], env=environment, capture_output=True, check=False)
@@ -242,7 +245,10 @@ def _ensure_pip(python: str, environment: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lock the file for the block. Print a message before waiting for another run."""
+    """Lock the file for the block, and create a missing file.
+
+    Print a message before waiting for another run. Raises OSError if the file cannot be opened.
+    """
     with path.open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
