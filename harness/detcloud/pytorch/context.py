@@ -1,4 +1,4 @@
-"""The context of a PyTorchTrial: facts about the trial and wrapped objects, and `init`."""
+"""The context of a PyTorchTrial: wrapped objects and steps of training, and `init`."""
 
 from __future__ import annotations
 
@@ -58,8 +58,11 @@ def init(
     `hparams` replaces the trial's hyperparameters unless None. The configuration `exp_conf` and
     `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; any other
     group of processes needs `distributed`. `aggregation_frequency` replaces the configuration's.
-    Without `enable_tensorboard_logging`, reported metrics are not written as event files. The
-    block's end and errors are handled as by `detcloud.core.init`.
+    Without `enable_tensorboard_logging`, reported metrics are not written as event files.
+
+    The processes join torch's process group, and the trial's number of threads is set in torch. The
+    block's end closes the context. The end and errors are handled as by `detcloud.core.init`, with
+    its errors at the start. Raises DetcloudError for an invalid `aggregation_frequency`.
     """
     with core.init(
         hparams=hparams,
@@ -86,11 +89,20 @@ def init(
 
 
 class PyTorchTrialContext(TrialFacts, TrainingPosition):
-    """A trial's hyperparameters, wrapped objects and position in training."""
+    """A trial's hyperparameters, wrapped objects and position in training.
+
+    `core` is the context of the Core API, `distributed` the trial's processes, `device` the device
+    of this process.
+    """
 
     def __init__(
         self, core_context: core.Context, aggregation_frequency: int | None = None
     ) -> None:
+        """Create a context with the settings of the section `optimizations`.
+
+        `aggregation_frequency` replaces the configured number of batches per optimizer step. Raises
+        DetcloudError unless the number is an integer of at least 1.
+        """
         TrialFacts.__init__(self, core_context)
         TrainingPosition.__init__(self)
         core_context.loop.kind = TrainingLoop.TRAINER
@@ -119,7 +131,8 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
         """Return a context without a cluster, to try a trial's methods in a script or notebook.
 
-        A range of a hyperparameter becomes the first value. The context is closed at exit.
+        A range of a hyperparameter becomes the first value. The context is closed when the process
+        exits. Errors are as for `init`.
         """
         hparams = first_hparams(config.get("hyperparameters") or {})
         block = init(hparams=hparams, exp_conf=config)
@@ -128,8 +141,9 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         return context if cls is PyTorchTrialContext else cls(context.core)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method by a former name, or Determined's `env` or `hvd_config`, else
-        AttributeError.
+        """Return a method by a former name, or Determined's `env` or `hvd_config`.
+
+        Raises AttributeError for any other name.
         """
         if name in ("env", "hvd_config"):
             info = self.core.info
@@ -142,11 +156,18 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         return getattr(self, FORMER_NAMES[name])
 
     def get_tensorboard_path(self) -> Path:
-        """Return the folder of event files. Only the chief's folder is stored with the trial."""
+        """Return the folder of event files, and create a missing folder.
+
+        Only the chief's folder is stored with the trial. Raises OSError.
+        """
         return self.core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
-        """Return torch's SummaryWriter for `get_tensorboard_path()`, at every call the same."""
+        """Return torch's SummaryWriter for `get_tensorboard_path()`. Every call returns this
+        object.
+
+        Raises DetcloudError if the package tensorboard is not installed.
+        """
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
@@ -158,6 +179,7 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         self.core.train.tensorboard_mode = mode
 
     def get_enable_tensorboard_logging(self) -> bool:
+        """Return whether reported metrics are written as event files."""
         return self.core.train.tensorboard_mode is TensorboardMode.AUTO
 
     # Objects that the trial wraps.
@@ -186,7 +208,7 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
 
         With `fp16_compression`, models with these parameters exchange gradients in half precision.
         `average_aggregated_gradients` replaces the configured value for this optimizer.
-        `backward_passes_per_step` changes nothing, but DetcloudError if below 1.
+        `backward_passes_per_step` changes nothing, but a value below 1 raises DetcloudError.
         """
         if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
             raise DetcloudError(
@@ -197,7 +219,7 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         if average_aggregated_gradients is not None:
             self.optimization.averages[id(optimizer)] = average_aggregated_gradients
         if fp16_compression:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            parameters = [each for group in optimizer.param_groups for each in group["params"]]
             compress_gradients(self.optimization.wrapped_models, parameters)
         return optimizer
 
@@ -206,7 +228,9 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     ) -> Scheduler:
         """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
 
-        Raises DetcloudError for invalid arguments and for an optimizer that is not wrapped.
+        Add the scheduler's state to checkpoints. Raises InvalidType unless `step_mode` is a
+        StepMode. Raises DetcloudError for an optimizer that is not wrapped, a frequency below 1,
+        and a ReduceLROnPlateau without MANUAL_STEP.
         """
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not self.optimization.is_wrapped(optimizer):
@@ -220,8 +244,8 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
         """Add the scaler of mixed precision to checkpoints, and return the scaler.
 
-        Pass the scaler to `step_optimizer`, then call `update`. To clip gradients, call `unscale_`
-        before. Raises DetcloudError at a second call.
+        Pass the scaler to `step_optimizer`, then call its `update`. To clip gradients, call its
+        `unscale_` before. Raises DetcloudError at a second call, also after `use_amp`.
         """
         if self.optimization.scaler is not None:
             raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
@@ -264,7 +288,12 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 
     def use_amp(self, reason: str) -> None:
-        """Run batches in autocast and scale gradients. `reason` names the setting for the log."""
+        """Run batches in autocast on a GPU and scale gradients. `reason` names the setting for the
+        log.
+
+        Do nothing if this is set already. Without a GPU, print that batches run in full precision.
+        Raises DetcloudError after `wrap_scaler`.
+        """
         if not self.precision.is_automatic:
             self.precision.make_automatic(reason)
             on_gpu = self.device.type == "cuda"
@@ -286,8 +315,8 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     ) -> Any:
         """Return models and optimizers after `apex.amp.initialize` with mixed precision.
 
-        Return both unchanged if not `enabled`. Raises DetcloudError after `use_amp` or without
-        apex.
+        Return both unchanged if not `enabled`. `opt_level` and `options` go to apex. Raises
+        DetcloudError after `use_amp` or without apex.
         """
         if self.precision.is_automatic:
             raise DetcloudError(
@@ -300,14 +329,17 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     def set_profiler(self, *arguments: Any, **options: Any) -> None:
         """Profile training with torch.profiler.profile, which gets the arguments.
 
-        By default, traces are written to the folder of event files (`on_trace_ready`).
+        By default, traces are written to the folder of event files (`on_trace_ready`). A later call
+        replaces the profiler.
         """
         folder = str(self.get_tensorboard_path())
         options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
         self._profiler = torch.profiler.profile(*arguments, **options)
 
     def profile_training(self) -> AbstractContextManager[Any]:
-        """Return the block that profiles batches, or an empty block without `set_profiler`."""
+        """Return the context manager that profiles batches. Without `set_profiler`, it does
+        nothing.
+        """
         return self._profiler if self._profiler is not None else nullcontext()
 
     def backward(
@@ -317,7 +349,10 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's."""
+        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's.
+
+        The other arguments are those of torch.autograd.backward.
+        """
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
         if not self.precision.uses_apex:
@@ -340,9 +375,12 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
     ) -> None:
         """Step the optimizer at every `optimizations.aggregation_frequency`th batch.
 
-        Before, gradients are averaged and passed to hooks and `clip_grads`; after,
-        `auto_zero_grads` sets them to None. DetcloudError if this is False and several batches make
-        a step.
+        Between steps, gradients add up. Before a step, gradients are averaged over processes and
+        batches, and passed to hooks and `clip_grads`. After a step, `auto_zero_grads` sets them to
+        None. A `scaler` makes the step, and skips it for infinite gradients.
+
+        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step, or if
+        processes use different parameters.
         """
         precision, optimization = self.precision, self.optimization
         if scaler is None and precision.is_automatic:
@@ -359,24 +397,29 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
 
     @property
     def models(self) -> list[torch.nn.Module]:
+        """The wrapped models to train, in the order of the calls."""
         return self.optimization.wrapped_models
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The wrapped optimizers, in the order of the calls."""
         return self.optimization.optimizers
 
     @property
     def lr_schedulers(self) -> list[TorchLRScheduler]:
+        """The wrapped schedulers, in the order of the calls."""
         return [scheduler for scheduler, _, _ in self.optimization.schedulers]
 
     def get_model(self) -> torch.nn.Module:
-        """Return the model that was wrapped first. Raises DetcloudError without a model."""
+        """Return the first wrapped model. Raises DetcloudError without a model."""
         return _first_object(self.models, "model")
 
     def get_optimizer(self) -> torch.optim.Optimizer:
+        """Return the first wrapped optimizer. Raises DetcloudError without an optimizer."""
         return _first_object(self.optimizers, "optimizer")
 
     def get_lr_scheduler(self) -> TorchLRScheduler | None:
+        """Return the first wrapped scheduler. Return None without a scheduler."""
         return next(iter(self.lr_schedulers), None)
 
     def set_stop_requested(self, stop_requested: bool) -> None:
@@ -386,11 +429,13 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
+        """Return whether the code has requested the end of the trial in this process."""
         return self._stop_requested
 
     def finish_batch(self) -> None:
-        """Update an automatic scaler after a step, and advance the profiler. The Trainer calls
-        this.
+        """Update an automatic scaler after a step, and advance the profiler, if any.
+
+        The Trainer calls this after each batch.
         """
         if self._has_stepped and self.precision.is_automatic:
             scaler = self.optimization.scaler
@@ -407,6 +452,7 @@ class PyTorchTrialContext(TrialFacts, TrainingPosition):
 
 
 def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
+    """Return the first of the wrapped objects. Raises DetcloudError, naming `kind`, without any."""
     if not wrapped:
         raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
     return wrapped[0]

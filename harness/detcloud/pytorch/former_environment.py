@@ -48,10 +48,13 @@ class Environment:
 
     @property
     def per_slot_batch_size(self) -> int:
-        """The records in a slot's share of a batch, rounded down."""
+        """The records in a slot's share of a batch, rounded down. Errors are as for
+        `global_batch_size`.
+        """
         return self.global_batch_size // self._slots
 
     def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError: the attribute of Determined does not exist here."""
         raise AttributeError(
             f"env.{name} is not supported by detcloud: a trial makes no requests to the cluster;"
             " what it may know is in determined.get_cluster_info()"
@@ -83,11 +86,13 @@ def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
 def first_hparams(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return hyperparameters for trying a trial's methods: constants, and each range's minimum.
 
-    Of a categorical hyperparameter, the first value is returned.
+    Of a categorical hyperparameter, the first value is returned. `space` is the section
+    `hyperparameters` of a configuration.
     """
     return choose_hparams(space, _first_number)
 
 
 def _first_number(value: Mapping[str, Any]) -> Any:
+    """Return the minimum of a range; a logarithmic range has a minimum exponent."""
     least = value["minval"]
     return float(value.get("base", 10)) ** least if value["type"] == "log" else least

@@ -127,14 +127,20 @@ class _BatchWise(BatchSampler):
 
 
 class RepeatBatchSampler(_BatchWise):
-    """A batch sampler that repeats the batches of another without end."""
+    """A batch sampler that repeats the batches of another sampler without end.
+
+    The length is that of a single pass.
+    """
 
     def __init__(self, batch_sampler: SizedSampler[list[int]]) -> None:
         super().__init__(batch_sampler, RepeatSampler(batch_sampler))
 
 
 class DistributedBatchSampler(_BatchWise):
-    """The share of a worker: every `num_workers`th batch of another sampler, from `rank` on."""
+    """The share of a worker: every `num_workers`th batch of another sampler, from `rank` on.
+
+    Raises InvalidValue if `rank` is not from 0 to `num_workers` - 1.
+    """
 
     @accept_names(num_replicas="num_workers")
     def __init__(self, batch_sampler: SizedSampler[list[int]], num_workers: int, rank: int) -> None:
@@ -142,7 +148,10 @@ class DistributedBatchSampler(_BatchWise):
 
 
 class SkipBatchSampler(_BatchWise):
-    """The batches of a batch sampler after the first `skip`."""
+    """The batches of a batch sampler after the first `skip`.
+
+    The length is that of the whole sampler.
+    """
 
     def __init__(self, batch_sampler: SizedSampler[list[int]], skip: int) -> None:
         super().__init__(batch_sampler, SkipSampler(batch_sampler, skip))
@@ -162,11 +171,11 @@ def adapt_batch_sampler(
     num_replicas: int = 1,
     rank: int = 0,
 ) -> SizedSampler[list[int]]:
-    """Return a batch sampler that is repeated (`repeat`), then sharded, then without `skip`
-    batches.
+    """Return a batch sampler, repeated if `repeat`, then sharded, then without `skip` batches.
 
     With `num_replicas` above 1, only the share of worker `rank` remains, and `skip` counts batches
-    of this share. Raises InvalidValue for an impossible rank.
+    of this share. Without changes, return `batch_sampler` itself. Raises InvalidValue for an
+    impossible rank.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

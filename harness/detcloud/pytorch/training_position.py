@@ -1,4 +1,4 @@
-"""The position in training: the batch, its epoch, and the first batch of this process."""
+"""The position in training: the batch, the epoch, and the first batch of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ class TrainingPosition:
         self._epoch_len = 1
 
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Set the number of the batch in training, and the batches of an epoch, for the Trainer."""
+        """Set the number of the batch in training, and the number of batches in an epoch.
+
+        The Trainer calls this before each batch.
+        """
         self._batch_idx, self._epoch_len = batch_idx, epoch_length
 
     def set_initial_batch(self, batch_idx: int) -> None:
@@ -29,6 +32,7 @@ class TrainingPosition:
         return self._batch_idx
 
     def current_train_epoch(self) -> int:
+        """Return the number of the epoch of `current_train_batch()`, from 0."""
         return self._batch_idx // self._epoch_len
 
     def is_epoch_start(self) -> bool:

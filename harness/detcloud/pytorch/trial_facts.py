@@ -9,7 +9,7 @@ from detcloud.shared.errors import InvalidValue
 
 
 class TrialFacts:
-    """The facts of a trial's specification and of its processes. A base of PyTorchTrialContext."""
+    """Facts from a trial's specification and processes. A base of PyTorchTrialContext."""
 
     def __init__(self, core_context: core.Context) -> None:
         self.core = core_context
@@ -17,10 +17,14 @@ class TrialFacts:
         self._is_told_of_batch_size = False
 
     def get_hparams(self) -> dict[str, Any]:
+        """Return the hyperparameters. The dict is not a copy."""
         return self.core.info.hparams
 
     def get_hparam(self, name: str) -> Any:
-        """Return a hyperparameter. Raises InvalidValue if the configuration lacks the name."""
+        """Return a hyperparameter.
+
+        Raises InvalidValue, with the known names, for an unknown name.
+        """
         hparams = self.core.info.hparams
         if name not in hparams:
             known = ", ".join(sorted(hparams)) or "none"
@@ -31,14 +35,18 @@ class TrialFacts:
         return hparams[name]
 
     def get_global_batch_size(self) -> int:
-        """Return `get_per_slot_batch_size()` times the number of slots."""
+        """Return `get_per_slot_batch_size()` times the number of slots.
+
+        This is `global_batch_size`, rounded down to a multiple. Prints and raises as
+        `get_per_slot_batch_size`.
+        """
         return self.get_per_slot_batch_size() * self.distributed.size
 
     def get_per_slot_batch_size(self) -> int:
-        """Return `global_batch_size` divided by the slots. Print once if rounded down.
+        """Return the hyperparameter `global_batch_size` divided by the slots, rounded down.
 
-        Raises InvalidValue unless this hyperparameter is an integer of at least the number of
-        slots.
+        If a rest is dropped, the chief prints a notice, once. Raises InvalidValue unless the
+        hyperparameter is an integer of at least the number of slots.
         """
         size, slots = self.get_hparam("global_batch_size"), self.distributed.size
         if isinstance(size, bool) or not isinstance(size, int) or size < slots:
@@ -56,9 +64,11 @@ class TrialFacts:
         return size // slots
 
     def get_experiment_config(self) -> dict[str, Any]:
+        """Return the experiment's configuration. The dict is not a copy."""
         return self.core.info.config
 
     def get_data_config(self) -> dict[str, Any]:
+        """Return the section `data` of the configuration, or an empty dict without the section."""
         return self.core.info.config.get("data") or {}
 
     def get_experiment_id(self) -> int:
