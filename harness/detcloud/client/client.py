@@ -159,8 +159,8 @@ class Client(Connection):
         """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
-        found: list[Workspace] = answer["items"]
-        return found
+        workspaces: list[Workspace] = answer["items"]
+        return workspaces
 
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
@@ -171,8 +171,8 @@ class Client(Connection):
         """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
-        found: list[Project] = answer["items"]
-        return found
+        projects: list[Project] = answer["items"]
+        return projects
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return the experiment with this id."""

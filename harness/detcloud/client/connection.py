@@ -23,7 +23,9 @@ class NoCluster(DetcloudError):
 class Connection:
     """A connection to a cluster's API, with a token. Threads may share a connection.
 
-    As a context manager, the connection is closed at the block's end.
+    `url` is the address without a slash at the end, `http` the transport. As a context manager, the
+    connection is closed at the block's end. Methods that send a request raise ApiError if the
+    cluster refuses, and Unreachable without an answer.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:

@@ -123,8 +123,8 @@ class TrainContext:
 
         Raises InvalidValue for an invalid group or `steps_completed`, or a name that was just
         reported. Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises
-        DetcloudError for values that JSON cannot contain, for a report over 256 KiB or on a full
-        disk, and the error of a failed background checkpoint.
+        DetcloudError for values that JSON cannot contain, for a report over 256 KiB, and on a full
+        disk. Raises the error of a failed background checkpoint.
         """
         if not group or "." in group:
             raise InvalidValue(f"metric group {group!r}: a name without '.' was expected")

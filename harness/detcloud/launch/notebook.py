@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Write the location file with address and token, and report its place after the server listens.
     Return 128 + n after signal n, and 127 without an installed JupyterLab. `arguments` defaults to
     the command line; invalid arguments exit with 2. Raises OSError if the server cannot be started
-    or the file cannot be written.
+    or the file cannot be written, and DetcloudError if the report fails.
     """
     parser = argparse.ArgumentParser(prog="python -m detcloud.launch.notebook")
     parser.add_argument("--idle-timeout", type=int, metavar="SECONDS")

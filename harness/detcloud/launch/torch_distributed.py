@@ -109,10 +109,11 @@ def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
 
 
 def _run_workers(torch_argv: list[str], folder: str) -> int:
-    """Run torch's launcher and return the exit code. Errors are as for `main`.
+    """Run torch's launcher with `torch_argv`, and return the exit code.
 
     `folder` is the folder that the launcher shares with its workers. Workers that hang after a
-    failure are killed.
+    failure are killed. After a failure, print the reason and append an `exit` line to the trial's
+    report.
     """
     # Imported after the arguments are parsed, because the import is slow (docs/benchmarks.md,
     # `starts`).

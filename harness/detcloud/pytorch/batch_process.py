@@ -185,9 +185,9 @@ def torch_batch_process(
         dataloader_kwargs: arguments of torch's DataLoader, without samplers and shuffle.
         distributed_context: the group of processes, unless a launcher of detcloud started them.
 
-    Raises DetcloudError for a data set without a length, for invalid arguments, for a trial with
-    several slots and a single process, for a checkpoint of another number of processes, and if a
-    report or checkpoint cannot be stored. Errors of the processor pass.
+    Raises DetcloudError for a data set without a length, for invalid arguments, and for a single
+    process in a trial with several slots. Also for a checkpoint of another number of processes, and
+    if a report or checkpoint cannot be stored. Errors of the processor pass.
     """
     options = _checked_options(dataloader_kwargs, batch_size, checkpoint_interval)
     if not isinstance(dataset, Sized):

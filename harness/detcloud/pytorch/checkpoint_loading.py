@@ -63,9 +63,9 @@ def load_trial_from_checkpoint_path(
         trial_kwargs: arguments of the class after the context.
         torch_load_kwargs: arguments of torch.load, like the further `kwargs`, which replace them.
 
-    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial, the class cannot be
-    imported, the state cannot be read, or the weights do not fit the models. Exceptions of the
-    trial's code pass.
+    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial or the class cannot be
+    imported. Also if the state cannot be read, or the weights do not fit the models. Exceptions of
+    the trial's code pass.
     """
     folder = Path(path)
     load_data = read_load_data(folder)

@@ -237,9 +237,9 @@ class BatchMetrics:
     def add(self, batch: Any, batch_idx: int) -> None:
         """Evaluate a batch by the trial's `evaluate_batch`, and add the metrics.
 
-        Raises InvalidType if the result is no dict, InvalidValue if the names differ from earlier
-        batches, and DetcloudError for values that are no numbers, have another shape, or have no
-        reducer.
+        Raises InvalidType if the result is no dict, and InvalidValue if the names differ from
+        earlier batches. Raises DetcloudError for values that are no numbers, have another shape, or
+        have no reducer.
         """
         values = (batch, batch_idx) if self._takes_batch_idx else (batch,)
         metrics = checked_metrics(self._evaluate(*values), "evaluate_batch")

@@ -284,7 +284,7 @@ class Optimization:
         ]
 
     def load_gradients(self, saved: list[dict[str, torch.Tensor]]) -> None:
-        """Set the gradients of all models to a result of `gradients`; missing gradients become
+        """Set the gradients of all models to a result of `gradients`. Missing gradients become
         None.
 
         Raises ValueError if the number of models differs.

@@ -103,8 +103,8 @@ class Trainer:
         work. At the end, also after an error, call `on_trial_shutdown` and flush the event files.
 
         Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
-        DetcloudError for an invalid period, policy, callback or data loader, for a checkpoint that
-        cannot be loaded or stored, and all errors of the trial.
+        DetcloudError for an invalid period, policy, callback or data loader, and for a checkpoint
+        that cannot be loaded or stored. All errors of the trial pass.
         """
         hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)

@@ -253,7 +253,7 @@ class DatasetCache:
     def _build(self, generation: int, build: str, encode_share: EncodeShare) -> Manifest | None:
         """Build and publish a cache on all ranks of the node; called on the first rank.
 
-        Return the manifest, or None if the trial must stop. An unpublished attempt is deleted.
+        Return the manifest, or None if the trial must stop. An incomplete attempt is deleted.
         Raises DetcloudError for an empty data set, for different lengths on the ranks, and all
         errors of the samples and of the store.
         """
