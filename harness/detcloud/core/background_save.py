@@ -56,6 +56,7 @@ class BackgroundSave:
     """
 
     def __init__(self) -> None:
+        """Create an idle object without saves."""
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         self._is_abandoned = False

@@ -59,6 +59,7 @@ class CheckpointWriter:
         report: Reporter,
         metric_at: MetricAt = lambda _: None,
     ) -> None:
+        """Create the writer of the checkpoints of `spec`. Store and report nothing yet."""
         self._spec = spec
         self._store = store
         self._report = report

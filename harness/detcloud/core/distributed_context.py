@@ -65,6 +65,10 @@ class DistributedContext:
         port_offset: int = 0,
         force_tcp: bool = False,
     ) -> None:
+        """Connect to the trial's processes by `chief_ip`. Without `chief_ip`, open no connection.
+
+        The class describes the arguments and errors.
+        """
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank = rank // local_size if cross_rank is None else cross_rank
@@ -230,15 +234,19 @@ class DistributedContext:
     # Names of Determined 0.12.
 
     def get_rank(self) -> int:
+        """Return `rank`."""
         return self.rank
 
     def get_local_rank(self) -> int:
+        """Return `local_rank`."""
         return self.local_rank
 
     def get_size(self) -> int:
+        """Return `size`."""
         return self.size
 
     def get_num_agents(self) -> int:
+        """Return `cross_size`, the number of nodes."""
         return self.cross_size
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ def code_digest(folder: Path) -> str:
 
 
 def _is_ignored(name: str) -> bool:
+    """Return whether a name is hidden or belongs to compiled Python."""
     return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 

@@ -52,6 +52,7 @@ class EventUploader:
     """
 
     def __init__(self, folder: Path, store: CheckpointStore, prefix: str, epoch: int) -> None:
+        """Start the thread that scans `folder`, which need not exist yet."""
         self._folder = folder
         self._store = store
         self._prefix = prefix

@@ -56,6 +56,11 @@ class SearcherOperation:
         *,
         takes_values: bool = False,
     ) -> None:
+        """Create an open operation. `report` writes the reports of the trial.
+
+        `length_units` is by default `length`. `await_checkpoint` waits for a background checkpoint
+        and raises its error. `takes_values`: the search accepts any JSON value as its metric.
+        """
         self._takes_values = takes_values
         self._await_checkpoint = await_checkpoint
         self.length = length

@@ -25,6 +25,7 @@ class SigtermHandler:
     """
 
     def __init__(self, preempt: PreemptContext) -> None:
+        """Install the handler, if possible. `preempt` receives the requests to stop."""
         self._preempt = preempt
         self._postponed: BaseException | None = None
         self._previous = signal.getsignal(signal.SIGTERM)

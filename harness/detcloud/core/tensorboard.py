@@ -44,6 +44,7 @@ class EventWriter:
     """
 
     def __init__(self, folder: Path, name: str, discarded_from: int | None = None) -> None:
+        """Create the writer. Create no file, and start no thread before the first report."""
         self.folder = folder
         self._discarded_from = discarded_from
         self._name = name
@@ -195,6 +196,7 @@ def crc32c(data: bytes) -> int:
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is an int or float, but no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -248,6 +250,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _checksum_table() -> Iterator[int]:
+    """Yield the CRC-32C of each byte from 0 to 255."""
     for byte in range(256):
         crc = byte
         for _ in range(8):

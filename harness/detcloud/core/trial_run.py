@@ -75,10 +75,23 @@ def init(
     context.train.tensorboard_mode = tensorboard_mode
     if (directory.spec.config.get("profiling") or {}).get("enabled"):
         context.profiler.start_measuring()
+    with _run_on_cluster(directory, context):
+        yield context
+
+
+@contextmanager
+def _run_on_cluster(directory: TrialDirectory, context: Context) -> Iterator[None]:
+    """Run the block of a context on a cluster, report the environment and the exit, and close.
+
+    Wait for a background checkpoint and raise its error, also after a successful SystemExit. An
+    InvalidHP is reported and becomes SystemExit(0). At the end, start the watch of other threads
+    and raise an exception that the script's own SIGTERM handler has raised meanwhile. Raises
+    DetcloudError if the exit of a good end cannot be reported.
+    """
     describing = _start_describing(directory)
     sigterm = SigtermHandler(context.preempt)
     try:
-        yield context
+        yield
         # The exit line must follow the checkpoint's report.
         context.checkpoint.wait()
     except GeneratorExit:

@@ -77,12 +77,15 @@ class TorchBatchProcessorContext:
         self._has_outputs = False
 
     def get_hparams(self) -> dict[str, Any]:
+        """Return the hyperparameters. The dict is not a copy."""
         return self.core.info.hparams
 
     def get_distributed_rank(self) -> int:
+        """Return the rank of this process."""
         return self.distributed.rank
 
     def get_distributed_size(self) -> int:
+        """Return the number of processes."""
         return self.distributed.size
 
     def to_device(self, data: Any) -> Any:

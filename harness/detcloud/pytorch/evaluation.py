@@ -27,6 +27,7 @@ class Evaluation:
     def __init__(
         self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, loader: Loader
     ) -> None:
+        """Create the evaluation. `loader` has the batches of all processes."""
         self._trial, self._context, self._hooks, self._loader = trial, context, hooks, loader
         self._core = context.core
         self._is_gang = is_gang(context.distributed)

@@ -24,6 +24,7 @@ class Environment:
     training = on_cluster = managed_training = True
 
     def __init__(self, spec: TrialSpec) -> None:
+        """Copy the facts of the specification."""
         self.hparams = spec.hparams
         self.experiment_config = ExperimentConfig(spec.config)
         self.debug, self.test_mode = self.experiment_config.debug_enabled(), spec.test_mode

@@ -45,6 +45,10 @@ class FormerTrial(PyTorchTrial):
     """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        """Build and wrap the trial's objects, unless a model is wrapped already.
+
+        Raises DetcloudError as the class says. Errors of the trial's code pass.
+        """
         if not hasattr(trial, "optimizer"):
             raise DetcloudError(
                 f"{type(trial).__name__} defines build_model and no optimizer: define "
@@ -111,22 +115,27 @@ class FormerTrial(PyTorchTrial):
         return bind_names(method, name, "model")(data, self._context.get_model())
 
     def build_training_data_loader(self) -> DataLoader:
+        """Return the result of the trial's `build_training_data_loader`."""
         loader: DataLoader = self.trial.build_training_data_loader()
         return loader
 
     def build_validation_data_loader(self) -> DataLoader:
+        """Return the result of the trial's `build_validation_data_loader`."""
         loader: DataLoader = self.trial.build_validation_data_loader()
         return loader
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        """Return the result of the trial's `evaluation_reducer`."""
         reducer: Reducer | dict[str, Reducer] = self.trial.evaluation_reducer()
         return reducer
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Return the result of the trial's `build_callbacks`."""
         callbacks: dict[str, PyTorchCallback] = self.trial.build_callbacks()
         return callbacks
 
     def get_batch_length(self, batch: Any) -> int:
+        """Return the result of the trial's `get_batch_length`."""
         length: int = self.trial.get_batch_length(batch)
         return length
 
@@ -139,6 +148,7 @@ class ModelTakingTrial(FormerTrial):
     """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        """Create the adapter. Wrap nothing: the trial has wrapped its model."""
         self.trial = trial
         self._context, self._train = context, _train_function(trial)
 

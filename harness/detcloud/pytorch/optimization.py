@@ -117,6 +117,7 @@ class Optimization:
     _told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        """Raise DetcloudError unless `aggregation_frequency` is an integer of at least 1."""
         frequency = self.aggregation_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
             raise DetcloudError(

@@ -50,6 +50,7 @@ class _UnknownGlobal(Placeholder):
     """A class or function of the file that is not allowed. A call returns a Placeholder."""
 
     def __call__(self, *_arguments: object, **_options: object) -> Placeholder:
+        """Return a Placeholder, and ignore the arguments."""
         return Placeholder(self.name)
 
 
@@ -87,6 +88,7 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
         self.load_newobj()
 
     def _instantiate(self, kind: Any, arguments: Any) -> None:
+        """Create an object of an old protocol, if allowed."""
         self.append(_call(kind, tuple(arguments)))
 
     def load_build(self) -> None:

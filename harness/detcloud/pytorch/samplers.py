@@ -57,6 +57,7 @@ class DistributedSampler(Sampler[Any]):
         self._sampler, self._num_workers, self._rank = sampler, num_workers, rank
 
     def __len__(self) -> int:
+        """Return the number of items in the share."""
         whole, more = divmod(len(self._sampler), self._num_workers)
         return whole + (self._rank < more)
 
@@ -91,6 +92,7 @@ class ReproducibleShuffleSampler(Sampler[Any]):
         return len(self._sampler)
 
     def __iter__(self) -> Iterator[Any]:
+        """Return all items of a pass in a new order, drawn from the object's generator."""
         items = list(self._sampler)
         self._random.shuffle(items)
         return iter(items)
@@ -106,6 +108,7 @@ class FixedShuffleSampler(Sampler[int]):
         return len(self._dataset)
 
     def __iter__(self) -> Iterator[int]:
+        """Return the numbers of all samples in the order of the seed."""
         generator = torch.Generator().manual_seed(self._seed)
         return iter(torch.randperm(len(self._dataset), generator=generator).tolist())
 

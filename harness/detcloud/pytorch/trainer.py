@@ -119,11 +119,6 @@ class Trainer:
                 self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
             testing = self._is_testing(test_mode)
-            validate_first = (
-                spec.perform_initial_validation
-                if step_zero_validation is None
-                else step_zero_validation
-            )
             validation = spec.min_validation_batches or configured_batches(
                 spec.min_validation_epochs, epoch
             )
@@ -148,7 +143,7 @@ class Trainer:
                 checkpoint=checkpoint,
                 warm_start=warm_start,
                 first_batch=first,
-                initial_validation=validate_first and not testing,
+                initial_validation=self._validates_first(step_zero_validation) and not testing,
                 test_mode=testing,
             )
             self.training_class(self._trial, self._context, hooks, loaders, plan).run()
@@ -188,6 +183,12 @@ class Trainer:
                 "lengths than you expect",
                 flush=True,
             )
+
+    def _validates_first(self, step_zero_validation: bool | None) -> bool:
+        """Return whether to validate before the first batch: the argument, or the configuration."""
+        if step_zero_validation is not None:
+            return step_zero_validation
+        return self._context.core.info.perform_initial_validation
 
     def _is_testing(self, test_mode: bool | None) -> bool:
         """Return whether to test: `test_mode`, or by default the specification's value.

@@ -60,6 +60,7 @@ class TrainingState:
     def __init__(
         self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, plan: Plan
     ) -> None:
+        """Create the state at batch 0. Load nothing yet."""
         self._trial, self._context, self._hooks, self._plan = trial, context, hooks, plan
         self._core = context.core
         self._is_gang = is_gang(context.distributed)

@@ -72,10 +72,13 @@ class TrialFacts:
         return self.core.info.config.get("data") or {}
 
     def get_experiment_id(self) -> int:
+        """Return the experiment's id, 0 without a cluster."""
         return self.core.info.experiment_id
 
     def get_trial_id(self) -> int:
+        """Return the trial's id, 0 without a cluster."""
         return self.core.info.trial_id
 
     def get_trial_seed(self) -> int:
+        """Return the seed from which the trial's generators are seeded."""
         return self.core.info.trial_seed

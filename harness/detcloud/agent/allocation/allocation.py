@@ -71,7 +71,7 @@ class Allocation:
         # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
         self._stop: Notice | None = None
         self._agent_report_scanned = 0
-        self._line_allowance = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
+        self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
     def adopt(
@@ -242,12 +242,12 @@ class Allocation:
 
     def charge_lines(self, lines: int) -> None:
         """Charge sent lines to the limit of 1000 lines per second, with bursts of 5000 lines."""
-        self._line_allowance.spend(lines)
+        self._lines.spend(lines)
 
     @property
     def is_throttled(self) -> bool:
         """Whether the allocation must wait because too many lines were sent."""
-        return self._line_allowance.left() < 0
+        return self._lines.allowance() < 0
 
     def writers(self) -> list[str]:
         """Return the writers of reports: `agent`, then the ranks in ascending order."""

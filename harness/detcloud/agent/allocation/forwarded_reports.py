@@ -103,7 +103,7 @@ class ForwardedReports:
 
     def _read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
         """Return a writer's lines as `read_running` does, without warnings in the trial's log."""
-        look_bytes_max = max(0, int(self._look_bytes.left()))
+        look_bytes_max = max(0, int(self._look_bytes.allowance()))
         before = self._reader.skipped_bytes
         lines = self._reader.read_lines(writer, offset, bytes_max, look_bytes_max=look_bytes_max)
         self._look_bytes.spend(self._reader.skipped_bytes - before)

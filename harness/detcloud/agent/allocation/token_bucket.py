@@ -12,17 +12,17 @@ class TokenBucket:
         """Create a full bucket."""
         self._per_second = per_second
         self._burst = float(burst)
-        self._left = self._burst
+        self._allowance = self._burst
         self._updated_at = time.monotonic()
 
-    def left(self) -> float:
+    def allowance(self) -> float:
         """Return the present allowance. A negative number means that too much was spent."""
         now = time.monotonic()
         refill = (now - self._updated_at) * self._per_second
-        self._left = min(self._burst, self._left + refill)
+        self._allowance = min(self._burst, self._allowance + refill)
         self._updated_at = now
-        return self._left
+        return self._allowance
 
     def spend(self, amount: float) -> None:
         """Subtract `amount`, even if the allowance is smaller."""
-        self._left = self.left() - amount
+        self._allowance = self.allowance() - amount

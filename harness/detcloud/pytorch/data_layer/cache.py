@@ -64,6 +64,11 @@ class DatasetCache:
         log_line: Callable[[str], None],
         should_stop: Callable[[], bool],
     ) -> None:
+        """Create the cache's view. Read nothing yet.
+
+        `log_line` prints a line about the cache. Processes that cannot exchange values build
+        separately.
+        """
         # Processes that cannot exchange values build separately, and the first to publish wins.
         self._distributed = distributed if distributed.can_exchange else DistributedContext()
         self._store, self._name, self._log_line = store, name, log_line
@@ -390,9 +395,11 @@ class DatasetCache:
                     self._discard(build)
 
     def _manifest_key(self, generation: int) -> str:
+        """Return the key of a generation's manifest in the store."""
         return f"{self._name}/manifest-{generation:06}.json"
 
     def _key(self, build: str, *file: str) -> str:
+        """Return the key of a build's folder or file in the store."""
         return "/".join((self._name, build, *file))
 
 

@@ -46,6 +46,7 @@ class CachedDataset(Dataset[Any]):
         self._open()
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return self.manifest.samples
 
     def __getitem__(self, index: int) -> Any:
@@ -97,6 +98,7 @@ class CachedDataset(Dataset[Any]):
         return {k: v for k, v in self.__dict__.items() if k not in ("_readers", "_firsts")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state of `__getstate__`, with new readers."""
         self.__dict__.update(state)
         self._open()
 
@@ -134,9 +136,11 @@ class _MappedDataset(Dataset[Any]):
         return len(self.cached)
 
     def __getitem__(self, index: int) -> Any:
+        """Return the function's result for a sample. Errors are as for CachedDataset."""
         return self.function(self.cached[index])
 
     def default_sampler(self) -> Sampler[int] | None:
+        """Return the sampler as `CachedDataset.default_sampler` does."""
         return _sampler_of(self.cached, self)
 
 

@@ -217,10 +217,12 @@ def _build(described: Any, contents: _Contents) -> Any:
 
 
 def _build_dict(rest: list[Any], contents: _Contents) -> dict[Any, Any]:
+    """Return the dict that a description lists."""
     return {key: _build(value, contents) for key, value in rest}
 
 
 def _build_tensor(rest: list[Any], contents: _Contents) -> torch.Tensor:
+    """Return the tensor that a description lists, with a copy of the bytes."""
     name, *shape = rest
     dtype, count = _DTYPES[name], math.prod(shape)
     data = contents.read(count * dtype.itemsize)
@@ -231,6 +233,7 @@ def _build_tensor(rest: list[Any], contents: _Contents) -> torch.Tensor:
 
 
 def _build_array(rest: list[Any], contents: _Contents) -> Any:
+    """Return the NumPy array that a description lists, with a copy of the bytes."""
     name, *shape = rest
     dtype = _array_dtype(name)
     data = contents.read(math.prod(shape) * dtype.itemsize)
@@ -238,6 +241,7 @@ def _build_array(rest: list[Any], contents: _Contents) -> Any:
 
 
 def _build_scalar(rest: list[Any], contents: _Contents) -> Any:
+    """Return the NumPy number, text or date that a description lists."""
     dtype = _array_dtype(rest[0])
     return _numpy().ndarray((), dtype, contents.read(dtype.itemsize))[()]
 

@@ -144,6 +144,7 @@ class ShardReader:
     """The samples of a shard. The file is mapped into memory at the first read."""
 
     def __init__(self, folder: Path, shard: Shard) -> None:
+        """Create the reader of a shard in `folder`. Open no file."""
         self._path, self._shard = folder / shard.file, shard
         self._content: memoryview | None = None
         self._ends = array(_ENDS)
@@ -186,6 +187,7 @@ class ShardReader:
 
     @property
     def _index_bytes(self) -> int:
+        """The size of the index."""
         return self._shard.samples * _INDEX_BYTES
 
     def _open(self) -> memoryview:
@@ -210,6 +212,7 @@ class ShardReader:
 
 
 def _little_endian(numbers: array[int]) -> bytes:
+    """Return the numbers as bytes in little endian, on every machine."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
         numbers.byteswap()
@@ -217,6 +220,7 @@ def _little_endian(numbers: array[int]) -> bytes:
 
 
 def _from_little_endian(typecode: str, data: bytes) -> array[int]:
+    """Return the numbers in bytes of `_little_endian`."""
     numbers = array(typecode)
     numbers.frombytes(data)
     if sys.byteorder == "big":

@@ -54,6 +54,7 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return len(self._chunks)
 
     def __getitem__(self, place: int) -> list[bytes]:
+        """Return the samples of the chunk at `place`, each as bytes."""
         return list(self._encode_chunk(place, encode_sample))
 
     def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
