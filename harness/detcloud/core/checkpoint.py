@@ -96,13 +96,17 @@ class CheckpointContext:
         completed batches. Without `shard` only the chief may call this. With `shard` every rank
         calls this and fills its own folder; files and metadata of all ranks become one checkpoint.
 
+        First wait for an earlier background checkpoint, and raise its error. The start and the end
+        of storing are reported. If storage is disabled, print a warning and store nothing.
+
         With `asynchronous`, a thread stores the files after the block. The next call that stores,
         reports or waits, or the end of `core.init`, then raises an error of the save. Saves run one
         at a time. `operation.complete` waits for the save. If the block raises, nothing is stored.
 
         Raises InvalidCall on a rank that may not store, and InvalidValue for invalid
-        `steps_completed` or too large metadata. Raises DetcloudError if storing fails, with `shard`
-        on every rank. Earlier checkpoints stay valid.
+        `steps_completed` or too large metadata. Raises DetcloudError for metadata that is no JSON,
+        and if storing or a report fails, with `shard` on every rank. Earlier checkpoints stay
+        valid.
         """
         self.wait()
         if shard and self._distributed.size > 1:
@@ -148,7 +152,10 @@ class CheckpointContext:
         self.saves.wait()
 
     def finish(self) -> Exception | None:
-        """Wait as `wait` does. Print and return the error, or return None without an error."""
+        """Wait for a background checkpoint, if any. Print and return its error.
+
+        Return None without an error.
+        """
         try:
             self.saves.wait()
         except Exception as error:
@@ -170,8 +177,8 @@ class CheckpointContext:
         """Store the files of `directory` as a checkpoint and return the checkpoint's UUID.
 
         Store all files, or only those that `selector` accepts by relative path. Links count as
-        their targets. `metadata`, `shard`, `asynchronous` and errors are as for `store_path`. A
-        rank without files of a sharded checkpoint passes None as `directory`.
+        their targets. `metadata`, `shard`, `asynchronous`, waiting, reports and errors are as for
+        `store_path`. A rank without files of a sharded checkpoint passes None as `directory`.
 
         With `asynchronous`, files may be deleted or replaced after the return. A file that is
         modified in place fails the checkpoint, unless `growing` accepts the file, such as a log: it
@@ -219,8 +226,10 @@ class CheckpointContext:
         Fetch all files, or only those that `selector` accepts by name. By default every rank of a
         node must call this. The node's first rank then fetches the files that any of them selects,
         and deletes the folder after all have left the block. With `NoSharedDownload` each rank has
-        its own folder. Errors are as for `download`. An exception that leaves the block on the
-        chief counts as a load failure of the checkpoint if the run began from it.
+        its own folder.
+
+        Errors are as for `download`. An exception that leaves the block on the chief is printed and
+        reported as a load failure, if the run began from this checkpoint.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -255,7 +264,9 @@ class CheckpointContext:
         is used. A running background save of this checkpoint ends first, and its error is raised.
 
         Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
-        the store fails, and CheckpointDamaged if files are missing or differ.
+        the store fails, and CheckpointDamaged if files are missing or differ. On ranks that wait
+        for the first rank, every failure is a DetcloudError. Errors of the own `selector` pass.
+        Damage of the run's first checkpoint is also reported.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:

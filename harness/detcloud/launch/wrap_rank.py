@@ -53,7 +53,11 @@ class LinePrefixer:
         self._is_after_return = False
 
     def feed(self, content: bytes) -> bytes:
-        """Add output and return the prefixed lines that are complete. May return b""."""
+        """Add output and return the prefixed lines that are complete. May return b"".
+
+        The rest is kept for the next call. A rest above LINE_BYTES_MAX is returned in pieces, each
+        as a line.
+        """
         if self._is_after_return and content.startswith(b"\n"):
             # This newline belongs to the carriage return at the end of the previous content.
             content = content[1:]

@@ -66,6 +66,7 @@ class FormerTrial(PyTorchTrial):
         """Create and wrap the trial's scheduler, if any.
 
         Raises DetcloudError if `create_lr_scheduler` returns anything but an LRScheduler or None.
+        Errors of `wrap_lr_scheduler` and of the trial's code pass.
         """
         create = getattr(self.trial, "create_lr_scheduler", None)
         scheduler = create(self._context.get_optimizer()) if create is not None else None

@@ -145,9 +145,10 @@ def _is_due(wrapped: _ReducerEntry, training: bool) -> bool:
 
 
 def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[str, Any]:
-    """Return the metrics of the reducers `due`.
+    """Return the metrics of the reducers `due`, by name.
 
-    `slots` has a list per process with the data of each reducer.
+    `slots` has a list per process with the data of each reducer. Of equal names, the later metric
+    counts. Raises InvalidType as `Reducers.reduce`, and errors of the reducers.
     """
     metrics: dict[str, Any] = {}
     for wrapped, *collected in zip(due, *slots, strict=True):

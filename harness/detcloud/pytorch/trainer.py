@@ -222,7 +222,8 @@ class Trainer:
     def _loaders(self) -> Loaders:
         """Build and check the trial's data loaders. All processes must call this.
 
-        Raises InvalidCall for other objects and loaders without batches.
+        Raises InvalidCall for other objects and loaders without batches. A validation loader
+        without batches is accepted for `evaluate_full_dataset`.
         """
         loaders = share_loaders(
             self._trial.build_training_data_loader(),

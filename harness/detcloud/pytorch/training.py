@@ -153,7 +153,8 @@ class Training:
 
         Complete the operation with the searcher's metric. If the process has to stop earlier,
         return without completing the operation. If the metric is missing, report the operation's
-        end without a metric to the searcher, and raise DetcloudError.
+        end without a metric to the searcher, and raise DetcloudError. Errors of the trial's code,
+        of reports and of checkpoints pass.
 
         An endless operation ends at the plan's `max_length`, and validates after each scheduling
         unit unless the configuration sets a period. In test mode, train a single batch.
@@ -277,10 +278,10 @@ class Training:
     def _run_validation(self) -> None:
         """Validate, call the hooks, report the metrics, and advance the position.
 
-        The position then states the metric and whether the policy requires a checkpoint. If a
-        deadline stops the validation, restore the random generators and report nothing, so that the
-        resumed trial validates again. Errors are as for `Evaluation.metrics`, `_searcher_metric`
-        and reports.
+        The metrics are reported as the chief's `on_validation_end` has changed them. The position
+        then states the metric and whether the policy requires a checkpoint. If a deadline stops the
+        validation, restore the random generators and report nothing, so that the resumed trial
+        validates again. Errors are as for `Evaluation.metrics`, `_searcher_metric` and reports.
         """
         generators_before = generators.capture_state()
         self._context.reducers.reset()

@@ -90,8 +90,9 @@ def main(arguments: list[str]) -> int:
     """Install the packages of a request, and create the overlay in the folder `arguments[0]`.
 
     The agent has written the request to `request.json` in this folder. A layer with the requested
-    packages is reused if the cache has one; otherwise pip or uv installs a new layer. Print the
-    outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
+    packages is reused from the cache, if present; otherwise pip or uv installs a new layer. Print
+    the outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
+    Raises KeyError or TypeError for an invalid request.
     """
     overlay = Path(arguments[0])
     request = Request.read(overlay / REQUEST_FILE)
@@ -234,7 +235,7 @@ def _run_installer(request: Request, lines: str, build: Path) -> None:
 def _ensure_pip(python: str, environment: dict[str, str]) -> None:
     """Install Python's bundled pip if the environment has no pip.
 
-    Raises PackagesRefused if both fail.
+    Raises PackagesRefused if the environment has neither pip nor the bundled pip.
     """
     for options in (["-c", "import pip"], ["-m", "ensurepip"]):
         done = subprocess.run([python, *options], env=environment, capture_output=True, check=False)
