@@ -169,9 +169,13 @@ class Supervisor:
         return leader
 
     def _become_trial_process(self, supervisor: int) -> None:
-        """Redirect stdout and stderr, start a session, reset signals and umask, change the folder.
-        Exit with 127 unless the parent is `supervisor`. Repeat an earlier kill signal as SIGTERM.
-        A fork that runs no command also closes the supervisor's descriptors.
+        """Redirect stdout and stderr to the log's pipe, and give this fork the state of a new
+        process.
+
+        Start a session, reset signals and umask, and change to the trial's folder. The kernel kills
+        this process if the supervisor dies. Exit with 127 unless the parent is `supervisor`. Repeat
+        an earlier kill signal as SIGTERM. A fork that runs no command also closes the supervisor's
+        descriptors. Raises OSError if the folder does not exist.
         """
         os.dup2(self._output_end, 1)
         os.dup2(self._output_end, 2)

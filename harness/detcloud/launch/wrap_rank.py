@@ -108,8 +108,9 @@ def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
 def main(argv: Sequence[str]) -> int:
     """Run a worker to the end and return the exit code, 128 + n after signal n.
 
-    Return 1 for invalid arguments, and if the worker refused the hyperparameters. Return 127 if the
-    command cannot be started.
+    Prefix each output line with the rank, forward SIGTERM and SIGINT, and mark a failure for the
+    gang. Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the
+    worker refused the hyperparameters. Return 127 if the command cannot be started.
     """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):

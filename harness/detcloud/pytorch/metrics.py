@@ -64,7 +64,8 @@ class MetricAverage:
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
         """Add a batch's metrics; a tensor is the metric `loss`. A metric that is None is skipped.
 
-        Raises InvalidType for other types.
+        A metric without numbers, or with arrays of different shapes, gets the average None. Raises
+        InvalidType for anything but a tensor or dict.
         """
         sums, counts = self._sums, self._counts
         named = metrics if type(metrics) is dict else named_metrics(metrics)

@@ -309,7 +309,11 @@ class Optimization:
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
-        """Load only the weights. Raises DetcloudError if the models do not match the state."""
+        """Load only the weights. Raises DetcloudError if the models do not match the state.
+
+        The state must have as many models, with equal names and shapes of parameters. The prefix
+        `module.` of Determined's states is removed.
+        """
         _check_counts("models", state[MODELS], self.models)
         for model, model_state in zip(self.models, state[MODELS], strict=True):
             try:

@@ -154,7 +154,11 @@ def declared_layer_key(request: Request, parent: ParentPython, variables: Mappin
 def _layer_key(
     request: Request, lines: str, parent: ParentPython, environment: Mapping[str, str]
 ) -> str:
-    """Return the key of the layer: a digest of everything that determines the layer's packages."""
+    """Return the key of the layer: a digest of everything that determines the layer's packages.
+
+    These are the requirements, the parent's interpreter and packages, the image, the installer, and
+    the installer's variables. The model code counts only if the requirements name local files.
+    """
     variables = sorted(
         f"{name}={value}"
         for name, value in environment.items()
