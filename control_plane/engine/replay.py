@@ -180,11 +180,11 @@ class _Replayer:
         except ValueError as error:
             raise _difference_at(head.revision, "", "head", _error_line(error), None) from error
         state = self._before.state
-        for name in self._actor_type.field_names:
+        for name, stored_name in self._actor_type.stored_names.items():
             recorded = self._actor_type.encode_field(name, getattr(stored, name))
             replayed = self._actor_type.encode_field(name, getattr(state, name))
             if recorded != replayed:
-                raise _narrow_difference(head.revision, "", name, recorded, replayed)
+                raise _narrow_difference(head.revision, "", stored_name, recorded, replayed)
         self._compare_parts(head)
 
     def _check_revision(self, revision: int) -> None:
@@ -234,7 +234,7 @@ class _Replayer:
             return
         outputs = fold_outputs(self._before, fold)
         if entry.field_count:
-            unknown = self._actor_type.field_names[entry.field_count :]
+            unknown = tuple(self._actor_type.names_in_code)[entry.field_count :]
             outputs = {name: output for name, output in outputs.items() if name not in unknown}
         digests = {name: output_digest(output) for name, output in outputs.items()}
         if digests == dict(entry.output_digests):
@@ -290,8 +290,9 @@ class _Replayer:
         """Return the output's value before the commit. Return None if the output had no value."""
         state, part = self._before.state, name.removeprefix(PART)
         fields = self._actor_type.field_defaults if state is None else state.__dict__
-        if name in fields:
-            return self._actor_type.encode_field(name, fields[name])
+        field = self._actor_type.names_in_code.get(name)
+        if field is not None and field in fields:
+            return self._actor_type.encode_field(field, fields[field])
         known = self._parts.get(part) if name.startswith(PART) else None
         return None if known is None else self._actor_type.encode_part_without_defaults(part, known)
 
@@ -377,7 +378,7 @@ def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
         names: the number of fields in the version that wrote the entry, which has the first fields
             of today's state. 0 if unknown: the state is returned unchanged.
     """
-    unknown = actor_type.field_names[names:] if names else ()
+    unknown = tuple(actor_type.stored_names)[names:] if names else ()
     defaults = actor_type.field_defaults
     changes = {name: defaults[name] for name in unknown if name in defaults}
     return evolve(state, **changes) if changes else state

@@ -161,7 +161,7 @@ def test_new_field_with_default_is_no_difference(
         return evolve(after, heard=after.heard + 1)
 
     patch_actor_type(monkeypatch, "trial", state_type=extended, step=step)
-    assert actor_type_at(TRIAL).field_names[-2:] == ("patience", "heard")
+    assert list(actor_type_at(TRIAL).stored_names)[-2:] == ["patience", "heard"]
     assert replay_actor(cluster.engine.table, TRIAL).entries > 3
     assert find_difference(cluster) is None
 
