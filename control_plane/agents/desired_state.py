@@ -101,7 +101,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
-    reason = allocation.wish_reason if allocation else ""
+    reason = allocation.desired_state_reason if allocation else ""
     return {
         **({"length_unit": "epochs"} if trial.counts_epochs else {}),
         "revision": trial.revision,
@@ -172,16 +172,16 @@ def _node_fields(
 
 def _is_preempted(trial: TrialState) -> bool:
     """Return whether the trial must save a checkpoint and end the process, to continue later."""
-    if trial.allocation is None or trial.allocation.wish is DesiredState.RUN:
+    if trial.allocation is None or trial.allocation.desired_state is DesiredState.RUN:
         return False
     for_good = trial.killed or trial.experiment_status in _STOPPING_FOR_GOOD
-    return trial.allocation.wish is DesiredState.PREEMPT or not for_good
+    return trial.allocation.desired_state is DesiredState.PREEMPT or not for_good
 
 
 def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
     """Return the entry of an allocation that is assigned to the agent: state and directives."""
     current = trial.allocation
-    killed = current is not None and current.wish is DesiredState.KILL
+    killed = current is not None and current.desired_state is DesiredState.KILL
     entry: dict[str, Any] = {
         "allocation": allocation,
         "state": "kill" if killed else "run",

@@ -305,7 +305,7 @@ def _warm_start(services: Services, experiment_id: int) -> str | None:
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
     """Return the answer for the trial's allocation; TERMINATING while the trial has to stop."""
-    is_ending = held.wish is not DesiredState.RUN and bool(held.places)
+    is_ending = held.desired_state is not DesiredState.RUN and bool(held.places)
     return Allocation(
         id=f"{state.trial_id}.{state.epoch}",
         state="TERMINATING" if is_ending else held.state.value,

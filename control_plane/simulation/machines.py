@@ -173,7 +173,7 @@ class Machines:
         - To be preempted: exit as preempted.
         - With a length that the search has answered: exit as idle. Otherwise wait.
         """
-        desired = trial.allocation.wish if trial.allocation else DesiredState.KILL
+        desired = trial.allocation.desired_state if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
         elif trial.length is not None and trial.length > trial.reached:

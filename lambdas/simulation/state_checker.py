@@ -324,7 +324,7 @@ def _check_run_generation(address: str, known: Any, after: Any) -> None:
 def _is_preempted(trial: TrialState | None) -> bool:
     """Return whether a trial's allocation must be preempted. False without an allocation."""
     allocation = None if trial is None else trial.allocation
-    return allocation is not None and allocation.wish is DesiredState.PREEMPT
+    return allocation is not None and allocation.desired_state is DesiredState.PREEMPT
 
 
 class _CheckerReader:

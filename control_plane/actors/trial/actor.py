@@ -384,7 +384,7 @@ def _end_member(
         return state
     state = evolve(state, allocation=allocation)
     if gang.is_over(allocation):
-        whole = evolve(allocation, wish=gang.desired_state(allocation))
+        whole = evolve(allocation, desired_state=gang.desired_state(allocation))
         return _end_allocation(state, whole, verdict.exit, context)
     if not gang.is_broken(allocation) and not refuses_hparams(state):
         return state
@@ -425,11 +425,11 @@ def _after_end(
         return end_trial(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, context)
     if reason == "completed":
         return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
-    if gang.is_loss(message, allocation.wish):
+    if gang.is_loss(message, allocation.desired_state):
         return reconcile_after_loss(state, allocation, message, context)
     if reason in ("preempted", "idle"):
         return reconcile_after_yield(state, allocation, context)
-    if allocation.wish is not DesiredState.RUN:
+    if allocation.desired_state is not DesiredState.RUN:
         # The allocation was asked to stop, so no exit counts as a failure.
         return _after_stop(state, allocation, message, context)
     if reason == "start_failed":
@@ -439,7 +439,7 @@ def _after_end(
 
 def _reason_without_request(state: TrialState, allocation: Allocation) -> str:
     """Return the reason of an exit with work left. The code announced no stop."""
-    if allocation.wish is DesiredState.KILL:
+    if allocation.desired_state is DesiredState.KILL:
         # The kill ended the run, not a request of the code.
         return "killed"
     # An earlier run has reached the length, and this run may have skipped the training.

@@ -67,7 +67,7 @@ def preempt(
     if allocation.state is not AllocationState.RUNNING or state.settings.runs_once:
         return kill(state, allocation, reason)
     timeout_ms = state.settings.preempt_ms
-    if allocation.wish is DesiredState.RUN and timeout_ms is not None:
+    if allocation.desired_state is DesiredState.RUN and timeout_ms is not None:
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
     return _set_desired_state(state, allocation, DesiredState.PREEMPT, reason)
 
@@ -83,7 +83,7 @@ def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepCo
     No timer is set if the settings do not limit the time.
     """
     timeout_ms = state.settings.terminate_ms
-    if allocation.wish is DesiredState.PREEMPT and timeout_ms is not None:
+    if allocation.desired_state is DesiredState.PREEMPT and timeout_ms is not None:
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
 
 
@@ -107,7 +107,7 @@ def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext
 
     An allocation that was neither asked to stop nor refused the hyperparameters is not overdue.
     """
-    if allocation.wish is not DesiredState.PREEMPT and not refuses_hparams(state):
+    if allocation.desired_state is not DesiredState.PREEMPT and not refuses_hparams(state):
         return state
     context.add_reason("killed: the allocation has not stopped in time")
     return kill(state, allocation, "it did not end when it was told to")
@@ -130,7 +130,7 @@ def _set_desired_state(
 
     KILL is never replaced.
     """
-    if allocation.wish is DesiredState.KILL or allocation.wish is desired:
+    if allocation.desired_state is DesiredState.KILL or allocation.desired_state is desired:
         return state
-    allocation = evolve(allocation, wish=desired, wish_reason=reason)
+    allocation = evolve(allocation, desired_state=desired, desired_state_reason=reason)
     return evolve(state, allocation=allocation, revision=state.revision + 1)

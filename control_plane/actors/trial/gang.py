@@ -83,9 +83,11 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
     members[message.node_rank] = replace(members[message.node_rank], gone=True)
     before, desired = allocation.verdict, desired_state(allocation)
     # The nodes of a broken gang are killed, so a kill is then no loss.
-    at_exit = allocation.wish if message.reason == "killed" and not message.notice else desired
+    at_exit = (
+        allocation.desired_state if message.reason == "killed" and not message.notice else desired
+    )
     weight = _exit_weight(message, at_exit)
-    is_heavier = before is None or weight > _exit_weight(before.exit, before.wish)
+    is_heavier = before is None or weight > _exit_weight(before.exit, before.desired_state)
     verdict = Verdict(message, desired) if is_heavier else before
     # The chief reports the outcome for all nodes. Any outcome replaces CUT, which agents add.
     outcome = allocation.notice_outcome
@@ -122,7 +124,7 @@ def is_broken(allocation: Allocation) -> bool:
     A failure is an exit whose reason is not in _GOOD_REASONS. Return False before any node exited.
     """
     verdict = allocation.verdict
-    return verdict is not None and _exit_weight(verdict.exit, verdict.wish) >= _FAILED
+    return verdict is not None and _exit_weight(verdict.exit, verdict.desired_state) >= _FAILED
 
 
 def desired_state(allocation: Allocation) -> DesiredState:
@@ -131,8 +133,8 @@ def desired_state(allocation: Allocation) -> DesiredState:
     Otherwise return the present desired state.
     """
     if allocation.verdict is not None and is_broken(allocation):
-        return allocation.verdict.wish
-    return allocation.wish
+        return allocation.verdict.desired_state
+    return allocation.desired_state
 
 
 def exit_cause(message: AllocationExited) -> str:

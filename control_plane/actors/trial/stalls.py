@@ -34,7 +34,7 @@ def reconcile_after_yield(
     ERROR.
     """
     worked = state.steps > allocation.from_steps
-    idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
+    idle = not worked and allocation.desired_state is DesiredState.RUN and wants_slots(state)
     state = evolve(state, stalls=state.stalls + 1 if idle else 0)
     if state.stalls > STALLS_MAX:
         text = f"it gave up its slots {state.stalls} times in a row without training a batch"

@@ -1,12 +1,13 @@
 """The state of a trial: the head, with the trial's only allocation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
 
@@ -43,7 +44,7 @@ class Verdict:
     """The exit that decides how a gang ends."""
 
     exit: AllocationExited
-    wish: DesiredState
+    desired_state: DesiredState = field(metadata=keep_stored_name("wish"))
     """The gang's desired state at the time of the exit."""
 
 
@@ -56,9 +57,9 @@ class Allocation:
     state: AllocationState = AllocationState.PENDING
     places: tuple[Place, ...] = ()
     """The held slots on each agent, in the order of ranks. Empty while the request is queued."""
-    wish: DesiredState = DesiredState.RUN
+    desired_state: DesiredState = field(default=DesiredState.RUN, metadata=keep_stored_name("wish"))
     """The desired state of the allocation."""
-    wish_reason: str = ""
+    desired_state_reason: str = field(default="", metadata=keep_stored_name("wish_reason"))
     """The reason for the desired state, for users."""
     from_steps: int = 0
     """The number of batches from which the run starts."""

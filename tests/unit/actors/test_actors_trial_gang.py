@@ -46,7 +46,7 @@ def gang(*, max_restarts: int = 5, running: bool = True) -> ActorHarness:
 
 def desired_state(actor: ActorHarness) -> tuple[DesiredState, str]:
     allocation = actor.state.allocation
-    return allocation.wish, allocation.wish_reason
+    return allocation.desired_state, allocation.desired_state_reason
 
 
 def messages_to_pool(actor: ActorHarness) -> list[type]:

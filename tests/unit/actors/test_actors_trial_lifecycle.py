@@ -69,7 +69,7 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.wish
+    found: DesiredState = actor.state.allocation.desired_state
     return found
 
 
@@ -114,7 +114,10 @@ def test_killed_queued_trial_ends_immediately() -> None:
 def test_killed_running_trial_ends_after_its_exit() -> None:
     actor = running_trial()
     actor.deliver(KILL)
-    assert (actor.state.allocation.wish, actor.state.status) == (DesiredState.KILL, Status.ACTIVE)
+    assert (actor.state.allocation.desired_state, actor.state.status) == (
+        DesiredState.KILL,
+        Status.ACTIVE,
+    )
     assert actor.sent == []
     deliver_exit(actor, "killed")
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
@@ -267,8 +270,8 @@ def test_running_trial_saves_its_work_and_releases_its_slots_in_the_old_pool() -
     actor = running_trial()
     actor.deliver(TrialMoved("spot"))
     assert actor.sent == []
-    assert actor.state.allocation.wish == "preempt"
-    assert actor.state.allocation.wish_reason == "the experiment moved to pool spot"
+    assert actor.state.allocation.desired_state == "preempt"
+    assert actor.state.allocation.desired_state_reason == "the experiment moved to pool spot"
     actor.deliver(checkpoint_reported(40))
     deliver_exit(actor, "preempted")
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
@@ -421,7 +424,10 @@ def test_messages_other_than_a_creation_create_no_trial(message: object) -> None
 def test_running_trial_keeps_its_slots_in_an_automatic_move() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot", keeps_slots=True), TrialMoved("spot", keeps_slots=True))
-    assert (actor.sent, actor.state.allocation.wish) == ([], running_trial().state.allocation.wish)
+    assert (actor.sent, actor.state.allocation.desired_state) == (
+        [],
+        running_trial().state.allocation.desired_state,
+    )
     # The next ones are of the new pool.
     actor.deliver(PreemptionRequested(1, "its share is 0 of 4 slots"))
     deliver_exit(actor, "preempted")
