@@ -171,11 +171,11 @@ def _to_timed_validation(
             reason = _missing_metric_reason(
                 name, metrics, "time_metric" if values else "metric", steps
             )
-            return ValidationReported(epoch, steps, None, lack=reason)
+            return ValidationReported(epoch, steps, None, missing_metric_reason=reason)
     metric, time = values
     if time is None:
         reason = _missing_metric_reason(context.time_metric, metrics, "time_metric", steps)
-        return ValidationReported(epoch, steps, metric, lack=reason)
+        return ValidationReported(epoch, steps, metric, missing_metric_reason=reason)
     return ValidationReported(epoch, steps, metric, time)
 
 

@@ -309,10 +309,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f" {context.metric_text(m.best)}"
     ),
     to_experiment.TrialLengthReached: lambda m, context: (
-        f"{context.trial(m.number)} cannot begin: {_last_line(m.lack)}"
-        if m.lack.startswith(COPY_WITHOUT_CHECKPOINT)
+        f"{context.trial(m.number)} cannot begin: {_last_line(m.missing_metric_reason)}"
+        if m.missing_metric_reason.startswith(COPY_WITHOUT_CHECKPOINT)
         else f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
-        + (_missing_metric_text(m.lack) or f"with {_result_text(m, context)}")
+        + (_missing_metric_text(m.missing_metric_reason) or f"with {_result_text(m, context)}")
     ),
     to_experiment.TrialEnded: _trial_end_sentence,
     to_experiment.TrialMetered: _metering_sentence,
@@ -371,7 +371,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.ProgressReported: lambda m, context: f"{context.name} is {m.share:.0%} done",
     to_trial.LengthReached: lambda m, context: (
         f"{context.name} reached {_count_text(m.length, context.target_noun)} "
-        + (_missing_metric_text(m.lack) or f"with {_result_text(m, context)}")
+        + (_missing_metric_text(m.missing_metric_reason) or f"with {_result_text(m, context)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
     to_trial.CheckpointUploaded: lambda m, context: (

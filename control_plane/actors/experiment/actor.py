@@ -354,8 +354,10 @@ def _apply_validation(
     summary = open_summary(message.number, state.life, context)
     if summary is None:
         return state
-    if message.lack:
-        return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
+    if message.missing_metric_reason:
+        return _end_without_metric(
+            state, f"trial {summary.trial_id}: {message.missing_metric_reason}", context
+        )
     best, metric = summary.metric, message.metric
     if metric is not None and (best is None or _is_better(state, metric, best)):
         best = metric
@@ -428,8 +430,10 @@ def _apply_length_reached(
     summary = open_summary(message.number, state.life, context)
     if summary is None:
         return state
-    if message.lack:
-        return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
+    if message.missing_metric_reason:
+        return _end_without_metric(
+            state, f"trial {summary.trial_id}: {message.missing_metric_reason}", context
+        )
     reached = max(summary.reached, message.length)
     replace_summary(message.number, summary._replace(reached=reached), context)
     event = method.TrialLengthReached(message.number, message.length, message.metric, message.value)

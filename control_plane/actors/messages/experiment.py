@@ -5,8 +5,8 @@ The messages of all actors follow the same rules:
 - A new field has a default, so that a message of an older release can still be decoded.
 - Addresses contain the cluster-wide id of a trial. Messages contain its number within the
   experiment: the order of creation, from 0.
-- `life` is the run generation of the experiment.
-- `lack` is the reason why a validation has no searcher metric, "" if the validation has one.
+- `run_generation` counts the continuations of the experiment.
+- `missing_metric_reason` says why a validation has no searcher metric, "" if the validation has one.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
 from control_plane.searchers.search import SearchPlan
@@ -251,7 +252,7 @@ class TrialValidationReported:
     """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
     """The time metric, if the search has one."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ class TrialLengthReached:
     metric: float
     closed: bool
     """Whether the trial expects no further length, so that it needs no answer."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     value: str = ""
     """The value that a custom search gets in place of the metric, as JSON."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.rows.stored_fields import keep_stored_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class ValidationReported:
     """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
     """The time metric, if the search has one."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the validation lacks a metric that the search needs to continue. "": the search can
     continue.
     """
@@ -277,7 +278,7 @@ class LengthReached:
     """The length in batches, or in epochs if the trial `counts_epochs`."""
     metric: float | None
     """The searcher metric. None: replaced by the worst possible metric."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the validation has no metric, so that the search cannot continue. "": the search can
     continue.
     """

@@ -109,7 +109,7 @@ def _apply_validation(
     # If the code decides how long the trial trains, batches do not measure the progress.
     units = 0.0 if state.is_open_ended else _in_units(state, message.steps)
     validated = TrialValidationReported(
-        state.number, units, message.metric, message.time, message.lack
+        state.number, units, message.metric, message.time, message.missing_metric_reason
     )
     # The experiment must discard replaced metrics before it counts the new metric.
     state = add_validation(state, message, context)
@@ -145,11 +145,13 @@ def _apply_length_reached(
     if state.length == ENDLESS:
         # Only the training code knows where an endless training ends.
         return state
-    if state.counts_epochs and not message.lack:
+    if state.counts_epochs and not message.missing_metric_reason:
         # Code may report no progress, but the assigned epochs are done now.
         state = _apply_progress(state, ProgressReported(message.epoch, 1.0), context)
-    _send_length_reached(state, message.metric, message.lack, context, message.value)
-    if message.lack:
+    _send_length_reached(
+        state, message.metric, message.missing_metric_reason, context, message.value
+    )
+    if message.missing_metric_reason:
         # The experiment ends for lack of the metric, so the length does not count as reached.
         return state
     state = evolve(state, reached=message.length, awaits_good_exit=False)
@@ -157,7 +159,11 @@ def _apply_length_reached(
 
 
 def _send_length_reached(
-    state: TrialState, metric: float | None, lack: str, context: StepContext, value: str = ""
+    state: TrialState,
+    metric: float | None,
+    missing_metric_reason: str,
+    context: StepContext,
+    value: str = "",
 ) -> None:
     """Send the experiment a TrialLengthReached for the assigned length.
 
@@ -167,7 +173,7 @@ def _send_length_reached(
     if metric is None:
         metric = worst_metric(state.settings.smaller_is_better)
     units, closed = state.length_units, state.closed
-    reached = TrialLengthReached(state.number, units, metric, closed, lack, value)
+    reached = TrialLengthReached(state.number, units, metric, closed, missing_metric_reason, value)
     context.send(addresses.experiment(state.experiment_id), reached)
 
 

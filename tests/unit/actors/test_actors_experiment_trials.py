@@ -428,7 +428,9 @@ def test_non_finite_metric_is_the_worst_of_its_rung() -> None:
 def test_validation_without_a_required_metric_ends_the_search() -> None:
     actor = experiment(TIMED)
     actor.deliver(
-        TrialValidationReported(1, 10.0, None, lack="the validation at batch 10 lacks it")
+        TrialValidationReported(
+            1, 10.0, None, missing_metric_reason="the validation at batch 10 lacks it"
+        )
     )
     assert actor.state.status is Status.STOPPING_ERROR
     assert actor.state.message == "trial 2: the validation at batch 10 lacks it"

@@ -347,7 +347,7 @@ def test_length_without_the_searcher_metric_is_not_reached() -> None:
     actor.deliver(LengthReached(1, LENGTH, None, "batch 8 lacks 'loss'"))
     (told,) = actor.messages_to(EXPERIMENT)
     assert isinstance(told, TrialLengthReached)
-    assert told.lack == "batch 8 lacks 'loss'"
+    assert told.missing_metric_reason == "batch 8 lacks 'loss'"
     assert actor.state.reached < LENGTH
 
 

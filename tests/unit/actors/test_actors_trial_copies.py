@@ -133,7 +133,9 @@ def test_parent_without_a_checkpoint_ends_the_search() -> None:
     copy.deliver(CheckpointHandedOver(4, None))
     (message,) = copy.messages_to(EXPERIMENT)
     assert isinstance(message, TrialLengthReached)
-    assert message.lack.startswith("it is to begin as a copy of trial 4, which has no checkpoint")
+    assert message.missing_metric_reason.startswith(
+        "it is to begin as a copy of trial 4, which has no checkpoint"
+    )
 
 
 def test_fallback_of_the_parent_answers_without_a_checkpoint() -> None:
