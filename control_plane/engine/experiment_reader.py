@@ -81,7 +81,7 @@ class ExperimentReader:
         its definition no longer exists. Definitions outside the cache are read in one request.
         """
         keyed_states = [
-            ((state.experiment_id, state.life), state)
+            ((state.experiment_id, state.run_generation), state)
             if isinstance(state, ExperimentState) and state.status is not Status.DELETED
             else None
             for state in states

@@ -351,7 +351,7 @@ def _apply_validation(
     state: ExperimentState, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:
     """Record a validation in the summary and the best metric, and pass events to the search."""
-    summary = open_summary(message.number, state.life, context)
+    summary = open_summary(message.number, state.run_generation, context)
     if summary is None:
         return state
     if message.missing_metric_reason:
@@ -413,7 +413,7 @@ def _apply_progress(
 
     Pass the progress to the search if batches do not measure the training.
     """
-    summary = open_summary(message.number, state.life, context)
+    summary = open_summary(message.number, state.run_generation, context)
     units = message.share if message.units is None else message.units
     is_used = state.is_open_ended or state.counts_epochs
     if summary is None or units <= summary.units or not is_used:
@@ -427,7 +427,7 @@ def _apply_length_reached(
     state: ExperimentState, message: TrialLengthReached, context: StepContext
 ) -> ExperimentState:
     """Pass a reached length to the search. Tell a trial without further work to wait."""
-    summary = open_summary(message.number, state.life, context)
+    summary = open_summary(message.number, state.run_generation, context)
     if summary is None:
         return state
     if message.missing_metric_reason:
@@ -459,8 +459,8 @@ def _apply_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
     """Count a trial's end, pass it to the search, and end the experiment if no trial is open."""
-    summary = open_summary(message.number, state.life, context)
-    if summary is None or message.life != state.life:
+    summary = open_summary(message.number, state.run_generation, context)
+    if summary is None or message.run_generation != state.run_generation:
         return state
     state = _count_trial_end(state, message, context)
     event: Event
@@ -481,10 +481,10 @@ def _count_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
     """Count a trial's end in the summary and the head. A repeated end changes nothing."""
-    summary = open_summary(message.number, state.life, context)
-    if summary is None or message.life != state.life:
+    summary = open_summary(message.number, state.run_generation, context)
+    if summary is None or message.run_generation != state.run_generation:
         return state
-    ended = summary._replace(status=message.status, life=state.life)
+    ended = summary._replace(status=message.status, run_generation=state.run_generation)
     replace_summary(message.number, ended, context)
     # The message of a stopped trial does not replace the reason that stopped the experiment.
     reason = state.message if state.status is Status.STOPPING_ERROR else ""

@@ -1,8 +1,8 @@
 """The continuation of an ended experiment: trials that did not complete are open again.
 
 The search counts the reopened trials as if they had never ended. The trials continue from their
-latest checkpoints. The experiment begins a new run generation (`life`), and ignores messages of
-earlier generations.
+latest checkpoints. The experiment begins a new run generation, and ignores messages of earlier
+generations.
 
 If the search limits the number of open trials, the other trials wait in their final status. When a
 trial ends, the next waiting trial continues. After the last waiting trial, the search creates new
@@ -69,7 +69,7 @@ def continue_experiment(
         progress=search.completed_share(definition.plan, reopened.state),
         ended_ms=None,
         message="",
-        life=state.life + 1,
+        run_generation=state.run_generation + 1,
         held_from=_first_waiting_number(waiting, state) if message.limited else -1,
     )
     continued = count_text(len(first), "trial")
@@ -78,7 +78,7 @@ def continue_experiment(
     length = definition.plan.method.max_length if message.plan else None
     for trial in first:
         if trial.summary.status == Status.COMPLETED:
-            ended = trial.summary._replace(status="", life=state.life)
+            ended = trial.summary._replace(status="", run_generation=state.run_generation)
             replace_summary(trial.number, ended, context)
         _send_continued(trial, state, length, context)
     return state
@@ -122,7 +122,7 @@ def _send_continued(
     """Send a trial a TrialContinued, and the experiment's status if that is not ACTIVE."""
     to = addresses.trial(trial.summary.trial_id)
     settings = current_trial_settings(state, context)
-    context.send(to, TrialContinued(state.life, settings, length))
+    context.send(to, TrialContinued(state.run_generation, settings, length))
     if state.status is not Status.ACTIVE:
         context.send(to, ExperimentStatusChanged(state.status))
 

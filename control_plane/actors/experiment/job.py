@@ -147,7 +147,7 @@ def _change_pool(
     write_job_row(state, context)
     if state.trials_open:
         for summary in summaries(state.trials, context):
-            if summary.is_open(state.life):
+            if summary.is_open(state.run_generation):
                 context.send(addresses.trial(summary.trial_id), message)
     return state
 

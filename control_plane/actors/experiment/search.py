@@ -146,7 +146,7 @@ def apply_operations(
     if creates:
         state = _create_trials(state, creates, context)
     for number, assigned in _work_by_trial(result.operations).items():
-        summary = open_summary(number, state.life, context)
+        summary = open_summary(number, state.run_generation, context)
         if summary is not None:
             context.send(addresses.trial(summary.trial_id), assigned)
     shutdown = next((op for op in result.operations if isinstance(op, Shutdown)), None)
@@ -252,7 +252,7 @@ def _create_trials(
             closed=operation.closed,
             experiment_status=state.status,
             settings=settings,
-            life=state.life,
+            run_generation=state.run_generation,
             parent_id=_trial_id(operation.parent, context),
         )
         context.send(addresses.trial(trial_id), created)

@@ -19,6 +19,7 @@ from control_plane.actors.records import (
 )
 from control_plane.actors.step import StepContext
 from control_plane.rows import experiment_rows
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.search import SearchPlan, SearchState
 
 LISTING = experiment_rows.LISTING.partition
@@ -124,7 +125,7 @@ class ExperimentState:
     """The time of the end, in epoch ms. None: the experiment has not ended."""
     message: str = ""
     """A text for users about the experiment's condition, "" if everything is normal."""
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation: the number of times that the experiment was continued."""
     archived: bool = False
     """Whether lists leave the experiment out."""

@@ -41,7 +41,7 @@ def change_status(
         state = close_waiting(state, context)
     if state.trials_open:
         for summary in summaries(state.trials, context):
-            if summary.is_open(state.life):
+            if summary.is_open(state.run_generation):
                 to = addresses.trial(summary.trial_id)
                 context.send(to, ExperimentStatusChanged(status, forced))
     after = update_suggestion_row(state, evolve(state, status=status), context)

@@ -15,25 +15,25 @@ class TrialSummary(NamedTuple):
 
     trial_id: int
     status: str
-    """The final status in the run generation `life`. "": the trial has never ended."""
+    """The final status in `run_generation`. "": the trial has never ended."""
     units: float
     """The latest reported length of training, in the configured unit."""
     metric: float | None
     """The best searcher metric, or None."""
-    life: int = 0
+    run_generation: int = 0
     """The run generation in which the trial ended."""
     reached: int = 0
     """The latest assigned length at which the trial validated, in the configured unit."""
 
-    def is_open(self, life: int) -> bool:
-        """Return whether the trial has not ended in the run generation `life`.
+    def is_open(self, run_generation: int) -> bool:
+        """Return whether the trial has not ended in `run_generation`.
 
         In a later generation than that of its end, every trial that did not complete is open again,
         without a change of the summary.
         """
         if not self.status:
             return True
-        return self.life < life and self.status != Status.COMPLETED
+        return self.run_generation < run_generation and self.status != Status.COMPLETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def summary_of(number: int, context: StepContext) -> TrialSummary | None:
     return part.trials[place] if part and 0 <= place < len(part.trials) else None
 
 
-def open_summary(number: int, life: int, context: StepContext) -> TrialSummary | None:
-    """Return the summary of a trial that is open in the run generation `life`.
+def open_summary(number: int, run_generation: int, context: StepContext) -> TrialSummary | None:
+    """Return the summary of a trial that is open in `run_generation`.
 
     Return None for any other.
     """
     summary = summary_of(number, context)
-    return summary if summary is not None and summary.is_open(life) else None
+    return summary if summary is not None and summary.is_open(run_generation) else None
 
 
 def add_summary(number: int, trial_id: int, context: StepContext) -> None:

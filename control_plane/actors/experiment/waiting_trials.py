@@ -26,7 +26,7 @@ class EndedTrial(NamedTuple):
 def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[EndedTrial]:
     """Iterate over the trials that still wait after a continuation, by number."""
     for number in range(state.held_from, state.trials):
-        summary = open_summary(number, state.life, context)
+        summary = open_summary(number, state.run_generation, context)
         if summary is not None and summary.status:
             yield EndedTrial(number, summary)
 

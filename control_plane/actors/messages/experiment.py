@@ -6,7 +6,7 @@ The messages of all actors follow the same rules:
 - Addresses contain the cluster-wide id of a trial. Messages contain its number within the
   experiment: the order of creation, from 0.
 - `run_generation` counts the continuations of the experiment.
-- `missing_metric_reason` says why a validation has no searcher metric, "" if the validation has one.
+- `missing_metric_reason` says why a validation has no searcher metric. It is "" with a metric.
 """
 
 from collections.abc import Mapping
@@ -304,7 +304,7 @@ class TrialEnded:
     early_exit: str
     """The ExitReason of an early end. "": an ordinary end."""
     message: str = ""
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation in which the trial ran."""
 
 

@@ -26,7 +26,7 @@ class TrialCreated:
     """Whether the search will assign no further length."""
     experiment_status: Status
     settings: TrialSettings
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation of the experiment."""
     parent_id: int | None = None
     """The id of the trial whose checkpoint this trial starts from. None: no such trial."""
@@ -57,7 +57,7 @@ class TrialContinued:
     The trial starts from its latest checkpoint, with its restarts counted from 0.
     """
 
-    life: int
+    run_generation: int = field(metadata=keep_stored_name("life"))
     """The new run generation of the experiment."""
     settings: TrialSettings
     length: int | None = None

@@ -211,7 +211,7 @@ def _initial_state(message: TrialCreated, context: StepContext) -> TrialState:
         length_units=message.length,
         length=batches_of(message.settings, message.hparams, message.length),
         closed=message.closed,
-        life=message.life,
+        run_generation=message.run_generation,
         awaits_checkpoint=message.parent_id is not None,
     )
 
@@ -284,7 +284,7 @@ def _kill_trial(state: TrialState, context: StepContext) -> TrialState:
 
 def _continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
     """Continue an ended trial from the latest checkpoint, in a later run generation."""
-    if not state.status.is_final or message.life <= state.life:
+    if not state.status.is_final or message.run_generation <= state.run_generation:
         return state
     context.add_reason(f"{state.status} to {Status.ACTIVE}: the experiment was continued")
     state = evolve(
@@ -292,7 +292,7 @@ def _continue_trial(state: TrialState, message: TrialContinued, context: StepCon
         status=Status.ACTIVE,
         experiment_status=Status.ACTIVE,
         settings=message.settings,
-        life=message.life,
+        run_generation=message.run_generation,
         restarts=0,
         stalls=0,
         killed=False,

@@ -130,7 +130,7 @@ def end_trial(
         status=status,
         early_exit=early_exit or "",
         message=state.message if status is Status.ERROR else "",
-        life=state.life,
+        run_generation=state.run_generation,
     )
     context.send(addresses.experiment(state.experiment_id), message)
     return evolve(state, status=status, allocation=None, ended_ms=context.now_ms)

@@ -224,7 +224,7 @@ class TrialState:
     """The time of the end, in epoch ms. None: the trial has not ended."""
     message: str = ""
     """A text for users about the last failure or the end of the trial."""
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation of the experiment in which the trial was created or last continued."""
     killed: bool = False
     """Whether the allocation is to be stopped immediately, and the trial with it."""

@@ -94,7 +94,7 @@ def test_messages_of_an_older_release_are_decoded() -> None:
     )
     ended = {"number": 0, "status": "ERROR", "early_exit": "ERRORED", "message": "m"}
     assert EXPERIMENT.decode_message("TrialEnded", ended) == TrialEnded(
-        0, Status.ERROR, "ERRORED", "m", life=0
+        0, Status.ERROR, "ERRORED", "m", run_generation=0
     )
     asked = {"trial_id": 4, "epoch": 1, "slots": 2, "ticket": "t"}
     assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(4, 1, 2, "t", group=0)

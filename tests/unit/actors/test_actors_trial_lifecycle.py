@@ -312,7 +312,11 @@ def test_continued_trial_starts_from_its_latest_checkpoint_with_new_restarts() -
     assert actor.state.status is Status.ERROR
     assert actor.messages_to(EXPERIMENT) == [
         TrialEnded(
-            3, Status.ERROR, ExitReason.ERRORED, "the trial's process failed (errored)", life=1
+            3,
+            Status.ERROR,
+            ExitReason.ERRORED,
+            "the trial's process failed (errored)",
+            run_generation=1,
         )
     ]
 
@@ -338,7 +342,7 @@ def test_continued_trial_that_failed_after_its_last_length_completes_immediately
     deliver_exit(actor, "killed")
     assert actor.state.status is Status.CANCELED
     actor.deliver(TrialContinued(1, trial_settings()))
-    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", run_generation=1)]
 
 
 def test_lengthened_trial_continues_its_training() -> None:
@@ -349,7 +353,7 @@ def test_lengthened_trial_continues_its_training() -> None:
     assert (actor.state.length, actor.state.reached, actor.state.steps) == (250, LENGTH, LENGTH)
     place_trial(actor).deliver(LengthReached(2, 250, 0.4))
     deliver_exit(actor, "completed")
-    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", run_generation=1)]
 
 
 def test_open_trial_is_not_continued() -> None:
