@@ -175,8 +175,8 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         counts_epochs=message.settings.lengths.counts_epochs,
         pool_moves=None if message.pools is None else PoolMoves(),
         kind=message.kind,
-        lists_figures=message.lists_figures,
-        grows_id_blocks=message.grows_id_blocks,
+        listing_has_figures=message.listing_has_figures,
+        has_growing_id_blocks=message.has_growing_id_blocks,
     )
     definition = Definition(
         plan=message.plan,

@@ -78,7 +78,7 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
     row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
     if state.kind is not JobKind.EXPERIMENT:
         row["kind"] = state.kind
-    if state.lists_figures and (figures := figures_of(state)) is not None:
+    if state.listing_has_figures and (figures := figures_of(state)) is not None:
         row["figures"] = figures
     context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
     return state
@@ -88,7 +88,7 @@ def update_figures(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
     """Write the listing row again if a step has changed the figures. Return the state `after`."""
-    if before is None or after is None or not after.lists_figures:
+    if before is None or after is None or not after.listing_has_figures:
         return after
     if after.status is Status.DELETED or figures_of(before) == figures_of(after):
         return after

@@ -237,7 +237,7 @@ def _create_trials(
 ) -> ExperimentState:
     """Create the requested trials with new ids and summaries. Return the updated state."""
     settings = current_trial_settings(state, context)
-    size = block_size(state.trials) if state.grows_id_blocks else BLOCK_MAX
+    size = block_size(state.trials) if state.has_growing_id_blocks else BLOCK_MAX
     ids, trial_ids = take_ids("trial", state.ids, len(creates), context, size)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
         add_summary(operation.trial, trial_id, context)

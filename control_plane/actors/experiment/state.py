@@ -148,9 +148,9 @@ class ExperimentState:
     """Whether only the trials know how many batches an epoch has. Trials then report the share of
     their length that is done.
     """
-    lists_figures: bool = False
+    listing_has_figures: bool = field(default=False, metadata=keep_stored_name("lists_figures"))
     """Whether the listing row contains figures (listing.py)."""
-    grows_id_blocks: bool = False
+    has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials."""
     held_from: int = -1
     """The number of the first trial that may wait for a place after a continuation. -1: the

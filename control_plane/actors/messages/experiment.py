@@ -67,11 +67,11 @@ class ExperimentSubmitted:
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
-    lists_figures: bool = False
+    listing_has_figures: bool = field(default=False, metadata=keep_stored_name("lists_figures"))
     """Whether the experiment's listing row contains figures (experiment/listing.py). False for
     experiments of older releases.
     """
-    grows_id_blocks: bool = False
+    has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials. False for
     experiments of older releases.
     """

@@ -315,7 +315,7 @@ def test_small_experiments_have_consecutive_ids() -> None:
     one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
     for number, actor in enumerate((one, two), 1):
         submitted = experiment_submitted(random_plan(30, concurrent=16), experiment_id=number)
-        actor.deliver(replace(submitted, grows_id_blocks=True))
+        actor.deliver(replace(submitted, has_growing_id_blocks=True))
     one.deliver(TrialEnded(0, ENDED, ""))
     two.deliver(TrialEnded(0, ENDED, ""))
     # 16 each at first; of 16 an eighth is reserved for the one that follows, and another.
