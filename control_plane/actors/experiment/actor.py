@@ -470,7 +470,7 @@ def _apply_trial_end(
     else:
         event = method.TrialClosed(message.number, summary.units)
     before = state.status
-    is_limited = state.held_from >= 0 and not (before.is_stopping or before.is_final)
+    is_limited = state.first_waiting_trial >= 0 and not (before.is_stopping or before.is_final)
     after = (continue_after_end if is_limited else apply_event)(state, event, context)
     after = update_refusal_message(after, context)
     after = finish_if_no_trial_open(after, context)

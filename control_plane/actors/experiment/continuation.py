@@ -56,7 +56,9 @@ def continue_experiment(
     )
     if not trials and not reopened.more:
         raise _nothing_left_error(state)
-    places = search.places_at_once(definition.plan, state.search) if message.limited else None
+    places = (
+        search.places_at_once(definition.plan, state.search) if message.limits_open_trials else None
+    )
     first, waiting = trials[:places], trials[len(trials[:places]) :]
     ends = [trial.summary.status for trial in trials]
     state = evolve(
@@ -70,7 +72,9 @@ def continue_experiment(
         ended_ms=None,
         message="",
         run_generation=state.run_generation + 1,
-        held_from=_first_waiting_number(waiting, state) if message.limited else -1,
+        first_waiting_trial=_first_waiting_number(waiting, state)
+        if message.limits_open_trials
+        else -1,
     )
     continued = count_text(len(first), "trial")
     later = f"; {count_text(len(waiting), 'trial')} waiting for a place" if waiting else ""
@@ -100,7 +104,7 @@ def continue_after_end(
         return after
     context.add_reason(f"trial {trial.summary.trial_id} continues: a place is free")
     _send_continued(trial, after, None, context)
-    return evolve(after, held_from=trial.number + 1)
+    return evolve(after, first_waiting_trial=trial.number + 1)
 
 
 def _first_waiting_number(waiting: Sequence[EndedTrial], state: ExperimentState) -> int:

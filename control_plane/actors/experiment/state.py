@@ -152,7 +152,7 @@ class ExperimentState:
     """Whether the listing row contains figures (listing.py)."""
     has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials."""
-    held_from: int = -1
+    first_waiting_trial: int = field(default=-1, metadata=keep_stored_name("held_from"))
     """The number of the first trial that may wait for a place after a continuation. -1: the
     experiment was not continued, or without a limit.
     """

@@ -25,7 +25,7 @@ class EndedTrial(NamedTuple):
 
 def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[EndedTrial]:
     """Iterate over the trials that still wait after a continuation, by number."""
-    for number in range(state.held_from, state.trials):
+    for number in range(state.first_waiting_trial, state.trials):
         summary = open_summary(number, state.run_generation, context)
         if summary is not None and summary.status:
             yield EndedTrial(number, summary)
@@ -33,7 +33,7 @@ def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[End
 
 def close_waiting(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Count the waiting trials as ended, each with the status and reason of its earlier end."""
-    if state.held_from < 0:
+    if state.first_waiting_trial < 0:
         return state
     for number, summary in waiting_trials(state, context):
         reason = exit_reason(summary, state.search.tally) or ExitReason.USER_CANCELED
@@ -44,7 +44,7 @@ def close_waiting(state: ExperimentState, context: StepContext) -> ExperimentSta
             trials_open=state.trials_open - 1,
             trials_errored=state.trials_errored + (summary.status == Status.ERROR),
         )
-    return evolve(state, held_from=state.trials)
+    return evolve(state, first_waiting_trial=state.trials)
 
 
 def exit_reason(summary: TrialSummary, tally: Tally) -> ExitReason | None:

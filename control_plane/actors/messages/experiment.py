@@ -197,7 +197,7 @@ class ContinueRequested:
     plan: SearchPlan | None = None
     """The plan of a search with a single trial and a greater length."""
     max_restarts: int | None = None
-    limited: bool = False
+    limits_open_trials: bool = field(default=False, metadata=keep_stored_name("limited"))
     """Whether the trials that train at the same time are limited to max_concurrent_trials. False
     for commands of earlier versions.
     """

@@ -263,7 +263,7 @@ def _follow_experiment(
     """
     if _should_follow(state.experiment_status, message.status):
         # A user who activates the experiment does not want to wait for a delayed start.
-        state = evolve(state, experiment_status=message.status, held_back=False)
+        state = evolve(state, experiment_status=message.status, awaits_restart_delay=False)
     return reconcile(evolve(state, killed=state.killed or message.forced), context)
 
 
@@ -296,7 +296,7 @@ def _continue_trial(state: TrialState, message: TrialContinued, context: StepCon
         restarts=0,
         stalls=0,
         killed=False,
-        held_back=False,
+        awaits_restart_delay=False,
         early_exit="",
         ended_ms=None,
         message="",
@@ -467,9 +467,9 @@ def _after_stop(
 
 
 def _end_restart_delay(state: TrialState, message: RestartDue, context: StepContext) -> TrialState:
-    if not state.held_back or message.epoch != state.epoch:
+    if not state.awaits_restart_delay or message.epoch != state.epoch:
         return state
-    return reconcile(evolve(state, held_back=False), context)
+    return reconcile(evolve(state, awaits_restart_delay=False), context)
 
 
 def _after_failure(

@@ -25,7 +25,7 @@ def wants_slots(state: TrialState) -> bool:
     """
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
-    if state.killed or state.held_back or state.stopped or state.awaits_checkpoint:
+    if state.killed or state.awaits_restart_delay or state.stopped or state.awaits_checkpoint:
         return False
     if state.length is None:
         return False

@@ -89,7 +89,7 @@ def reconcile_after_failed_start(
     context.set_timer(context.now_ms + delay_ms, RestartDue(state.epoch))
     context.add_reason(f"the next start is in {delay_ms} ms")
     return release_and_reconcile(
-        evolve(state, stalls=stalls, message=text, held_back=True), allocation, context
+        evolve(state, stalls=stalls, message=text, awaits_restart_delay=True), allocation, context
     )
 
 

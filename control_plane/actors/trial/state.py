@@ -230,7 +230,7 @@ class TrialState:
     """Whether the allocation is to be stopped immediately, and the trial with it."""
     deleted: bool = False
     """Whether the trial was deleted. Only its head remains."""
-    held_back: bool = False
+    awaits_restart_delay: bool = field(default=False, metadata=keep_stored_name("held_back"))
     """Whether the trial waits for a delay before it requests slots again."""
     stopped: bool = False
     """Whether the search has stopped the trial."""

@@ -43,7 +43,7 @@ from tests.unit.actors.sample_messages import (
     trial_settings,
 )
 
-CONTINUE = ContinueRequested(limited=True)
+CONTINUE = ContinueRequested(limits_open_trials=True)
 COMPLETED, CANCELED, ERROR = Status.COMPLETED, Status.CANCELED, Status.ERROR
 
 
@@ -214,7 +214,7 @@ def test_lengthened_single_search_continues_after_completion() -> None:
         TrialValidationReported(0, 100.0, 0.5), TrialLengthReached(0, LENGTH, 0.5, closed=True)
     )
     actor.deliver(trial_completed(0))
-    actor.deliver(ContinueRequested('{"new": 1}', longer_plan(250), limited=True))
+    actor.deliver(ContinueRequested('{"new": 1}', longer_plan(250), limits_open_trials=True))
     assert actor.messages_to("trial#1") == [TrialContinued(1, trial_settings(), 250)]
     assert (actor.state.trials_completed, actor.state.trials_open) == (0, 1)
     # 100 of 250 batches.
@@ -236,7 +236,7 @@ def test_early_exit_of_a_single_trial_is_undone_by_a_longer_length(
 ) -> None:
     actor = experiment(single_plan())
     actor.deliver(TrialEnded(0, COMPLETED, reason))
-    actor.deliver(ContinueRequested(plan=longer_plan(250), limited=True))
+    actor.deliver(ContinueRequested(plan=longer_plan(250), limits_open_trials=True))
     tally = actor.state.search.tally
     assert (tally.closed, tally.exited, tally.errored, tally.invalid) == (0, 0, 0, 0)
 
@@ -244,7 +244,7 @@ def test_early_exit_of_a_single_trial_is_undone_by_a_longer_length(
 def test_new_max_restarts_apply_to_continued_and_new_trials() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1))
-    actor.deliver(ContinueRequested("{}", max_restarts=9, limited=True))
+    actor.deliver(ContinueRequested("{}", max_restarts=9, limits_open_trials=True))
     told = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
     actor.deliver(trial_completed(0, 1))
     told += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]

@@ -195,7 +195,7 @@ def test_failure_during_a_preemption_does_not_count() -> None:
 def test_failed_start_of_a_node_retries_the_gang_later() -> None:
     actor = gang(running=False)
     actor.deliver(node_exit(1, "start_failed", "the disk is full"), node_exit(0, "killed"))
-    assert actor.state.held_back
+    assert actor.state.awaits_restart_delay
     assert (actor.state.restarts, actor.state.stalls) == (0, 1)
 
 
