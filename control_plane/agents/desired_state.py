@@ -110,7 +110,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         "closed": trial.closed,
         # If the process failed after the trial's last report, the new run gets the final length
         # again and can repeat lost training.
-        "answered": 0 if trial.must_end_again else trial.answered,
+        "answered": 0 if trial.must_end_again else trial.decided_length,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
 

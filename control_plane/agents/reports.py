@@ -315,7 +315,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         nodes=context.nodes,
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
-        lasting=line.get("lasting") is True,
+        is_permanent=line.get("lasting") is True,
     )
 
 

@@ -28,7 +28,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
     ) -> dict[str, Any]:
         config = parse_stored_config(definition)
         own_checkpoint = trial.checkpoint
-        start = own_checkpoint or trial.inherited or definition.warm_start
+        start = own_checkpoint or trial.inherited_checkpoint or definition.warm_start
         workloads = _workload_fields(config, definition, trial)
         return {
             # An older harness would read epochs as batches. Version 2 makes that harness fail.

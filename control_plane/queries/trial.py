@@ -237,7 +237,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
             for damage in state.recent_damages
         ],
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
-        "warm_start": state.inherited.uuid if state.inherited else warm_start,
+        "warm_start": state.inherited_checkpoint.uuid if state.inherited_checkpoint else warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,

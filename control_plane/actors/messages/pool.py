@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from control_plane.actors.records import OPEN, Availability
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.scheduling.model import (
     AUX_PER_AGENT_DEFAULT,
     PRIORITY_DEFAULT,
@@ -122,7 +123,7 @@ class AgentLost:
     epoch: int
     """The number of the agent's session."""
     reason: str
-    heard_ms: int | None = None
+    last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
     """The time of the lease's last renewal, in epoch ms. None: unknown."""
 
 

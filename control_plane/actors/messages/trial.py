@@ -215,7 +215,7 @@ class AllocationLost:
     reason: str
     agent: str = ""
     """The id of the lost agent. "": all agents of the allocation."""
-    heard_ms: int | None = None
+    last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
     """The time of the agent's last sign of life, in epoch ms. None: unknown."""
 
 
@@ -402,7 +402,7 @@ class AllocationExited:
     """The reaction to the notice, one of NOTICE_OUTCOMES. "": neither the trial nor its agent
     reported it.
     """
-    lasting: bool = False
+    is_permanent: bool = field(default=False, metadata=keep_stored_name("lasting"))
     """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
 
 

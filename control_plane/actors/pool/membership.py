@@ -140,7 +140,7 @@ def _lose_part(
     """
     trial_id, epoch = parse_allocation(allocation)
     agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
-    lost = AllocationLost(epoch, text, agent, message.heard_ms)
+    lost = AllocationLost(epoch, text, agent, message.last_contact_ms)
     context.send(addresses.trial(trial_id), lost)
     context.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
     left = tuple(place for place in part.places if place.agent != agent)

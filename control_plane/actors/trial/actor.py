@@ -231,7 +231,7 @@ def _assign_work(state: TrialState, message: WorkAssigned, context: StepContext)
         state,
         closed=state.closed or message.closed,
         stopped=state.stopped or message.stopped,
-        answered=state.reached,
+        decided_length=state.reached,
         revision=state.revision + 1,
     )
     if message.length is not None:
@@ -250,7 +250,9 @@ def _inherit_checkpoint(
     if message.checkpoint is None:
         report_missing_parent_checkpoint(state, message.by, context)
         return state
-    return reconcile(evolve(state, awaits_checkpoint=False, inherited=message.checkpoint), context)
+    return reconcile(
+        evolve(state, awaits_checkpoint=False, inherited_checkpoint=message.checkpoint), context
+    )
 
 
 def _follow_experiment(
@@ -488,7 +490,7 @@ def _after_failure(
         awaits_good_exit=state.has_reached_length,
     )
     allowed = state.settings.max_restarts
-    if message.lasting:
+    if message.is_permanent:
         context.add_reason("no restart: the code of the trial cannot be loaded")
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     if state.restarts > allowed:

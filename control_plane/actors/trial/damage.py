@@ -142,7 +142,7 @@ def _record_foreign_damage(
     state: TrialState, message: CheckpointDamageReported, context: StepContext
 ) -> TrialState:
     """Record the damage of another trial's checkpoint from which this run started."""
-    inherited = state.inherited
+    inherited = state.inherited_checkpoint
     if inherited is not None and inherited.uuid != message.uuid:
         return state
     if state.recent_damages and state.recent_damages[-1].epoch == state.epoch:

@@ -64,7 +64,7 @@ def advance_node(
     member = members[rank]
     members[rank] = replace(member, state=later_state(member.state, state))
     slowest = min(
-        (member.state for member in members if not member.gone),
+        (member.state for member in members if not member.has_ended),
         key=_PROGRESS.index,
         default=allocation.state,
     )
@@ -78,9 +78,9 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
     A repeated exit changes nothing.
     """
     members = _members(allocation, message.nodes)
-    if members[message.node_rank].gone:
+    if members[message.node_rank].has_ended:
         return allocation
-    members[message.node_rank] = replace(members[message.node_rank], gone=True)
+    members[message.node_rank] = replace(members[message.node_rank], has_ended=True)
     before, desired = allocation.verdict, desired_state(allocation)
     # The nodes of a broken gang are killed, so a kill is then no loss.
     at_exit = (
@@ -115,7 +115,7 @@ def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Alloca
 
 def is_over(allocation: Allocation) -> bool:
     """Return whether every node has exited or was lost."""
-    return all(member.gone for member in allocation.members)
+    return all(member.has_ended for member in allocation.members)
 
 
 def is_broken(allocation: Allocation) -> bool:

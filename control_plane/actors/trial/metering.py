@@ -43,11 +43,13 @@ def stop_metering_agent(
     If the agent is not one of the allocation's, all agents are lost.
     """
     allocation = _with_rates(allocation, context)
-    heard_ms = context.now_ms if message.heard_ms is None else min(context.now_ms, message.heard_ms)
+    last_contact_ms = context.now_ms
+    if message.last_contact_ms is not None:
+        last_contact_ms = min(context.now_ms, message.last_contact_ms)
     gone = {message.agent} if message.agent in allocation.agents else {*allocation.agents}
     spent, rates = allocation.spent_micros, []
     for agent, rate in zip(allocation.agents, allocation.rates, strict=False):
-        spent += cost_of(rate, heard_ms - allocation.placed_ms) if agent in gone else 0
+        spent += cost_of(rate, last_contact_ms - allocation.placed_ms) if agent in gone else 0
         rates.append(0 if agent in gone else rate)
     if tuple(rates) == allocation.rates:
         return allocation

@@ -27,8 +27,8 @@ def end_single_run(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
     """End a trial after the end of the only allocation, with the status that the exit calls for."""
-    ran_on = next(iter(allocation.agents), "")
-    state = evolve(state, exit_code=message.code, ran_on=ran_on)
+    final_agent = next(iter(allocation.agents), "")
+    state = evolve(state, exit_code=message.code, final_agent=final_agent)
     is_loss = gang.is_loss(message, allocation.desired_state)
     if is_ended_from_outside(state):
         return end_stopped_trial(state, context)

@@ -35,7 +35,7 @@ class Member:
 
     state: AllocationState = AllocationState.PENDING
     """The state of the node's container."""
-    gone: bool = False
+    has_ended: bool = field(default=False, metadata=keep_stored_name("gone"))
     """Whether the node has exited or was lost."""
 
 
@@ -67,7 +67,7 @@ class Allocation:
     """The nodes of a gang by rank, as far as they have reported."""
     verdict: Verdict | None = None
     """The exit that so far decides how the gang ends. None: no node has exited."""
-    validated: int = -1
+    validated_steps: int = field(default=-1, metadata=keep_stored_name("validated"))
     """The batch of the latest validation of a gang that was counted, -1 before the first."""
     pool: str = ""
     """The name of the pool."""
@@ -170,7 +170,7 @@ class TrialState:
     """The head of a trial.
 
     Lengths are in batches, except `length_units`. If the trial `counts_epochs`, then `length`,
-    `reached` and `answered` are in epochs, as in directives and reports.
+    `reached` and `decided_length` are in epochs, as in directives and reports.
     """
 
     trial_id: int
@@ -193,7 +193,7 @@ class TrialState:
     """Whether the search will assign no further length."""
     reached: int = 0
     """The latest length at which the trial validated."""
-    answered: int = 0
+    decided_length: int = field(default=0, metadata=keep_stored_name("answered"))
     """The value of `reached` when the search last decided on the trial's work."""
     steps: int = 0
     """The number of batches that the trial has trained."""
@@ -236,7 +236,9 @@ class TrialState:
     """Whether the search has stopped the trial."""
     awaits_checkpoint: bool = False
     """Whether the trial waits for the checkpoint of its parent trial."""
-    inherited: CheckpointRef | None = None
+    inherited_checkpoint: CheckpointRef | None = field(
+        default=None, metadata=keep_stored_name("inherited")
+    )
     """The checkpoint of another trial from which this trial starts, or None."""
     recent_losses: tuple[Loss, ...] = ()
     """The latest losses, the oldest first."""
@@ -252,7 +254,7 @@ class TrialState:
     """The exit code of a program that runs once. None: it has not ended by itself."""
     awaits_good_exit: bool = False
     """Whether the latest run failed after it had reached the length (decision 0080)."""
-    ran_on: str = ""
+    final_agent: str = field(default="", metadata=keep_stored_name("ran_on"))
     """The agent on which a program that runs once has ended. "": it has not ended."""
     validations: tuple[Validation, ...] = ()
     """The best and the latest validations that count (lost_work.py)."""

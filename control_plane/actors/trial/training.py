@@ -92,9 +92,9 @@ def _apply_first_report(allocation: Allocation, message: object) -> Allocation |
     Return None if another node of a gang has reported the same or a later validation.
     """
     if isinstance(message, ValidationReported) and message.nodes > 1:
-        if message.steps <= allocation.validated:
+        if message.steps <= allocation.validated_steps:
             return None
-        return evolve(allocation, validated=message.steps)
+        return evolve(allocation, validated_steps=message.steps)
     if allocation.is_gang or allocation.state is AllocationState.RUNNING:
         return allocation
     return evolve(allocation, state=AllocationState.RUNNING)

@@ -253,7 +253,7 @@ def test_preempted_trial_requests_slots_again() -> None:
 
 def test_trial_that_waits_for_its_peers_releases_its_slots() -> None:
     actor = waiting_trial()
-    assert actor.state.answered == LENGTH
+    assert actor.state.decided_length == LENGTH
     assert actor.state.allocation is None
     assert actor.state.status is Status.ACTIVE
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
@@ -302,7 +302,11 @@ def test_running_trial_gets_its_next_length_without_new_slots() -> None:
     revision = actor.state.revision
     actor.deliver(WorkAssigned(400, True))
     assert actor.sent == []
-    assert (actor.state.length, actor.state.closed, actor.state.answered) == (400, True, LENGTH)
+    assert (actor.state.length, actor.state.closed, actor.state.decided_length) == (
+        400,
+        True,
+        LENGTH,
+    )
     assert actor.state.revision == revision + 1
 
 

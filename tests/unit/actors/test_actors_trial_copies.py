@@ -100,7 +100,7 @@ def test_copy_requests_slots_after_it_got_its_checkpoint() -> None:
     checkpoint = parent().state.checkpoint
     actor.deliver(CheckpointHandedOver(4, checkpoint))
     assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
-    assert actor.state.inherited == checkpoint
+    assert actor.state.inherited_checkpoint == checkpoint
     # Its own count begins anew.
     assert (actor.state.steps, actor.state.checkpoint) == (0, None)
     actor.deliver(CheckpointHandedOver(4, checkpoint))

@@ -91,7 +91,7 @@ def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
 def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
     actor = running_trial(trial_settings(max_restarts=5))
     text = "there is no module"
-    actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, lasting=True))
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, is_permanent=True))
     assert (actor.state.status, actor.state.restarts) == (Status.ERROR, 1)
     assert actor.state.message == text
 
@@ -99,7 +99,7 @@ def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
 def test_code_that_cannot_be_loaded_is_no_failure_of_a_killed_trial() -> None:
     actor = running_trial()
     actor.deliver(KILL)
-    actor.deliver(AllocationExited(actor.state.epoch, "errored", lasting=True))
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", is_permanent=True))
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
 
 
