@@ -174,8 +174,10 @@ def _work_sentence(message: to_trial.WorkAssigned, context: SentenceContext) -> 
 def _handover_sentence(message: to_trial.CheckpointHandedOver, context: SentenceContext) -> str:
     checkpoint = message.checkpoint
     if checkpoint is None:
-        return f"trial {message.by} has no checkpoint that {context.name} could start from"
-    return f"{context.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.by}"
+        return f"trial {message.parent_id} has no checkpoint that {context.name} could start from"
+    return (
+        f"{context.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.parent_id}"
+    )
 
 
 def _trial_status_sentence(
@@ -327,7 +329,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _creation_sentence,
     to_trial.TrialContinued: _trial_continuation_sentence,
     to_trial.CheckpointRequested: lambda m, context: (
-        f"trial {m.by}, a copy of {context.name}, will start from {context.name}'s latest"
+        f"trial {m.copy_id}, a copy of {context.name}, will start from {context.name}'s latest"
         f" checkpoint"
     ),
     to_trial.CheckpointHandedOver: _handover_sentence,

@@ -111,7 +111,7 @@ def delete_checkpoint_files(
     message = PartialDeletionRequested(
         uuid,
         patterns,
-        earlier=record.deleted_patterns,
+        earlier_patterns=record.deleted_patterns,
         files=len(folder.files) - len(chosen),
         size_bytes=sum(file.size for file in folder.files) - sum(file.size for file in chosen),
         instead=_replacement(services, trial_id, uuid),

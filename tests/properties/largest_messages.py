@@ -216,7 +216,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TerminationOverdue: Largest(TRIAL, lambda: to_trial.TerminationOverdue(1)),
     to_trial.RestartDue: Largest(TRIAL, lambda: to_trial.RestartDue(1)),
     to_trial.CheckpointDeletionRequested: Largest(
-        TRIAL, lambda: to_trial.CheckpointDeletionRequested(CHECKPOINTS, whole=True)
+        TRIAL, lambda: to_trial.CheckpointDeletionRequested(CHECKPOINTS, deletes_experiment=True)
     ),
     to_trial.CheckpointFilesDeleted: Largest(
         TRIAL, lambda: to_trial.CheckpointFilesDeleted(CHECKPOINTS)

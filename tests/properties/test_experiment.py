@@ -97,7 +97,7 @@ def check(actor: ActorHarness) -> None:
     assert tally.open_units >= 0
     assert (state.ended_ms is not None) == state.status.is_final
     # Every end asked for a collection.
-    assert state.generation >= state.run_generation + state.status.is_final
+    assert state.collection_number >= state.run_generation + state.status.is_final
 
 
 class ExperimentDriver:

@@ -11,6 +11,7 @@ from control_plane.actors.cost import MS_PER_HOUR
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
 from control_plane.actors.messages.experiment import TrialMetered
 from control_plane.actors.step import StepContext
+from control_plane.rows.stored_fields import keep_stored_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Bill:
     """How long at least one trial held slots, in ms, up to `worked_since_ms`."""
     worked_since_ms: int = 0
     """The time since which at least one trial holds slots, in epoch ms, if `holding` is not 0."""
-    look_ms: int = 0
+    next_check_ms: int = field(default=0, metadata=keep_stored_name("look_ms"))
     """The time of the next check of the cost limit, in epoch ms. 0: no check is due."""
     is_limited: bool = False
     """Whether the cost limit was reached."""

@@ -37,8 +37,8 @@ def apply_cost_message(
         return state
     if isinstance(message, CostCheckDue):
         # A timer that arrives before the next check does not cancel that check.
-        is_next = state.bill.look_ms <= context.now_ms
-        bill = replace(state.bill, look_ms=0) if is_next else state.bill
+        is_next = state.bill.next_check_ms <= context.now_ms
+        bill = replace(state.bill, next_check_ms=0) if is_next else state.bill
         return enforce_limit(evolve(state, bill=bill), context)
     bill = apply_metered(state.bill, message, context)
     return state if bill is state.bill else enforce_limit(evolve(state, bill=bill), context)
@@ -77,7 +77,7 @@ def apply_changed_limit(state: ExperimentState, context: StepContext) -> Experim
     that the old limit paused stays paused until a user activates it.
     """
     was_limited = state.bill.is_limited
-    bill = replace(state.bill, is_limited=False, look_ms=0)
+    bill = replace(state.bill, is_limited=False, next_check_ms=0)
     state = enforce_limit(evolve(state, bill=bill), context)
     return evolve(state, message="") if was_limited and not state.bill.is_limited else state
 
@@ -99,10 +99,10 @@ def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) 
     """Set a timer for the next check, unless an earlier check is scheduled, which schedules the
     next.
     """
-    if 0 < state.bill.look_ms <= next_ms:
+    if 0 < state.bill.next_check_ms <= next_ms:
         return state
     context.set_timer(next_ms, CostCheckDue())
-    return evolve(state, bill=replace(state.bill, look_ms=next_ms))
+    return evolve(state, bill=replace(state.bill, next_check_ms=next_ms))
 
 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:

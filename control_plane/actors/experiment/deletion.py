@@ -57,7 +57,7 @@ def finish_collection(
     An answer to an earlier request changes nothing. If the collector failed, the deletion ends with
     the status DELETE_FAILED.
     """
-    if message.generation != state.generation:
+    if message.collection_number != state.collection_number:
         return state
     context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), None)
     if message.failure:

@@ -129,7 +129,7 @@ class ExperimentState:
     """The run generation: the number of times that the experiment was continued."""
     archived: bool = False
     """Whether lists leave the experiment out."""
-    generation: int = 0
+    collection_number: int = field(default=0, metadata=keep_stored_name("generation"))
     """The number of checkpoint collections that the experiment has requested."""
     time_metric: str = ""
     """The name of the search's time metric. "": the search has none."""

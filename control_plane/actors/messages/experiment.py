@@ -217,8 +217,8 @@ class OperationsPosted:
 class CollectionEnded:
     """The collector processed the experiment's row in `collections`."""
 
-    generation: int
-    """The generation of the processed row."""
+    collection_number: int = field(metadata=keep_stored_name("generation"))
+    """The number of the processed request, which the row stores."""
     failure: str = ""
     """Why the collector could not do everything. "": it did everything."""
 

@@ -36,7 +36,7 @@ class TrialCreated:
 class CheckpointRequested:
     """A copy of this trial requested this trial's latest checkpoint, as a start."""
 
-    by: int
+    copy_id: int = field(metadata=keep_stored_name("by"))
     """The id of the copy."""
 
 
@@ -44,7 +44,7 @@ class CheckpointRequested:
 class CheckpointHandedOver:
     """The parent trial answered the request for the latest checkpoint."""
 
-    by: int
+    parent_id: int = field(metadata=keep_stored_name("by"))
     """The id of the parent trial."""
     checkpoint: CheckpointRef | None
     """The checkpoint from which this trial starts. None: the parent trial has no checkpoint."""
@@ -117,7 +117,7 @@ class CheckpointDeletionRequested:
     """The UUIDs of at most COLLECTED_MAX checkpoints."""
     instead: str = ""
     """The UUID of the latest checkpoint that remains. "": no checkpoint remains."""
-    whole: bool = False
+    deletes_experiment: bool = field(default=False, metadata=keep_stored_name("whole"))
     """Whether the whole experiment is deleted."""
 
 
@@ -139,7 +139,7 @@ class PartialDeletionRequested:
     uuid: str
     patterns: tuple[str, ...]
     """The new patterns of files to delete."""
-    earlier: tuple[str, ...]
+    earlier_patterns: tuple[str, ...] = field(metadata=keep_stored_name("earlier"))
     """The patterns of earlier deletions, as the sender knows them. The command has no effect if the
     checkpoint's record has others.
     """

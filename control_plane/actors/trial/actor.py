@@ -184,7 +184,7 @@ def fallback(state: TrialState | None, message: object, context: StepContext) ->
         state = _initial_state(message, context)
     if isinstance(message, CheckpointRequested):
         # The copy waits for an answer.
-        context.send(addresses.trial(message.by), CheckpointHandedOver(state.trial_id, None))
+        context.send(addresses.trial(message.copy_id), CheckpointHandedOver(state.trial_id, None))
     if state.status.is_final:
         return state
     text = f"internal error: {message_name(message)} could not be processed"
@@ -248,7 +248,7 @@ def _inherit_checkpoint(
     if not state.awaits_checkpoint:
         return state
     if message.checkpoint is None:
-        report_missing_parent_checkpoint(state, message.by, context)
+        report_missing_parent_checkpoint(state, message.parent_id, context)
         return state
     return reconcile(
         evolve(state, awaits_checkpoint=False, inherited_checkpoint=message.checkpoint), context

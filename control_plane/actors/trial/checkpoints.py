@@ -212,7 +212,7 @@ def hand_over_checkpoint(
     if state.checkpoint is not None:
         add_pin(state.checkpoint.uuid, state.experiment_id, context)
     answer = CheckpointHandedOver(state.trial_id, state.checkpoint)
-    context.send(addresses.trial(message.by), answer)
+    context.send(addresses.trial(message.copy_id), answer)
 
 
 def mark_deleting(
@@ -224,7 +224,9 @@ def mark_deleting(
     If the trial's latest checkpoint is among them, `message.instead` replaces it.
     """
     deleting = tuple(
-        uuid for uuid in message.uuids if _mark_one_deleting(state, uuid, message.whole, context)
+        uuid
+        for uuid in message.uuids
+        if _mark_one_deleting(state, uuid, message.deletes_experiment, context)
     )
     context.reply = deleting
     return _replace_latest(state, deleting, message.instead, context)
@@ -260,15 +262,15 @@ def mark_partially_deleted(
         record is not None
         and record.state in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
         # The sender's counts of remaining files are only true for these patterns.
-        and record.deleted_patterns == message.earlier
-        and _request_removal(state, message.uuid, whole=False, context=context)
+        and record.deleted_patterns == message.earlier_patterns
+        and _request_removal(state, message.uuid, deletes_experiment=False, context=context)
     )
     if record is None or not context.reply:
         return state
     marked = dataclasses.replace(
         record,
         state=CheckpointState.PARTIALLY_DELETED,
-        deleted_patterns=(*message.earlier, *message.patterns),
+        deleted_patterns=(*message.earlier_patterns, *message.patterns),
         files=message.files,
         size_bytes=message.size_bytes,
     )
@@ -323,7 +325,9 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
     return True
 
 
-def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
+def _mark_one_deleting(
+    state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
+) -> bool:
     """Mark a checkpoint as DELETING, unless the checkpoint must stay.
 
     Return whether the checkpoint is DELETING now. `whole`: the whole experiment is deleted, so a
@@ -333,13 +337,15 @@ def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepC
     record = context.part(name, CheckpointRecord)
     if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
-    if not _request_removal(state, uuid, whole, context):
+    if not _request_removal(state, uuid, deletes_experiment, context):
         return False
     context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
     return True
 
 
-def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
+def _request_removal(
+    state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
+) -> bool:
     """Request the removal of a checkpoint's files. Return whether the removal was requested.
 
     The request is refused if a pin holds the checkpoint, or if it is the latest checkpoint of a
@@ -348,7 +354,7 @@ def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepCon
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False
     row = context.row(PINS, uuid)
-    if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
+    if decode_pin(row.body).is_held(state.experiment_id if deletes_experiment else 0):
         return False
     context.write_row(PINS, uuid, encode_pin(Pin(gone=True), row.body), expected=row)
     context.write_row(

@@ -83,9 +83,9 @@ def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
     actor.state = evolve(actor.state, status=Status.COMPLETED)
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
-    assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,), whole=True)) == (
-        checkpoint.uuid,
-    )
+    assert actor.deliver(
+        CheckpointDeletionRequested((checkpoint.uuid,), deletes_experiment=True)
+    ) == (checkpoint.uuid,)
 
 
 def test_ended_parent_hands_over_its_checkpoint() -> None:
