@@ -4,11 +4,12 @@ A pin keeps a checkpoint from deletion and names everything that uses the checkp
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.rows import experiment_rows
 from control_plane.rows.json_codec import JsonCodec
+from control_plane.rows.stored_fields import keep_stored_name
 
 PINS = experiment_rows.PIN.partition
 """The partition of pin rows. The sort key of a row is the UUID of its checkpoint."""
@@ -18,9 +19,9 @@ PINS = experiment_rows.PIN.partition
 class Pin:
     """The pin row of a checkpoint: everything that keeps the checkpoint from deletion."""
 
-    by: tuple[int, ...] = ()
+    experiments: tuple[int, ...] = field(default=(), metadata=keep_stored_name("by"))
     """Ids of the experiments that started from the checkpoint."""
-    gone: bool = False
+    is_deleted: bool = field(default=False, metadata=keep_stored_name("gone"))
     """Whether the checkpoint was deleted or is being deleted."""
     versions: tuple[str, ...] = ()
     """The model versions that contain the checkpoint, each as `MODEL/NUMBER`."""
@@ -33,7 +34,7 @@ class Pin:
         The experiment with the id `except_experiment` does not count.
         """
         is_kept = bool(self.versions or self.users)
-        return is_kept or bool(set(self.by) - {except_experiment})
+        return is_kept or bool(set(self.experiments) - {except_experiment})
 
     def versions_text(self) -> str:
         """Return the beginning of a sentence, for example "model version resnet/3 holds".
@@ -51,9 +52,9 @@ class Pin:
         Return "" if nothing holds the checkpoint.
         """
         reasons = []
-        if self.by:
-            noun = "experiment" if len(self.by) == 1 else "experiments"
-            reasons.append(f"{noun} {', '.join(map(str, self.by))} started from it")
+        if self.experiments:
+            noun = "experiment" if len(self.experiments) == 1 else "experiments"
+            reasons.append(f"{noun} {', '.join(map(str, self.experiments))} started from it")
         if self.versions:
             reasons.append(f"{self.versions_text()} it")
         if self.users:
@@ -64,7 +65,7 @@ class Pin:
 _CODEC = JsonCodec(
     experiment_rows.PIN,
     Pin,
-    {"by": tuple, "versions": tuple, "users": tuple},
+    {"experiments": tuple, "versions": tuple, "users": tuple},
     omitted=frozenset({"versions", "users"}),
 )
 
@@ -89,10 +90,10 @@ def encode_pin(pin: Pin, before: bytes | None = None) -> bytes:
 def pin_body(pin: Pin, before: bytes) -> bytes | None:
     """Return the body of a pin's row, which replaces the body `before`.
 
-    Return None if the row is to be removed: nothing holds the checkpoint, and the checkpoint is not
-    gone.
+    Return None if the row is to be removed, because nothing holds the checkpoint and the checkpoint
+    was not deleted.
     """
-    return encode_pin(pin, before) if pin.is_held() or pin.gone else None
+    return encode_pin(pin, before) if pin.is_held() or pin.is_deleted else None
 
 
 def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
@@ -105,10 +106,10 @@ def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
     """
     row = context.row(PINS, uuid)
     pin = decode_pin(row.body)
-    if pin.gone:
+    if pin.is_deleted:
         raise CommandRefused("conflict", f"checkpoint {uuid} was deleted")
-    if experiment_id not in pin.by:
-        pin = dataclasses.replace(pin, by=(*pin.by, experiment_id))
+    if experiment_id not in pin.experiments:
+        pin = dataclasses.replace(pin, experiments=(*pin.experiments, experiment_id))
     context.write_row(PINS, uuid, encode_pin(pin, row.body), expected=row)
 
 
@@ -117,11 +118,11 @@ def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
 
     Do nothing if the pin does not name the experiment.
 
-    The row is removed if nothing else holds the checkpoint and the checkpoint is not gone.
+    The row is removed if nothing else holds the checkpoint, and the checkpoint was not deleted.
     """
     row = context.row(PINS, uuid)
     pin = decode_pin(row.body)
-    if experiment_id in pin.by:
-        by = tuple(other for other in pin.by if other != experiment_id)
-        body = pin_body(dataclasses.replace(pin, by=by), row.body)
+    if experiment_id in pin.experiments:
+        others = tuple(other for other in pin.experiments if other != experiment_id)
+        body = pin_body(dataclasses.replace(pin, experiments=others), row.body)
         context.write_row(PINS, uuid, body, expected=row)

@@ -114,7 +114,7 @@ def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
     """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None
-    if damage is None or damage.instead != own:
+    if damage is None or damage.fallback_uuid != own:
         return None
     return {"uuid": damage.uuid, "steps_completed": damage.steps, "cause": damage.cause}
 

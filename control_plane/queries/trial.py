@@ -231,7 +231,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
                 uuid=damage.uuid,
                 steps_completed=damage.steps,
                 cause=damage.cause,
-                instead=damage.instead or None,
+                instead=damage.fallback_uuid or None,
                 instead_steps=damage.instead_steps,
             )
             for damage in state.recent_damages

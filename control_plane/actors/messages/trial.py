@@ -115,7 +115,7 @@ class CheckpointDeletionRequested:
 
     uuids: tuple[str, ...]
     """The UUIDs of at most COLLECTED_MAX checkpoints."""
-    instead: str = ""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the latest checkpoint that remains. "": no checkpoint remains."""
     deletes_experiment: bool = field(default=False, metadata=keep_stored_name("whole"))
     """Whether the whole experiment is deleted."""
@@ -147,7 +147,7 @@ class PartialDeletionRequested:
     """The number of files that remain."""
     size_bytes: int
     """The size of the files that remain."""
-    instead: str = ""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the latest other checkpoint. "": no other checkpoint exists."""
 
 

@@ -221,7 +221,7 @@ def mark_deleting(
     """Mark checkpoints as DELETING, and request the removal of the files.
 
     Checkpoints that must stay are skipped. The reply is the tuple of those that are DELETING now.
-    If the trial's latest checkpoint is among them, `message.instead` replaces it.
+    If they include the trial's latest checkpoint, `message.fallback_uuid` becomes the latest.
     """
     deleting = tuple(
         uuid
@@ -229,7 +229,7 @@ def mark_deleting(
         if _mark_one_deleting(state, uuid, message.deletes_experiment, context)
     )
     context.reply = deleting
-    return _replace_latest(state, deleting, message.instead, context)
+    return _replace_latest(state, deleting, message.fallback_uuid, context)
 
 
 def mark_deleted(
@@ -275,7 +275,7 @@ def mark_partially_deleted(
         size_bytes=message.size_bytes,
     )
     context.write_part(name, marked)
-    return _replace_latest(state, (message.uuid,), message.instead, context)
+    return _replace_latest(state, (message.uuid,), message.fallback_uuid, context)
 
 
 def end_partial_deletion(
@@ -295,16 +295,16 @@ def end_partial_deletion(
 
 
 def _replace_latest(
-    state: TrialState, deleting: tuple[str, ...], instead: str, context: StepContext
+    state: TrialState, deleting: tuple[str, ...], fallback_uuid: str, context: StepContext
 ) -> TrialState:
     """Replace the trial's latest checkpoint if that checkpoint is being deleted.
 
-    The checkpoint `instead` replaces it. Without a complete record of that checkpoint, the trial
-    has no latest checkpoint.
+    The checkpoint `fallback_uuid` becomes the latest. If the checkpoint has no complete record, the
+    trial has no latest checkpoint.
     """
     if state.checkpoint is None or state.checkpoint.uuid not in deleting:
         return state
-    record = context.part(CHECKPOINT_PARTS + instead, CheckpointRecord)
+    record = context.part(CHECKPOINT_PARTS + fallback_uuid, CheckpointRecord)
     is_complete = record is not None and record.state is CheckpointState.COMPLETED
     return evolve(state, checkpoint=record.checkpoint if record and is_complete else None)
 
@@ -330,8 +330,8 @@ def _mark_one_deleting(
 ) -> bool:
     """Mark a checkpoint as DELETING, unless the checkpoint must stay.
 
-    Return whether the checkpoint is DELETING now. `whole`: the whole experiment is deleted, so a
-    pin of the experiment itself does not count.
+    Return whether the checkpoint is DELETING now. If `deletes_experiment`, the trial's experiment is
+    deleted, and the pin of this experiment does not count.
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
@@ -356,7 +356,7 @@ def _request_removal(
     row = context.row(PINS, uuid)
     if decode_pin(row.body).is_held(state.experiment_id if deletes_experiment else 0):
         return False
-    context.write_row(PINS, uuid, encode_pin(Pin(gone=True), row.body), expected=row)
+    context.write_row(PINS, uuid, encode_pin(Pin(is_deleted=True), row.body), expected=row)
     context.write_row(
         COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
     )

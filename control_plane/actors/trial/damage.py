@@ -56,9 +56,9 @@ def record_damage(
             return evolve(state, load_failure=LoadFailure(state.epoch, uuid))
         message = dataclasses.replace(message, cause=f"it cannot be loaded: {message.cause}")
     _mark_damaged(message, context)
-    instead = _find_fallback(latest, message.fallbacks, context)
-    steps = instead.steps_completed if instead else 0
-    place = f"checkpoint {instead.uuid} at batch {steps}" if instead else "the beginning"
+    fallback = _find_fallback(latest, message.fallbacks, context)
+    steps = fallback.steps_completed if fallback else 0
+    place = f"checkpoint {fallback.uuid} at batch {steps}" if fallback else "the beginning"
     lost = latest.steps_completed - steps
     again = count_text(lost, "batch", "batches")
     context.add_reason(f"the next run begins from {place} and trains {again} again")
@@ -69,12 +69,12 @@ def record_damage(
         trial_id=state.trial_id,
         steps=latest.steps_completed,
         cause=message.cause,
-        instead=instead.uuid if instead else "",
-        instead_steps=steps,
+        fallback_uuid=fallback.uuid if fallback else "",
+        fallback_steps=steps,
     )
     return evolve(
         _with_damage(state, damage),
-        checkpoint=instead,
+        checkpoint=fallback,
         steps=min(state.steps, steps),
         allocation=evolve(allocation, from_steps=min(allocation.from_steps, steps)),
     )
@@ -101,21 +101,21 @@ def clear_damage(
 
 
 def _with_latest_checkpoint(
-    state: TrialState, whole: CheckpointRef, context: StepContext
+    state: TrialState, intact: CheckpointRef, context: StepContext
 ) -> TrialState:
-    """Return the state in which the next run starts from the checkpoint `whole`, if the state
+    """Return the state in which the next run starts from the checkpoint `intact`, if the state
     permits.
     """
     latest, allocation = state.checkpoint, state.allocation
-    steps = whole.steps_completed
+    steps = intact.steps_completed
     if latest is not None and latest.steps_completed > steps:
         return state
     if allocation is not None and allocation.places:
         return state
-    context.add_reason(f"the next run begins from checkpoint {whole.uuid} at batch {steps}")
+    context.add_reason(f"the next run begins from checkpoint {intact.uuid} at batch {steps}")
     if allocation is not None:
         allocation = evolve(allocation, from_steps=max(allocation.from_steps, steps))
-    return evolve(state, checkpoint=whole, steps=max(state.steps, steps), allocation=allocation)
+    return evolve(state, checkpoint=intact, steps=max(state.steps, steps), allocation=allocation)
 
 
 def _is_load_given_up(state: TrialState, uuid: str) -> bool:

@@ -125,11 +125,11 @@ class Damage:
     steps: int
     """The number of batches in the checkpoint, 0 if unknown."""
     cause: str
-    instead: str = ""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the trial's checkpoint from which the next run starts. "": the trial has no
     other.
     """
-    instead_steps: int = 0
+    fallback_steps: int = field(default=0, metadata=keep_stored_name("instead_steps"))
     """The number of batches in that checkpoint."""
 
 

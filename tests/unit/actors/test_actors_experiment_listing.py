@@ -25,10 +25,12 @@ ROW = ("experiments", "000000000001")
 RATE = 1_000_000
 
 
-def experiment(*, lists_figures: bool = True) -> ActorHarness:
+def experiment(*, listing_has_figures: bool = True) -> ActorHarness:
     """Create a search with two trials of LENGTH each."""
     actor = ActorHarness("experiment#1")
-    actor.deliver(replace(experiment_submitted(random_plan(2)), listing_has_figures=lists_figures))
+    actor.deliver(
+        replace(experiment_submitted(random_plan(2)), listing_has_figures=listing_has_figures)
+    )
     return actor
 
 

@@ -102,13 +102,15 @@ def test_messages_of_an_older_release_are_decoded() -> None:
 
 def test_submissions_and_creations_of_an_older_release_are_decoded() -> None:
     message = experiment_submitted(random_plan(2))
-    fields = json.loads(EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message))
+    fields = json.loads(
+        EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message, by_alias=True)
+    )
     for name in ("retention", "warm_start", "rules"):
         del fields[name]
     assert EXPERIMENT.decode_message("ExperimentSubmitted", fields) == message
     assert isinstance(message, ExperimentSubmitted)
     first = trial_created()
-    fields = json.loads(TRIAL._message_adapters["TrialCreated"].dump_json(first))
+    fields = json.loads(TRIAL._message_adapters["TrialCreated"].dump_json(first, by_alias=True))
     del fields["life"]
     assert TRIAL.decode_message("TrialCreated", fields) == first
     assert isinstance(first, TrialCreated)

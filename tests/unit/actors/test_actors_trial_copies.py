@@ -78,7 +78,7 @@ def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
     actor.deliver(CheckpointRequested(9))
     checkpoint = actor.state.checkpoint
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, checkpoint)]
-    assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).by == (1,)
+    assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).experiments == (1,)
     # The pin keeps the checkpoint until the experiment is deleted.
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
     actor.state = evolve(actor.state, status=Status.COMPLETED)
