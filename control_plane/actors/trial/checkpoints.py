@@ -330,8 +330,8 @@ def _mark_one_deleting(
 ) -> bool:
     """Mark a checkpoint as DELETING, unless the checkpoint must stay.
 
-    Return whether the checkpoint is DELETING now. If `deletes_experiment`, the trial's experiment is
-    deleted, and the pin of this experiment does not count.
+    Return whether the checkpoint is DELETING now. If `deletes_experiment`, the trial's experiment
+    is deleted, and the pin of this experiment does not count.
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
