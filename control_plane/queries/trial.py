@@ -232,7 +232,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
                 steps_completed=damage.steps,
                 cause=damage.cause,
                 instead=damage.fallback_uuid or None,
-                instead_steps=damage.instead_steps,
+                instead_steps=damage.fallback_steps,
             )
             for damage in state.recent_damages
         ],

@@ -33,7 +33,7 @@ class PoolSettings:
     """How long a job waits before the pool reserves slots for it, in ms. None: the pool reserves
     none.
     """
-    idle_apart: bool = False
+    stores_idle_jobs_apart: bool = field(default=False, metadata=keep_stored_name("idle_apart"))
     """Whether jobs that neither request nor hold slots are stored apart from the others. Set by
     releases after 0.1.0.
     """
@@ -147,12 +147,12 @@ class BudgetChecked:
 class SupplyChecked:
     """The provisioner checked whether instances can be launched for the pool."""
 
-    closed: str
+    no_supply_reason: str = field(metadata=keep_stored_name("closed"))
     """Why no offering can be launched, for want of capacity or quota, while no instance is
     starting. "": the provisioner can launch instances.
     """
     until_ms: int
-    """The time until which `closed` is true, in epoch ms."""
+    """The time until which `no_supply_reason` is true, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)

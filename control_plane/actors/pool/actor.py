@@ -76,7 +76,7 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
             return _release_slots(state, message, context)
         case JobChanged(group):
             is_new = job_queue_of(context).reload_group(group)
-            return evolve(state, unscheduled=True, changed=True) if is_new else state
+            return evolve(state, needs_scheduling=True, settings_changed=True) if is_new else state
         case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
             return apply_agent_message(state, message, context)
         case SchedulingContinued() | PatienceEnded():
@@ -92,10 +92,10 @@ def finish_fold(state: PoolState, context: StepContext) -> PoolState:
 
     The scheduler runs if requests are queued, or if settings changed and allocations run.
     """
-    if not state.unscheduled:
+    if not state.needs_scheduling:
         return state
-    concerned = state.queued or (state.changed and state.running)
-    state = evolve(state, unscheduled=False, changed=False, waits="")
+    concerned = state.queued or (state.settings_changed and state.running)
+    state = evolve(state, needs_scheduling=False, settings_changed=False, wait_reason="")
     state = run_scheduler(state, context) if concerned else state
     return release_waiting_jobs(state, context) if state.queued else state
 
@@ -124,7 +124,7 @@ def _configure_pool(
     if message.settings is None or message.settings == settings_of(context):
         return state
     context.write_part("settings", message.settings)
-    return evolve(state, unscheduled=True, changed=True)
+    return evolve(state, needs_scheduling=True, settings_changed=True)
 
 
 def _apply_check(
@@ -136,13 +136,17 @@ def _apply_check(
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
     if isinstance(message, SupplyChecked):
-        supply = {"closed": message.closed, "closed_until_ms": message.until_ms}
-        return evolve(state, **supply, unscheduled=True)
+        return evolve(
+            state,
+            no_supply_reason=message.no_supply_reason,
+            no_supply_until_ms=message.until_ms,
+            needs_scheduling=True,
+        )
     settings = settings_of(context)
     if settings.over_budget == message.over_budget:
         return state
     context.write_part("settings", replace(settings, over_budget=message.over_budget))
-    return evolve(state, unscheduled=True, changed=True)
+    return evolve(state, needs_scheduling=True, settings_changed=True)
 
 
 def _apply_timer(
@@ -201,7 +205,7 @@ def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepCon
     request = AllocationRequest(allocation, message.slots, message.ticket, message.group)
     if agents_of(context).find_agent(allocation) or not job_queue_of(context).add(request):
         return state
-    return evolve(state, queued=state.queued + 1, unscheduled=True)
+    return evolve(state, queued=state.queued + 1, needs_scheduling=True)
 
 
 def _release_slots(state: PoolState, message: SlotsReleased, context: StepContext) -> PoolState:
@@ -214,7 +218,7 @@ def _release_slots(state: PoolState, message: SlotsReleased, context: StepContex
     agents, queue = agents_of(context), job_queue_of(context)
     request = AllocationRequest(allocation, 0, message.ticket, message.group)
     if not message.agents and queue.remove(request):
-        return evolve(state, queued=state.queued - 1, unscheduled=True)
+        return evolve(state, queued=state.queued - 1, needs_scheduling=True)
     named = message.agents or _agents_of_allocation(allocation, context)
     for name in named:
         agent = agents.get(name)

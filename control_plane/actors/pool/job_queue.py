@@ -6,7 +6,8 @@
 - `idle` contains, in the same form, the jobs that neither request nor hold slots, for example
   paused jobs. A decision reads none of them.
 
-Pools that older releases configured have idle jobs in `groups` (`PoolSettings.idle_apart`).
+Pools that older releases configured have idle jobs in `groups`
+(`PoolSettings.stores_idle_jobs_apart`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -303,7 +304,7 @@ class JobQueue:
     def _read_group(self, group: int) -> Group | None:
         """Return a group by number. Return None for an unknown number."""
         stored = self._groups.get(_group_key(group))
-        if stored is None and self._settings().idle_apart:
+        if stored is None and self._settings().stores_idle_jobs_apart:
             stored = self._idle.get(_group_key(group))
         return None if stored is None else _decode_group(stored)
 
@@ -355,9 +356,9 @@ class JobQueue:
         patience.
 
         A group without a row, requests and allocations is removed. An idle group moves to a
-        separate map if the pool's settings say `idle_apart`.
+        separate map if the pool's settings say `stores_idle_jobs_apart`.
         """
-        key, idle_apart = _group_key(group), self._settings().idle_apart
+        key, idle_apart = _group_key(group), self._settings().stores_idle_jobs_apart
         home: OrderedMap | None = None
         if after.has_row or not after.is_idle:
             if (since_ms := self._time_of_wait(after)) != after.waits_since_ms:

@@ -67,7 +67,7 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
     if len(due_jobs) <= RELEASED_MAX:
         return state
     context.send(context.address, SchedulingContinued())
-    return evolve(state, unscheduled=True)
+    return evolve(state, needs_scheduling=True)
 
 
 def closed_reason(state: PoolState, context: StepContext) -> str:
@@ -79,8 +79,8 @@ def closed_reason(state: PoolState, context: StepContext) -> str:
         return f"the budget of pool {state.name} is used up"
     if not settings.provider:
         return "" if state.agents else f"pool {state.name} has no agents and launches none"
-    if context.now_ms < state.closed_until_ms:
-        return f"pool {state.name} gets no instances: {state.closed}"
+    if context.now_ms < state.no_supply_until_ms:
+        return f"pool {state.name} gets no instances: {state.no_supply_reason}"
     return ""
 
 

@@ -58,16 +58,16 @@ PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     """Schedule the pool: start allocations and preempt others.
 
-    Return the state with `waits`, `unscheduled`, `kept` and `reservation` updated. If requests are
-    queued and the pool is draining or over its budget, only `waits` is set to the reason. Without
-    queued requests, allocations beyond `max_slots` are preempted even then. If the plan exceeds a
-    commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
+    Return the state with `wait_reason`, `needs_scheduling`, `protected` and `reservation` updated.
+    If requests are queued and the pool is draining or over its budget, only `wait_reason` is set.
+    Without queued requests, allocations beyond `max_slots` are preempted even then. If the plan
+    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
     """
     settings = settings_of(context)
     closed = _closed_reason(state.name, settings) if state.queued else ""
     if closed:
         context.add_reason(closed)
-        return evolve(state, waits=closed)
+        return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
     job_queue_of(context).restart_future_waits()
     view = pool_view(state, settings, context, context.now_ms)
@@ -96,7 +96,9 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         context.send(context.address, SchedulingContinued())
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
-    return evolve(state, unscheduled=more, waits=plan.wait_reason if state.queued else "")
+    return evolve(
+        state, needs_scheduling=more, wait_reason=plan.wait_reason if state.queued else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def view_at(
     """
     kept = {
         allocation.allocation_id: allocation.group
-        for allocation in state.kept
+        for allocation in state.protected
         if now_ms < allocation.until_ms
     }
     jobs = tuple(keep_allocations(contents.jobs, kept)) if kept else contents.jobs
@@ -164,7 +166,7 @@ def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState
     If a protection was removed or shortened, schedule a pass. Otherwise return `state` itself.
     """
     after = _remove_expired(state, context)
-    return state if after is state else evolve(after, unscheduled=True, changed=True)
+    return state if after is state else evolve(after, needs_scheduling=True, settings_changed=True)
 
 
 def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
@@ -174,7 +176,7 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
     shortening, a timer is set for the new end. Return `state` itself if nothing changes.
     """
     now_ms = context.now_ms
-    kept = tuple(allocation for allocation in state.kept if now_ms < allocation.until_ms)
+    kept = tuple(allocation for allocation in state.protected if now_ms < allocation.until_ms)
     longest_ms = settings_of(context).reserve_after_ms or 0
     if any(is_from_future(allocation.until_ms, now_ms, longest_ms) for allocation in kept):
         until_ms = now_ms + longest_ms
@@ -182,7 +184,7 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
         kept = tuple(
             replace(allocation, until_ms=min(allocation.until_ms, until_ms)) for allocation in kept
         )
-    return state if kept == state.kept else evolve(state, kept=kept)
+    return state if kept == state.protected else evolve(state, protected=kept)
 
 
 def _reservation_text(reservation: Reservation) -> str:
@@ -289,7 +291,7 @@ def _keep_allocation(
     until_ms = context.now_ms + settings.reserve_after_ms
     context.set_timer(until_ms, SchedulingContinued())
     kept = KeptAllocation(request.allocation_id, request.group, until_ms)
-    return evolve(state, kept=(*state.kept, kept)[-KEPT_MAX:])
+    return evolve(state, protected=(*state.protected, kept)[-KEPT_MAX:])
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:

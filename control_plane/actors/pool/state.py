@@ -1,6 +1,6 @@
 """The state of a pool: the head, the settings, and the maps of agents and jobs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AllocationRemoved
@@ -10,6 +10,7 @@ from control_plane.actors.pool.agent_slots import AGENTS_PER_PART, Agents, Agent
 from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.scheduling.reservations import Reservation
 
 CONTENT_FAMILIES = ("groups", "agents")
@@ -42,13 +43,13 @@ class PoolState:
     """The number of queued requests."""
     running: int = 0
     """The number of running allocations."""
-    unscheduled: bool = False
+    needs_scheduling: bool = field(default=False, metadata=keep_stored_name("unscheduled"))
     """Whether something changed since the last pass of the scheduler."""
-    waits: str = ""
+    wait_reason: str = field(default="", metadata=keep_stored_name("waits"))
     """Why the first waiting request does not start. "": unknown, or no request waits."""
     started: int = 0
     """The number of allocations that the pool has ever started."""
-    changed: bool = False
+    settings_changed: bool = field(default=False, metadata=keep_stored_name("changed"))
     """Whether settings changed since the last pass of the scheduler. They also concern running
     allocations.
     """
@@ -56,16 +57,16 @@ class PoolState:
     """Whether the pool was removed. Only its head remains."""
     reservation: Reservation | None = None
     """The agents that are reserved for a job, or None."""
-    kept: tuple[KeptAllocation, ...] = ()
+    protected: tuple[KeptAllocation, ...] = field(default=(), metadata=keep_stored_name("kept"))
     """The allocations that started on reserved agents and are not preempted for some time."""
     reserved_slots: int = 0
     """The number of slots of the present or the last reservation."""
-    closed: str = ""
-    """Why the provisioner launches no instances before `closed_until_ms`. "": it can launch
+    no_supply_reason: str = field(default="", metadata=keep_stored_name("closed"))
+    """Why the provisioner launches no instances before `no_supply_until_ms`. "": it can launch
     instances.
     """
-    closed_until_ms: int = 0
-    """The time until which `closed` is true, in epoch ms."""
+    no_supply_until_ms: int = field(default=0, metadata=keep_stored_name("closed_until_ms"))
+    """The time until which `no_supply_reason` is true, in epoch ms."""
 
 
 def settings_of(context: StepContext) -> PoolSettings:
@@ -93,7 +94,7 @@ def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> Po
         slots=state.slots + after.usable_count - before.usable_count,
         free=state.free + after.free_count - before.free_count,
         running=state.running + after.first_rank_count - before.first_rank_count,
-        unscheduled=True,
+        needs_scheduling=True,
     )
 
 
