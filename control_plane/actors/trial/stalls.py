@@ -9,6 +9,7 @@ from control_plane.actors.step import StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.lifecycle import (
     end_with_error,
+    reconcile,
     release_and_reconcile,
     wants_slots,
 )
@@ -112,3 +113,9 @@ def reconcile_after_damage(
         return end_with_error(state, text, context)
     context.add_reason("started again (no failure of the code)")
     return release_and_reconcile(evolve(state, stalls=stalls), allocation, context)
+
+
+def end_restart_delay(state: TrialState, message: RestartDue, context: StepContext) -> TrialState:
+    if not state.awaits_restart_delay or message.epoch != state.epoch:
+        return state
+    return reconcile(evolve(state, awaits_restart_delay=False), context)
