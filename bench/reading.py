@@ -51,7 +51,7 @@ CODE_FILE_BYTES = 4_000
 PROFILED_RANK = 3
 PROFILED_EVERY = 10
 # Trials that a request of the page's plane of hyperparameters asks for.
-PLANE_PAGE = 500
+PLANE_PAGE = 250
 # A halving of one rung trains each trial once, as a random search does, and has rungs to show.
 CONFIG = """
 name: reading
