@@ -79,7 +79,17 @@ from control_plane.actors.trial.training import apply_training_report
 def step(
     state: TrialState | None, message: TrialMessage, context: StepContext
 ) -> TrialState | None:
-    """Apply one message to the state of a trial. A trial that does not exist has no state."""
+    """Apply a message to the state of a trial, and return the next state.
+
+    A trial that does not exist has no state: only TrialCreated creates one, and the result of any
+    other message is None. A repeated TrialCreated changes nothing. A deleted trial ignores all
+    messages except a user's kill. An ended trial only accepts messages about checkpoints, kills,
+    continuations and its deletion.
+
+    Raises:
+        CommandRefused: not_found; a user's kill of a deleted trial.
+        CommandRefused: conflict; a copy requests a checkpoint that was deleted.
+    """
     if isinstance(message, TrialCreated):
         return create_trial(message, context) if state is None else state
     if state is None or state.deleted:
@@ -116,6 +126,7 @@ def _apply_to_open_trial(
     | AllocationMessage,
     context: StepContext,
 ) -> TrialState:
+    """Apply a message to a trial that has not ended. Choose the handler by the message's type."""
     match message:
         case WorkAssigned():
             return assign_work(state, message, context)
@@ -134,7 +145,11 @@ def _apply_to_open_trial(
 def _apply_allocation_message(
     state: TrialState, message: AllocationMessage, context: StepContext
 ) -> TrialState:
-    """Apply a message about the present allocation. Ignore a message about another epoch."""
+    """Apply a message about the present allocation.
+
+    Return the state unchanged if the message is about another epoch, or the trial has no
+    allocation.
+    """
     allocation = state.allocation
     if message.epoch != state.epoch or allocation is None:
         return state
@@ -157,7 +172,13 @@ def _apply_allocation_message(
 
 
 def fallback(state: TrialState | None, message: object, context: StepContext) -> TrialState | None:
-    """End a trial that cannot process a message in ERROR, and send a TrialEnded."""
+    """End a trial that cannot process a message in ERROR.
+
+    The slots are released, and the experiment gets a TrialEnded. A trial that has ended stays
+    unchanged. A TrialCreated that failed creates the trial in ERROR. Any other message to a missing
+    trial returns None. For a failed CheckpointRequested, the copy gets an answer without a
+    checkpoint, because it would wait forever.
+    """
     if state is None:
         if not isinstance(message, TrialCreated):
             return None
@@ -172,7 +193,11 @@ def fallback(state: TrialState | None, message: object, context: StepContext) ->
 
 
 def _answer_without_trial(state: TrialState | None, message: TrialMessage) -> TrialState | None:
-    """Refuse a user's kill of a deleted trial. Ignore every other message."""
+    """Return `state` unchanged: None for a missing trial, or the head of a deleted trial.
+
+    Raises:
+        CommandRefused: not_found; the message is a user's kill of a deleted trial.
+    """
     if state is not None and isinstance(message, TrialKillRequested):
         raise CommandRefused("not_found", f"trial {state.trial_id} was deleted with its experiment")
     return state
@@ -184,6 +209,10 @@ def _apply_pool_message(
     message: SlotsAssigned | PreemptionRequested | AllocationLost,
     context: StepContext,
 ) -> TrialState:
+    """Store assigned slots, kill or preempt the allocation, or record the loss of an agent.
+
+    A forced PreemptionRequested kills the allocation, and any other asks it to save its work.
+    """
     match message:
         case SlotsAssigned():
             return assign_places(state, allocation, message, context)
@@ -204,6 +233,9 @@ def _apply_agent_message(
     | AllocationExited,
     context: StepContext,
 ) -> TrialState:
+    """Apply an agent's report: a container's state, an early exit, a damaged checkpoint, or a
+    node's exit.
+    """
     match message:
         case ContainerStateReported():
             return apply_container_state(state, allocation, message)

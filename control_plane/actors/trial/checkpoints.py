@@ -111,7 +111,11 @@ def apply_checkpoint_message(
     | CheckpointRequested,
     context: StepContext,
 ) -> TrialState:
-    """Apply a message about checkpoints. The trial may have ended."""
+    """Apply a message about checkpoints. The trial may have ended.
+
+    Raises:
+        CommandRefused: conflict; a copy requests the latest checkpoint, which was deleted.
+    """
     match message:
         case CheckpointDeletionRequested():
             return mark_deleting(state, message, context)
@@ -165,8 +169,9 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
     """Record a checkpoint that a user uploaded. The trial's latest checkpoint does not change.
 
     A checkpoint that is recorded already stays unchanged. For a new checkpoint, a row outside the
-    actor claims the UUID. The reply is the state of the record, or "" if another trial has the
-    UUID.
+    actor claims the UUID: the commit fails if another trial claims the UUID meanwhile. The reply is
+    the state of the record. The reply is "" and nothing is recorded if another trial has the UUID,
+    or the path is outside the trial's folder.
     """
     checkpoint = message.checkpoint
     name = CHECKPOINT_PARTS + checkpoint.uuid
@@ -188,9 +193,11 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
 def update_checkpoint_metric(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> None:
-    """Set the metric of the latest checkpoint from a later validation of the same batch.
+    """Set the metric in the record of the latest checkpoint, from a validation at the checkpoint's
+    batch.
 
-    Do nothing if the trial has no latest checkpoint, or the validation is of another batch.
+    The metric may become None. Do nothing if the trial has no latest checkpoint, or the validation
+    is of another batch.
     """
     if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
         return
@@ -203,11 +210,13 @@ def update_checkpoint_metric(
 def hand_over_checkpoint(
     state: TrialState, message: CheckpointRequested, context: StepContext
 ) -> None:
-    """Send the latest checkpoint to a copy of this trial.
+    """Send the latest checkpoint to a copy of this trial, in a CheckpointHandedOver.
 
-    Send None if this trial has no checkpoint.
+    Send None if this trial has no checkpoint. The checkpoint is pinned for the experiment, so that
+    no collection deletes it before the experiment is deleted.
 
-    The checkpoint is pinned for the experiment, so that it is kept as long as the experiment.
+    Raises:
+        CommandRefused: conflict; the checkpoint was deleted or is being deleted.
     """
     if state.checkpoint is not None:
         add_pin(state.checkpoint.uuid, state.experiment_id, context)
@@ -218,10 +227,13 @@ def hand_over_checkpoint(
 def mark_deleting(
     state: TrialState, message: CheckpointDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark checkpoints as DELETING, and request the removal of the files.
+    """Mark checkpoints as DELETING, and write a row in `collections` for each that requests the
+    removal of its files.
 
-    Checkpoints that must stay are skipped. The reply is the tuple of those that are DELETING now.
-    If they include the trial's latest checkpoint, `message.fallback_uuid` becomes the latest.
+    Pinned checkpoints, unknown checkpoints and the latest checkpoint of a trial that has not ended
+    are skipped. The reply is the tuple of the UUIDs that are DELETING now, earlier requests
+    included. If the latest checkpoint of an ended trial is DELETING, `message.fallback_uuid`
+    becomes the latest.
     """
     deleting = tuple(
         uuid
@@ -235,8 +247,10 @@ def mark_deleting(
 def mark_deleted(
     state: TrialState, message: CheckpointFilesDeleted, context: StepContext
 ) -> TrialState:
-    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of the
+    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of their
     files.
+
+    Unknown checkpoints and other states are skipped. The state of the trial does not change.
     """
     for uuid in message.uuids:
         name = CHECKPOINT_PARTS + uuid
@@ -251,10 +265,13 @@ def mark_deleted(
 def mark_partially_deleted(
     state: TrialState, message: PartialDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark a checkpoint as PARTIALLY_DELETED, and request the removal of the matching files.
+    """Mark a checkpoint as PARTIALLY_DELETED, and write a row that requests the removal of the
+    matching files.
 
-    Nothing changes if the checkpoint must stay, or if other patterns were deleted meanwhile. The
-    reply is whether the checkpoint was marked.
+    The reply is whether the checkpoint was marked. Nothing changes if the record is missing or
+    damaged, other patterns were deleted meanwhile, a pin holds the checkpoint, or it is the latest
+    of a trial that has not ended. If it is the latest of an ended trial, `message.fallback_uuid`
+    becomes the latest.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
@@ -283,7 +300,8 @@ def end_partial_deletion(
 ) -> None:
     """Remove the row that requested the removal of a checkpoint's files.
 
-    The row stays if it requests the removal of other files by now.
+    The row stays if the record is missing, is DELETING or DELETED, or lists other patterns than the
+    message.
     """
     record = context.part(CHECKPOINT_PARTS + message.uuid, CheckpointRecord)
     if (
@@ -297,10 +315,10 @@ def end_partial_deletion(
 def _replace_latest(
     state: TrialState, deleting: tuple[str, ...], fallback_uuid: str, context: StepContext
 ) -> TrialState:
-    """Replace the trial's latest checkpoint if that checkpoint is being deleted.
+    """Make `fallback_uuid` the latest checkpoint, if `deleting` contains the latest checkpoint.
 
-    The checkpoint `fallback_uuid` becomes the latest. If the checkpoint has no complete record, the
-    trial has no latest checkpoint.
+    If the fallback has no complete record, the trial has no latest checkpoint. Otherwise return the
+    state unchanged.
     """
     if state.checkpoint is None or state.checkpoint.uuid not in deleting:
         return state
@@ -328,10 +346,15 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
 def _mark_one_deleting(
     state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
 ) -> bool:
-    """Mark a checkpoint as DELETING, unless the checkpoint must stay.
+    """Mark a checkpoint as DELETING, and request the removal of its files, unless the checkpoint
+    must stay.
 
-    Return whether the checkpoint is DELETING now. If `deletes_experiment`, the trial's experiment
-    is deleted, and the pin of this experiment does not count.
+    Return whether the checkpoint is DELETING now. Return False for an unknown or DELETED
+    checkpoint, and if the request is refused.
+
+    Args:
+        deletes_experiment: whether the trial's experiment is deleted, so that its pin does not
+            count.
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
@@ -346,10 +369,16 @@ def _mark_one_deleting(
 def _request_removal(
     state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
 ) -> bool:
-    """Request the removal of a checkpoint's files. Return whether the removal was requested.
+    """Write a row that requests the removal of a checkpoint's files, and mark the pin row as
+    deleted.
 
-    The request is refused if a pin holds the checkpoint, or if it is the latest checkpoint of a
-    trial that has not ended. The request also marks the checkpoint's pin row as gone.
+    Return whether the removal was requested. Return False, without a write, if a pin holds the
+    checkpoint, or if it is the latest checkpoint of a trial that has not ended. The commit fails if
+    the pin row changes meanwhile.
+
+    Args:
+        deletes_experiment: whether the trial's experiment is deleted, so that its pin does not
+            count.
     """
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False

@@ -36,6 +36,11 @@ from detcloud.shared.plurals import count_text
 def lose_agent(
     state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
 ) -> TrialState:
+    """Record the loss of an agent of the allocation, and stop metering the agent.
+
+    For a gang, the loss counts as the exit of the agent's node. Otherwise the allocation ends, and
+    the trial starts again without using up a restart.
+    """
     allocation = stop_metering_agent(state, allocation, message, context)
     state = evolve(state, allocation=allocation)
     if allocation.is_gang:
@@ -48,7 +53,16 @@ def lose_agent(
 def end_member(
     state: TrialState, before: Allocation, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Apply a node's exit or loss. Stop a broken gang's other nodes before requesting slots."""
+    """Apply the exit or loss of a gang's node, and return the state.
+
+    Return `state` unchanged if `allocation` is `before`, which means a repeated exit. If every node
+    has ended, the allocation ends with the deciding exit. If the gang is broken or has refused the
+    hyperparameters, the other nodes are killed. The slots stay held until their exits.
+
+    Args:
+        before: the allocation before the exit.
+        allocation: the allocation with the recorded exit.
+    """
     verdict = allocation.verdict
     if allocation is before or verdict is None:
         return state
@@ -66,7 +80,12 @@ def end_member(
 def end_allocation(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Report a notice's outcome, and choose the next action after an allocation's end."""
+    """Release the slots of an ended allocation, and choose the next action of the trial.
+
+    The trial starts again, ends, or waits, by the reason of the exit. A TrialEnded is sent if the
+    trial ends, and a SlotsRequested if it starts again. The outcome of an interruption notice is
+    sent to the experiment as a NoticeEnded. A trial that runs once always ends.
+    """
     if outcome := allocation.notice_outcome or message.notice_outcome:
         ended = NoticeEnded(state.number, state.epoch, outcome)
         context.send(addresses.experiment(state.experiment_id), ended)
@@ -83,7 +102,14 @@ def end_allocation(
 def _after_end(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Choose the next action of a trial that is not being ended from outside."""
+    """Choose the next action of a trial that is not ended from outside (`is_ended_from_outside`).
+
+    - Refused hyperparameters, an announced stop and the exit reason `completed` end the trial in
+      COMPLETED.
+    - Losses, yields, failed starts and exits on request let the trial start again without a
+      restart. Too many such ends without progress end it in ERROR.
+    - Any other exit counts as a failure.
+    """
     reason = message.reason
     if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
@@ -108,7 +134,11 @@ def _after_end(
 
 
 def _reason_without_request(state: TrialState, allocation: Allocation) -> str:
-    """Return the reason of an exit with work left. The code announced no stop."""
+    """Return the reason that counts for the exit reason `stop_requested` without an announced stop.
+
+    After a kill by the cluster, return "killed". If only a good exit was missing, return
+    "completed". Otherwise return "stop_requested".
+    """
     if allocation.desired_state is DesiredState.KILL:
         # The kill ended the run, not a request of the code.
         return "killed"
@@ -119,9 +149,10 @@ def _reason_without_request(state: TrialState, allocation: Allocation) -> str:
 def _after_outside_end(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """End a trial that a user or its experiment ends. The request decides the status, not the exit.
+    """End a trial that is ended from outside (`is_ended_from_outside`).
 
-    A run that ended by its own decision keeps its steps. Other runs lose work without a checkpoint.
+    The request decides the status, not the exit. A run that ended by its own decision keeps its
+    steps. Any other run rolls back to the latest checkpoint.
     """
     if message.reason in ("completed", "stop_requested"):
         return end_stopped_trial(state, context)
@@ -131,6 +162,11 @@ def _after_outside_end(
 def _after_stop(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
+    """Release the slots of an allocation that was asked to stop, roll back to the latest
+    checkpoint, and reconcile.
+
+    The text of the exit becomes the trial's message, unless the node was lost or killed.
+    """
     if message.message and message.reason not in ("lost", "killed"):
         state = evolve(state, message=message.message)
     return release_and_reconcile(state, allocation, context)
@@ -139,7 +175,11 @@ def _after_stop(
 def _after_failure(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Count a failure, unless a damaged checkpoint excuses it. Start again, or end the trial."""
+    """Count a failure of the code, and start again or end the trial in ERROR.
+
+    The trial ends if the failure is permanent, or if more than `max_restarts` failures were
+    counted. A failure that a damaged checkpoint excuses is not counted as a restart.
+    """
     if can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"

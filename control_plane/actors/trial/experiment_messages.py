@@ -29,6 +29,12 @@ _BY_SEVERITY = (
 
 
 def create_trial(message: TrialCreated, context: StepContext) -> TrialState:
+    """Return the state of a new trial, and reconcile: a trial with work requests slots from the
+    pool.
+
+    A copy of another trial requests that trial's checkpoint by a CheckpointRequested, and waits for
+    the answer before it requests slots.
+    """
     state = initial_state(message, context)
     if message.parent_id is not None:
         # The request follows the creation, so that the answer finds the trial.
@@ -37,6 +43,7 @@ def create_trial(message: TrialCreated, context: StepContext) -> TrialState:
 
 
 def initial_state(message: TrialCreated, context: StepContext) -> TrialState:
+    """Return the state of a new trial, without sending any message."""
     return TrialState(
         trial_id=message.trial_id,
         experiment_id=message.experiment_id,
@@ -55,7 +62,12 @@ def initial_state(message: TrialCreated, context: StepContext) -> TrialState:
 
 
 def assign_work(state: TrialState, message: WorkAssigned, context: StepContext) -> TrialState:
-    """Apply the search's decision on the latest length that the trial reached."""
+    """Apply the search's decision on the latest length that the trial reached, and reconcile.
+
+    A message without a length keeps the assigned length. `closed` and `stopped` are never
+    withdrawn. The revision of the directives grows. If the new length is greater but amounts to
+    batches that are already trained, the experiment gets a TrialLengthReached.
+    """
     before = state.length_units
     state = evolve(
         state,
@@ -74,7 +86,11 @@ def assign_work(state: TrialState, message: WorkAssigned, context: StepContext) 
 def inherit_checkpoint(
     state: TrialState, message: CheckpointHandedOver, context: StepContext
 ) -> TrialState:
-    """Store the checkpoint from which the trial starts. Without one the search cannot continue."""
+    """Store the parent trial's checkpoint, from which the trial starts, and reconcile.
+
+    If the parent has no checkpoint, the trial keeps waiting, and a TrialLengthReached with the
+    reason ends the search. A trial that does not wait for a checkpoint stays unchanged.
+    """
     if not state.awaits_checkpoint:
         return state
     if message.checkpoint is None:
@@ -86,7 +102,11 @@ def inherit_checkpoint(
 
 
 def continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
-    """Continue an ended trial from the latest checkpoint, in a later run generation."""
+    """Make an ended trial ACTIVE again in a later run generation, and reconcile.
+
+    The trial continues from its latest checkpoint, with restarts and stalls reset to 0. Return the
+    state unchanged if the trial has not ended, or the message's run generation is not later.
+    """
     if not state.status.is_final or message.run_generation <= state.run_generation:
         return state
     context.add_reason(f"{state.status} to {Status.ACTIVE}: the experiment was continued")
@@ -111,7 +131,10 @@ def continue_trial(state: TrialState, message: TrialContinued, context: StepCont
 
 
 def _assign_length(state: TrialState, units: int) -> TrialState:
-    """Assign a length in the configured unit. A changed length in epochs resets `share` to 0."""
+    """Return the state with a length in the configured unit, also converted to batches.
+
+    If the trial `counts_epochs`, a changed length resets `share` to 0.
+    """
     length = batches_of(state.settings, state.hparams, units)
     if state.counts_epochs and units != state.length_units:
         state = evolve(state, share=0.0)
@@ -119,7 +142,11 @@ def _assign_length(state: TrialState, units: int) -> TrialState:
 
 
 def delete_trial(state: TrialState) -> TrialState:
-    """Delete an ended trial. A head with the field `deleted` remains."""
+    """Mark an ended trial as deleted, and drop the hyperparameters, the checkpoint and the message.
+
+    Only the head remains. The parts and rows are deleted by the collector. A trial that has not
+    ended stays unchanged.
+    """
     if not state.status.is_final:
         return state
     return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
@@ -130,8 +157,9 @@ def follow_experiment(
 ) -> TrialState:
     """Follow the experiment's status, and reconcile in any case.
 
-    A stopping trial only follows a more severe status. A followed status ends the delay of a start.
-    A message with `forced` also kills the trial.
+    A stopping trial only follows a more severe status. A final status is never followed. A followed
+    status ends the delay before a restart. A message with `forced` kills the trial for good, even
+    if the status is ignored.
     """
     if _should_follow(state.experiment_status, message.status):
         # A user who activates the experiment does not want to wait for a delayed start.
@@ -140,13 +168,23 @@ def follow_experiment(
 
 
 def _should_follow(before: Status, status: Status) -> bool:
+    """Return whether a trial that knows the status `before` of the experiment follows the new
+    status.
+
+    Final statuses are not followed. After a stopping status, only a more severe one is followed, in
+    the order of _BY_SEVERITY.
+    """
     if not before.is_stopping:
         return not status.is_final
     return status.is_stopping and _BY_SEVERITY.index(status) > _BY_SEVERITY.index(before)
 
 
 def kill_trial(state: TrialState, context: StepContext) -> TrialState:
-    """End only this trial. The reply is the trial's id."""
+    """Kill only this trial, at a user's command. The reply is the trial's id.
+
+    An allocation with slots is killed, and the trial ends CANCELED after the exit. Without one, it
+    ends CANCELED at once. A trial that has ended or is killed already stays unchanged.
+    """
     context.reply = state.trial_id
     if state.status.is_final or state.killed:
         return state

@@ -34,7 +34,7 @@ _CAUSE_CHARACTERS_MAX = 200
 
 
 def later_state(left: AllocationState, right: AllocationState) -> AllocationState:
-    """Return the later of two allocation states."""
+    """Return the state that comes later in the order of AllocationState."""
     return max(left, right, key=_PROGRESS.index)
 
 
@@ -73,9 +73,9 @@ def advance_node(
 
 
 def record_node_exit(allocation: Allocation, message: AllocationExited) -> Allocation:
-    """Record a node's exit, and the verdict on the gang. Return the updated allocation.
+    """Record a node's exit and the outcome of its notice. The heaviest exit becomes the verdict.
 
-    A repeated exit changes nothing.
+    Return the updated allocation. A repeated exit returns `allocation` itself.
     """
     members = _members(allocation, message.nodes)
     if members[message.node_rank].has_ended:
@@ -97,11 +97,10 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
 
 
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:
-    """Record the loss of an agent's node, unless the node has exited.
+    """Record the loss of an agent as the exit of its node, for the reason AGENT_LOST.
 
-    Return the updated allocation.
-
-    If the agent is not one of the allocation's, all nodes are lost.
+    Return the updated allocation. A node that has exited already changes nothing. If the agent is
+    not part of the allocation, all nodes are lost.
     """
     nodes = max(len(allocation.places), len(allocation.members))
     is_member = message.agent in allocation.agents
@@ -130,7 +129,8 @@ def is_broken(allocation: Allocation) -> bool:
 def desired_state(allocation: Allocation) -> DesiredState:
     """Return the gang's desired state at the time of the verdict, if the gang is broken.
 
-    Otherwise return the present desired state.
+    The other nodes of a broken gang are killed, so the present desired state says nothing about the
+    exit. For any other gang, return the present desired state.
     """
     if allocation.verdict is not None and is_broken(allocation):
         return allocation.verdict.desired_state

@@ -30,8 +30,10 @@ If the oldest start is dropped, the next start also discards the reports of the 
 def begin_run(state: TrialState, context: StepContext) -> TrialState:
     """Record the start of the present run, and discard the validations of lost work.
 
-    If the trial's best metric changes, the experiment gets a TrialMetricsDiscarded. Nothing happens
-    in the first run, or if the settings do not discard lost metrics.
+    `discarded_from` becomes the first batch of lost work, or None if no work was lost. The trial's
+    metric becomes that of the latest remaining validation. If the best metric changes, the
+    experiment gets a TrialMetricsDiscarded. Nothing happens in the first run, or if the settings do
+    not discard lost metrics.
     """
     if not state.settings.discards_lost_metrics or state.epoch == 1:
         return state
@@ -79,18 +81,19 @@ def add_validation(
 
 
 def add_start(starts: Sequence[RunStart], start: RunStart) -> tuple[RunStart, ...]:
-    """Add the start of a run, and drop earlier starts at the same or a later batch.
+    """Return the run starts with a new one, without earlier starts at an equal or greater batch.
 
-    The new start discards every report that a dropped start discards.
+    The new start discards every report that a dropped start discards. Only the last STARTS_MAX
+    starts are kept.
     """
     kept = [earlier for earlier in starts if earlier.steps < start.steps]
     return (*kept, start)[-STARTS_MAX:]
 
 
 def last_valid_batch(starts: Sequence[RunStart], epoch: int) -> float:
-    """Return the last batch whose reports by the run of this epoch still count.
+    """Return the last batch at which reports by the run of this epoch still count.
 
-    Return infinity if no later run discards reports.
+    Return infinity if no later run discards reports. Return BEGINNING if no report counts.
     """
     # The batches of starts ascend, so the first later start has the fewest batches.
     return next((start.steps for start in starts if start.epoch > epoch), float("inf"))
@@ -120,7 +123,7 @@ def _with_validations(
 
 
 def _update_best_metric(state: TrialState, metric: float | None) -> TrialState:
-    """Set the best metric to `metric`, if the present best metric is worse or None.
+    """Set the best metric to `metric`, if the present best metric is worse or missing.
 
     A metric of None changes nothing.
     """

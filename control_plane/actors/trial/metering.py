@@ -22,9 +22,9 @@ from control_plane.evolve import evolve
 
 
 def start_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Store the rates of an allocation with new places, and send the rates to the experiment.
+    """Store the rates of an allocation with new places, and return the state.
 
-    The experiment gets the rates only if they are not 0 or the trial has a deadline.
+    The experiment gets a TrialMetered only if the rates are not 0 or the trial has a deadline.
     """
     rates = place_rates(allocation.places, allocation.pool, context)
     allocation = evolve(allocation, rates=rates)
@@ -36,11 +36,11 @@ def start_metering(state: TrialState, allocation: Allocation, context: StepConte
 def stop_metering_agent(
     state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
 ) -> Allocation:
-    """Stop metering a lost agent, from the agent's last sign of life.
+    """Stop metering a lost agent, from the time of the agent's last contact.
 
-    Return the updated allocation.
-
-    If the agent is not one of the allocation's, all agents are lost.
+    Return the updated allocation: the agent's cost is in `spent_micros`, and its rate is 0. If the
+    rates changed, the experiment gets a TrialMetered. If the agent is not one of the allocation's,
+    all agents are lost.
     """
     allocation = _with_rates(allocation, context)
     last_contact_ms = context.now_ms
@@ -58,9 +58,10 @@ def stop_metering_agent(
 
 
 def finish_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Add the cost of an ended allocation to the trial's cost, and write the usage row.
+    """Add the cost of an ended allocation to the trial's cost, and return the state.
 
-    Nothing happens for a queued allocation.
+    A usage row is written if the cost is not 0. The experiment gets a TrialMetered if the rates are
+    known or the trial has a deadline. Nothing happens for a queued allocation.
     """
     if not allocation.places:
         return state
@@ -97,8 +98,9 @@ def cost_so_far(allocation: Allocation, now_ms: int) -> int:
 def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
     """Return the allocation with known rates.
 
-    A machine may have enrolled before its instance row was written. The rates then count from the
-    start of the allocation.
+    A machine may have enrolled before its instance row was written, so missing rates are read
+    again. These rates count from the start of the allocation. The rates stay empty if no instance
+    row exists.
     """
     if allocation.rates or not allocation.places:
         return allocation

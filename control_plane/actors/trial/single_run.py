@@ -26,7 +26,15 @@ _ADVICE = "it runs once, so start another one"
 def end_single_run(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """End a trial after the end of the only allocation, with the status that the exit calls for."""
+    """End a trial that runs once, and release the slots. Store the exit code and the agent.
+
+    - A trial that is ended from outside ends as `end_stopped_trial` decides.
+    - A good exit without a loss ends the trial in COMPLETED.
+    - A loss, a stop at the cluster's request, and any other exit end it in ERROR, with a message
+      that says why.
+
+    The experiment gets a TrialEnded in each case.
+    """
     final_agent = next(iter(allocation.agents), "")
     state = evolve(state, exit_code=message.code, final_agent=final_agent)
     is_loss = gang.is_loss(message, allocation.desired_state)

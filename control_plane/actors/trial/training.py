@@ -35,7 +35,13 @@ def apply_training_report(
     message: ValidationReported | ProgressReported | LengthReached | CheckpointReported,
     context: StepContext,
 ) -> TrialState:
-    """Apply a report of the current allocation."""
+    """Apply a report of the current allocation: a validation, progress, a reached length or a
+    checkpoint.
+
+    The allocation of a single node becomes RUNNING. A validation that another node of a gang has
+    reported changes nothing. After a checkpoint, a timer may limit the time until the exit of an
+    allocation that was asked to stop.
+    """
     after = _apply_first_report(allocation, message)
     if after is None:
         return state
@@ -55,7 +61,8 @@ def apply_training_report(
 def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
-    """Convert a length in the configured unit to batches.
+    """Convert a length in the configured unit to batches, rounded down, and at least one batch for
+    records and epochs.
 
     None, ENDLESS, and epochs that only the trial can convert are returned unchanged.
     """
@@ -65,10 +72,11 @@ def batches_of(
 
 
 def report_length_already_reached(state: TrialState, context: StepContext) -> None:
-    """Report a newly assigned length as reached, if the trial has trained as many batches already.
+    """Send the experiment a TrialLengthReached, if the trial has reached the newly assigned length
+    already.
 
-    A longer length in records or epochs may amount to the same number of batches. The report has
-    the metric of the validation at that batch.
+    A longer length in records or epochs may amount to equal batches. The report has the metric of
+    the validation at that batch, or the worst metric. Do nothing if training is left.
     """
     if not state.has_reached_length:
         return
@@ -78,7 +86,11 @@ def report_length_already_reached(state: TrialState, context: StepContext) -> No
 
 
 def report_missing_parent_checkpoint(state: TrialState, parent: int, context: StepContext) -> None:
-    """Report to the search that the parent trial has no checkpoint. The report ends the search."""
+    """Send the experiment a TrialLengthReached with the reason that the parent trial has no
+    checkpoint.
+
+    The report stops the experiment with STOPPING_ERROR.
+    """
     missing_metric_reason = (
         f"{COPY_WITHOUT_CHECKPOINT}{parent}, which has no checkpoint: write one before "
         "the metric of a length is reported"
@@ -103,7 +115,11 @@ def _apply_first_report(allocation: Allocation, message: object) -> Allocation |
 def _apply_validation(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> TrialState:
-    """Record a validation, and send the validation to the experiment."""
+    """Record a validation, and send the experiment a TrialValidationReported.
+
+    The metric of a checkpoint at this batch is updated. If the validation replaces the best metric
+    of an earlier run, a TrialMetricsDiscarded is sent first.
+    """
     steps = max(state.steps, message.steps)
     update_checkpoint_metric(state, message, context)
     # If the code decides how long the trial trains, batches do not measure the progress.
@@ -120,9 +136,10 @@ def _apply_validation(
 def _apply_progress(
     state: TrialState, message: ProgressReported, context: StepContext
 ) -> TrialState:
-    """Record the reported share. Send a share that has grown by PROGRESS_STEP to the experiment.
+    """Record the reported share, and send the experiment a TrialProgressReported.
 
-    A share of 1 is always sent, once.
+    Return the state unchanged if the share has not grown by PROGRESS_STEP. A share of 1 is always
+    sent, but only once.
     """
     if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
         return state
@@ -136,9 +153,11 @@ def _apply_progress(
 def _apply_length_reached(
     state: TrialState, message: LengthReached, context: StepContext
 ) -> TrialState:
-    """Record that the assigned length is reached, and send the search one report.
+    """Record that the assigned length is reached, and send the experiment a TrialLengthReached.
 
-    A length that was reached before a rollback is not reported again.
+    Nothing happens for another length than the assigned one, for a length that was reported before
+    a rollback, or if the code decides how long to train. With `missing_metric_reason`, the report
+    is sent, but the length does not count as reached.
     """
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
