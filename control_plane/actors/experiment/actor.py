@@ -68,10 +68,13 @@ from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 def step(
     state: ExperimentState | None, message: ExperimentMessage, context: StepContext
 ) -> ExperimentState | None:
-    """Apply one message to the state of an experiment, and update the listing row's figures.
+    """Apply a message to the state of an experiment, and update the figures in the listing row.
 
     An experiment that was never submitted has no state. Return None for every message to such an
-    experiment except the submission.
+    experiment except the submission. A repeated submission changes nothing.
+
+    Raises:
+        CommandRefused: a user's command is not allowed; the handler of the command names the code.
     """
     return update_figures(state, _apply_message(state, message, context), context)
 
@@ -79,10 +82,11 @@ def step(
 def fallback(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Stop an experiment for which `step` failed, and update the listing row's figures.
+    """Stop an experiment for which `step` failed, and update the figures in the listing row.
 
-    The status becomes STOPPING_ERROR, and the final ERROR at once if no trial is open. A deletion
-    becomes DELETE_FAILED, and an ended experiment stays unchanged. A TrialEnded still counts.
+    The status becomes STOPPING_ERROR, and the final ERROR at once if no trial is open. All open
+    trials get the status. A deletion becomes DELETE_FAILED. An ended experiment stays unchanged,
+    and a missing one stays None. A TrialEnded still counts.
     """
     return update_figures(state, _stop_after_error(state, message, context), context)
 
@@ -90,7 +94,13 @@ def fallback(
 def _apply_message(
     state: ExperimentState | None, message: ExperimentMessage, context: StepContext
 ) -> ExperimentState | None:
-    """Apply one message, without updating the listing row's figures."""
+    """Apply a message, without updating the figures in the listing row.
+
+    Return None if the experiment does not exist, except for a submission.
+
+    Raises:
+        CommandRefused: a user's command is not allowed.
+    """
     if isinstance(message, ExperimentSubmitted):
         context.reply = message.experiment_id
         return submit_experiment(message, context) if state is None else state
@@ -118,7 +128,9 @@ def _apply_message(
 def _stop_after_error(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Return the state of a stopped experiment, without updating the listing row's figures."""
+    """Return the state of the stopped experiment, as `fallback` describes, without updating the
+    figures.
+    """
     if state is None:
         return None
     if state.status is Status.DELETING:
@@ -138,7 +150,11 @@ def _apply_resource_message(
     message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about the cost, the interruption notices or the pool of the experiment."""
+    """Apply a message about the cost, the interruption notices or the pool of the experiment.
+
+    A NoticeEnded increases the count of its outcome in `notices`. A TrialMetered or CostCheckDue
+    may pause the experiment at the cost limit. A WaitEnded may move the job to another pool.
+    """
     match message:
         case NoticeEnded(outcome=outcome):
             counts = {**state.notices, outcome: state.notices.get(outcome, 0) + 1}
@@ -154,7 +170,7 @@ def _apply_housekeeping(
     message: CollectionEnded | DeletionContinued | JobAudited | ClusterRestored,
     context: StepContext,
 ) -> ExperimentState:
-    """End a collection, continue a deletion, repair the job row, or discard the reserved ids."""
+    """End a collection, continue a deletion, repair the job row, or drop the reserved trial ids."""
     match message:
         case CollectionEnded():
             return finish_collection(state, message, context)
@@ -169,7 +185,12 @@ def _apply_housekeeping(
 def _apply_command(
     state: ExperimentState, message: ExperimentCommand, context: StepContext
 ) -> ExperimentState:
-    """Apply a user's command. A deleted experiment refuses every command as not found."""
+    """Apply a user's command, and set the reply.
+
+    Raises:
+        CommandRefused: not_found; the experiment was deleted. Other refusals are those of the
+            command's handler.
+    """
     if state.status is Status.DELETED:
         raise CommandRefused("not_found", f"experiment {state.experiment_id} was deleted")
     match message:

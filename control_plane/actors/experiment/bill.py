@@ -62,7 +62,10 @@ class Bill:
         return self.cost_micros + max(0, self.rate_micros * now_ms - self.offset) // MS_PER_HOUR
 
     def worked_time_ms(self, now_ms: int) -> int:
-        """Return how long at least one trial has held slots up to now, in ms."""
+        """Return how long some trial has held slots up to now, in ms.
+
+        Overlapping times of several trials count once.
+        """
         since_ms = now_ms - self.worked_since_ms if self.holding else 0
         return self.worked_ms + max(0, since_ms)
 

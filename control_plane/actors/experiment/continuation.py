@@ -39,7 +39,10 @@ def continue_experiment(
 ) -> ExperimentState:
     """Begin the next run generation, and send the reopened trials a TrialContinued.
 
-    The reply is the experiment's id. The caller lets the search create trials of its backlog.
+    The status becomes ACTIVE, and the changes of the message are stored in the part `definition`.
+    The reply is the experiment's id. If the message limits open trials, the trials beyond the limit
+    wait. The caller writes the listing row and the job row, and lets the search create trials of
+    its backlog.
 
     Raises:
         CommandRefused: conflict; the experiment cannot be continued, or has nothing left to do.
@@ -91,7 +94,10 @@ def continue_experiment(
 def continue_after_end(
     state: ExperimentState, event: Event, context: StepContext
 ) -> ExperimentState:
-    """Pass a trial's end to a continued search, and let the next waiting trial continue."""
+    """Pass a trial's end to a continued search, and send the next waiting trial a TrialContinued.
+
+    Without a waiting trial, the search may create trials of its backlog.
+    """
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_end_of_continued(
@@ -108,7 +114,7 @@ def continue_after_end(
 
 
 def _first_waiting_number(waiting: Sequence[EndedTrial], state: ExperimentState) -> int:
-    """Return the number of the first waiting trial, or the number of trials if none waits."""
+    """Return the number of the first waiting trial. Without any, return the number of trials."""
     return waiting[0].number if waiting else state.trials
 
 
@@ -132,8 +138,11 @@ def _send_continued(
 
 
 def _check_continuable(state: ExperimentState) -> None:
-    """Refuse a continuation that the experiment's kind, status, archive or searcher does
-    not allow.
+    """Check that the experiment may be continued.
+
+    Raises:
+        CommandRefused: conflict; the kind, the status, the archive or the searcher does not allow
+            it.
     """
     name = state.title
     if state.kind is not JobKind.EXPERIMENT:

@@ -47,10 +47,10 @@ def apply_cost_message(
 def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Pause the experiment if the cost limit is near. Otherwise set a timer for the next check.
 
-    From STOP_MS before the expected time of the limit, an active experiment is paused. From a
-    quarter of STOP_MS before the time, running trials are preempted by force. If nothing runs, only
-    a reached limit pauses the experiment. Without a limit, and after the end of the experiment,
-    nothing happens.
+    From STOP_MS before the expected time of the limit, an active experiment is paused with a
+    message for users. From a quarter of STOP_MS before the time, running trials get a forced
+    PreemptionRequested. If nothing runs, only a reached limit pauses the experiment. Without a
+    limit, and after the end of the experiment, nothing happens.
     """
     limit = settings_of(context).max_cost_micros
     if limit is None or state.status.is_final:
@@ -71,10 +71,10 @@ def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentSta
 
 
 def apply_changed_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Enforce the cost limit after a user changed it. Return the updated state.
+    """Enforce a new cost limit (`enforce_limit`), and return the updated state.
 
-    If the cost is now below the limit, the message about the old limit is removed. An experiment
-    that the old limit paused stays paused until a user activates it.
+    If the cost is now below the limit, the experiment's message is removed if it was about the old
+    limit. An experiment that the old limit paused stays paused until a user activates it.
     """
     was_limited = state.bill.is_limited
     bill = replace(state.bill, is_limited=False, next_check_ms=0)
@@ -96,8 +96,9 @@ def check_affordable(state: ExperimentState, context: StepContext) -> None:
 
 
 def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) -> ExperimentState:
-    """Set a timer for the next check, unless an earlier check is scheduled, which schedules the
-    next.
+    """Set a CostCheckDue timer at `next_ms`, and return the state with `next_check_ms`.
+
+    Return `state` unchanged if an earlier check is scheduled, which schedules the next.
     """
     if 0 < state.bill.next_check_ms <= next_ms:
         return state
@@ -106,7 +107,10 @@ def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) 
 
 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:
-    """Pause an active experiment at the limit, with a message for users."""
+    """Mark the bill as limited, and pause an active experiment with a message for users.
+
+    The open trials get the status PAUSED. An experiment that is not ACTIVE is only marked.
+    """
     if not state.bill.is_limited:
         state = evolve(state, bill=replace(state.bill, is_limited=True))
     if state.status is not Status.ACTIVE:
@@ -117,7 +121,10 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
 
 
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Stop the running trials immediately. They can continue later."""
+    """Send every trial with a rate above 0 a forced PreemptionRequested. Return `state` unchanged.
+
+    The trials can continue later.
+    """
     reason = "the experiment has come to its max_cost"
     for number, meter in running_meters(state.trials, context):
         summary = summary_of(number, context)

@@ -67,7 +67,7 @@ def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> Job
 
 
 def current_trial_settings(state: ExperimentState, context: StepContext) -> TrialSettings:
-    """Return the settings for trials that are created or continued now."""
+    """Return the settings for trials that are created or continued now, with the present pool."""
     return replace(definition_of(context).settings, pool=state.pool)
 
 
@@ -76,8 +76,9 @@ def move_to_pool(
 ) -> ExperimentState:
     """Move the experiment to another pool, at a user's command. The reply is the experiment's id.
 
-    Queued trials request slots there immediately, and running trials after they have saved their
-    work. The job then no longer moves between preferred pools.
+    The job rows of both pools change, and open trials get a TrialMoved. Queued trials request slots
+    there immediately, and running trials after they have saved their work. The job then no longer
+    moves between preferred pools. The new pool need not exist.
 
     Raises:
         CommandRefused: conflict, if the experiment has ended or is in that pool already.
@@ -99,8 +100,9 @@ def move_to_pool(
 def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext) -> ExperimentState:
     """Move the job to the next preferred pool that exists, after a pool has released the job.
 
-    Nothing changes if the message is about another pool or stay, or if the experiment is not
-    ACTIVE. Trials that have slots keep them.
+    The job rows of both pools change, and both pools get a JobChanged. Open trials get a TrialMoved
+    and keep slots that they hold. Nothing changes if the message is about another pool or stay, no
+    other pool exists, a user has moved the job, or the experiment is not ACTIVE.
     """
     moves, pools = state.pool_moves, definition_of(context).pools
     if moves is None or pools is None or moves.is_over or state.status is not Status.ACTIVE:
@@ -140,7 +142,10 @@ def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentS
 def _change_pool(
     state: ExperimentState, message: TrialMoved, context: StepContext
 ) -> ExperimentState:
-    """Move the job row to another pool, and send every open trial the move."""
+    """Move the job row to the pool of the message, and send the message to every open trial.
+
+    The old and the new pool get a JobChanged. Return the state with the new pool.
+    """
     context.add_reason(f"resource pool {state.pool} to {message.pool}")
     _remove_job_row(state, state.pool, context)
     state = evolve(state, pool=message.pool)

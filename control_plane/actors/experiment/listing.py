@@ -87,7 +87,11 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
 def update_figures(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
-    """Write the listing row again if a step has changed the figures. Return the state `after`."""
+    """Write the listing row again if the figures differ between two states. Return `after`.
+
+    Nothing is written for a new, missing or deleted experiment, or if the experiment's listing row
+    has no figures (`listing_has_figures`).
+    """
     if before is None or after is None or not after.listing_has_figures:
         return after
     if after.status is Status.DELETED or figures_of(before) == figures_of(after):
@@ -96,12 +100,20 @@ def update_figures(
 
 
 def decode_listing(body: bytes) -> ListingRow:
-    """Decode a listing row. Rows of old releases have two lines: status and user."""
+    """Decode a listing row. Rows of old releases have two lines: status and user.
+
+    Raises:
+        ValueError: the body is not JSON, or the kind is unknown.
+        KeyError: the status or the user is missing.
+    """
     return decode_listings([body])[0]
 
 
 def decode_listings(bodies: Iterable[bytes]) -> list[ListingRow]:
-    """Decode listing rows, in order. Decoding thousands in a single call is many times faster."""
+    """Decode listing rows, in order. Decoding thousands in a single call is many times faster.
+
+    Raises ValueError and KeyError as `decode_listing` does, if any row is invalid.
+    """
     texts = [body if body.startswith(b"{") else _encode_old_row(body) for body in bodies]
     return [_listing_row(fields) for fields in json.loads(b"[%s]" % b",".join(texts))]
 
@@ -113,10 +125,10 @@ def _encode_old_row(body: bytes) -> bytes:
 
 
 def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
-    """Build a listing row from decoded JSON.
+    """Build a listing row from decoded JSON. Unknown keys are ignored.
 
-    `state` and `user` are required: without them KeyError is raised. Other missing keys get
-    defaults, and unknown keys are ignored.
+    Missing keys get defaults, except `state` and `user`, for which KeyError is raised. An unknown
+    kind raises ValueError.
     """
     get = fields.get
     kind, figures = get("kind"), get("figures")

@@ -54,11 +54,11 @@ SearchCall = Callable[[SearchPlan, Generator, BlobStore], SearchStep]
 
 
 def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Create the next trials of the search's backlog, or close trials that the search has
-    to close.
+    """Create the next trials of the search's backlog, or close trials that the search has to close.
 
-    If work is left, the experiment is sent a SearchContinued. The state stays unchanged while the
-    experiment is stopping and after the end. A paused experiment creates trials as well.
+    New trials get a TrialCreated, and closed trials a WorkAssigned. At most `create_max` trials are
+    created. If work is left, the experiment is sent a SearchContinued. The state stays unchanged
+    while the experiment is stopping and after the end. A paused experiment creates trials as well.
     """
     if state.status.is_stopping or state.status.is_final:
         return state
@@ -74,9 +74,10 @@ def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentSt
 
 
 def apply_event(state: ExperimentState, event: Event, context: StepContext) -> ExperimentState:
-    """Pass an event to the search, and apply the operations that the search returns.
+    """Pass an event to the search, and apply the operations that the search returns
+    (`apply_operations`).
 
-    While the experiment is stopping or after its end, the search only counts the event.
+    While the experiment is stopping or after the end, the search only counts the event.
     """
     if state.status.is_stopping or state.status.is_final:
         return evolve(state, search=search.count_event(state.search, event))
@@ -90,9 +91,12 @@ def apply_event(state: ExperimentState, event: Event, context: StepContext) -> E
 def apply_suggestion(
     state: ExperimentState, message: SuggestedPoints | SuggestionFailed, context: StepContext
 ) -> ExperimentState:
-    """Pass suggested points to the search, unless the search no longer waits for them.
+    """Pass suggested points to the search, if the search waits for the points from `message.first`
+    on.
 
-    After a failed suggestion, the search draws at random, and the experiment's message says so.
+    Otherwise return the state unchanged. The search then creates trials, as `apply_operations`
+    describes. After a failed suggestion, the search draws at random, and the experiment's message
+    says so.
     """
     if awaited_suggestion(state) != message.first:
         return state
@@ -132,8 +136,9 @@ def apply_operations(
 ) -> ExperimentState:
     """Store the search's next state, and send the operations to trials.
 
-    Create operations create trials, and a shutdown begins the end of the experiment. The progress
-    never decreases here.
+    New trials get a TrialCreated, and open trials a WorkAssigned. Operations for ended trials are
+    dropped. A shutdown changes the status to a stopping one, and ends the experiment at once if no
+    trial is open. The suggestion row is updated. The progress never decreases here.
     """
     definition = definition_of(context)
     progress = state.progress
@@ -160,7 +165,11 @@ def _apply_external_input(
     external: SuggestedPoints | SuggestionFailed | PostedOperations,
     context: StepContext,
 ) -> ExperimentState:
-    """Pass suggested points or a post to the search, and apply the operations."""
+    """Pass suggested points or a post to the search, and apply the operations (`apply_operations`).
+
+    Raises:
+        PostRefused: the search refuses the post.
+    """
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_external_input(
@@ -175,11 +184,12 @@ def run_search(
 ) -> ExperimentState:
     """Call the search, store the new state and generator, and apply the operations.
 
-    If the search has more to do than fits into the commit, send a SearchContinued.
+    If the search has more to do than fits into the commit, send the experiment a SearchContinued.
 
     Args:
+        call: the function of the search to call. It may raise PostRefused.
         is_continued: whether a search with a backlog has sent a SearchContinued already. If True,
-            none is sent for a search that had a backlog before.
+            no message is sent for a search that had a backlog before.
     """
     key = context.part("generator", bytes)
     assert key is not None
@@ -218,7 +228,7 @@ def _work_by_trial(operations: Iterable[TrialOperation]) -> dict[int, WorkAssign
 
 
 def _explain_empty_search(state: ExperimentState) -> ExperimentState:
-    """Add a message to an experiment whose search ended without requesting any trial."""
+    """Set the message of an experiment, if the search ended without requesting any trial."""
     if state.search.tally.requested:
         return state
     text = f"the {state.searcher} search made no trial: its configuration leaves none to make"
@@ -235,7 +245,12 @@ def _stopping_status(shutdown: Shutdown) -> Status:
 def _create_trials(
     state: ExperimentState, creates: list[CreateTrial], context: StepContext
 ) -> ExperimentState:
-    """Create the requested trials with new ids and summaries. Return the updated state."""
+    """Send a TrialCreated for each requested trial, and add the summaries. Return the updated
+    state.
+
+    The ids come from the reserved block. A new block is a write of the counter row, and the commit
+    fails if the row changes meanwhile.
+    """
     settings = current_trial_settings(state, context)
     size = block_size(state.trials) if state.has_growing_id_blocks else BLOCK_MAX
     ids, trial_ids = take_ids("trial", state.ids, len(creates), context, size)

@@ -166,19 +166,21 @@ class ExperimentState:
 
 
 def definition_of(context: StepContext) -> Definition:
-    """Return the experiment's definition."""
+    """Return the experiment's part `definition`. Every submitted experiment has the part until the
+    deletion.
+    """
     definition = context.part("definition", Definition)
     assert definition is not None
     return definition
 
 
 def settings_of(context: StepContext) -> Settings:
-    """Return the experiment's settings in force."""
+    """Return the experiment's settings in force: the part `settings`, or the submitted settings."""
     return effective_settings(definition_of(context), context.part("settings", Settings))
 
 
 def effective_settings(definition: Definition, changed: Settings | None) -> Settings:
-    """Return the changed settings, or the submitted settings if `changed` is None."""
+    """Return the changed settings, or the submitted settings if no setting was changed."""
     if changed is not None:
         return changed
     limit = definition.settings.max_cost

@@ -25,6 +25,9 @@ def apply_status_command(
 ) -> ExperimentState:
     """Activate, pause or cancel the experiment. The reply is the experiment's id.
 
+    The open trials get the new status. The present status changes nothing. In the length era, a
+    cancellation of an experiment that is stopping or has ended changes nothing either.
+
     Raises:
         CommandRefused: conflict; the status, the kind or the cost limit does not allow the command.
     """
@@ -49,10 +52,12 @@ def apply_status_command(
 
 
 def kill_experiment(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """End the experiment immediately. The reply is the experiment's id.
+    """Kill the experiment and all open trials. The reply is the experiment's id.
 
-    Step-era experiments have no separate status for kills, so a repeated kill notifies the trials
-    again.
+    The status becomes STOPPING_KILLED, or STOPPING_CANCELED in the step era. Without open trials,
+    the experiment ends at once. An experiment that is stopping for another reason than a
+    cancellation keeps its status: its trials are killed in the step era, and nothing changes in the
+    length era. An ended experiment of the length era stays unchanged.
 
     Raises:
         CommandRefused: not_found; a step-era experiment has ended.

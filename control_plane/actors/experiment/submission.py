@@ -14,7 +14,15 @@ from control_plane.searchers.randomness import Generator
 
 
 def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> ExperimentState:
-    """Create the experiment's state and parts, and the first trials of the search."""
+    """Create the experiment's state, the parts `definition` and `generator`, and the first trials.
+
+    Each trial gets a TrialCreated. The job row and the listing row are written, and the pool gets a
+    JobChanged. If the search has more to create than fits into the commit, the experiment gets a
+    SearchContinued. A warm start is pinned.
+
+    Raises:
+        CommandRefused: conflict; the checkpoint of the warm start was deleted.
+    """
     if message.warm_start is not None:
         add_pin(message.warm_start.uuid, message.experiment_id, context)
     begun = search.begin_search(message.plan, SearchParts(context))

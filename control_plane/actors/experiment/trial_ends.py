@@ -18,7 +18,12 @@ from control_plane.searchers.method import Event, ExitReason
 def apply_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
-    """Count a trial's end, pass it to the search, and end the experiment if no trial is open."""
+    """Count a trial's end, and pass the end to the search, which may create trials or shut down.
+
+    If the experiment is stopping and no trial is open, the experiment ends. In a continued
+    experiment, the next waiting trial continues. A repeated end, an end of an earlier run
+    generation and an unknown trial change nothing.
+    """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None or message.run_generation != state.run_generation:
         return state
@@ -40,7 +45,11 @@ def apply_trial_end(
 def count_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
-    """Count a trial's end in the summary and the head. A repeated end changes nothing."""
+    """Count a trial's end in the summary and the head, and return the state.
+
+    The trial's message becomes the experiment's, unless the experiment is stopping with an error. A
+    repeated end, an end of an earlier run generation and an unknown trial change nothing.
+    """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None or message.run_generation != state.run_generation:
         return state

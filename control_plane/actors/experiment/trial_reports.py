@@ -32,7 +32,11 @@ def apply_trial_report(
     message: TrialValidationReported | TrialProgressReported | TrialLengthReached,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a report of a trial. The report also shows that the job has run in its pool."""
+    """Apply a report of a trial. Reports of trials that have ended, or are unknown, are ignored.
+
+    The report shows that the job runs in its pool, so the present round of moves between pools
+    ends.
+    """
     state = begin_new_round(state, context)
     match message:
         case TrialValidationReported():
@@ -46,7 +50,13 @@ def apply_trial_report(
 def _apply_validation(
     state: ExperimentState, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:
-    """Record a validation in the summary and the best metric, and pass events to the search."""
+    """Record a validation in the trial's summary and the best metric, and pass events to the
+    search.
+
+    The search gets the progress if the length has grown, and the validation if the search has a
+    time metric. A metric that is missing then counts as the worst. With `missing_metric_reason`,
+    the experiment is stopped with STOPPING_ERROR instead.
+    """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None:
         return state
@@ -78,9 +88,10 @@ def _apply_validation(
 def _apply_progress(
     state: ExperimentState, message: TrialProgressReported, context: StepContext
 ) -> ExperimentState:
-    """Record a trial's progress.
+    """Record a trial's progress, and pass the growth to the search.
 
-    Pass the progress to the search if batches do not measure the training.
+    Nothing happens if the progress has not grown, the trial has ended, or batches measure the
+    training.
     """
     summary = open_summary(message.number, state.run_generation, context)
     units = message.share if message.units is None else message.units
@@ -95,7 +106,12 @@ def _apply_progress(
 def _apply_length_reached(
     state: ExperimentState, message: TrialLengthReached, context: StepContext
 ) -> ExperimentState:
-    """Pass a reached length to the search. Tell a trial without further work to wait."""
+    """Pass a reached length to the search, which may assign work to any trial.
+
+    If the search assigns no work to this trial and the trial is not closed, a WorkAssigned without
+    a length tells it to wait. With `missing_metric_reason`, the experiment is stopped with
+    STOPPING_ERROR instead.
+    """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None:
         return state
@@ -117,9 +133,10 @@ def _apply_length_reached(
 def apply_discarded_metrics(
     state: ExperimentState, message: TrialMetricsDiscarded, context: StepContext
 ) -> ExperimentState:
-    """Replace a trial's best metric.
+    """Replace a trial's best metric by `message.best`, also if the trial has ended.
 
-    If the trial was the experiment's best, compare all trials again.
+    If the trial had the experiment's best metric, compare all trials again. `best_metric` and
+    `best_trial` may become None. An unknown trial or an unchanged metric changes nothing.
     """
     summary = summary_of(message.number, context)
     if summary is None or summary.metric == message.best:
@@ -142,9 +159,10 @@ def apply_discarded_metrics(
 
 
 def _end_without_metric(state: ExperimentState, text: str, context: StepContext) -> ExperimentState:
-    """Stop the experiment with STOPPING_ERROR because the search has no metric.
+    """Stop the experiment with STOPPING_ERROR and the message `text`, because the search lacks a
+    metric.
 
-    An experiment that is stopping or has ended stays unchanged.
+    All open trials get the status. An experiment that is stopping or has ended stays unchanged.
     """
     if state.status.is_stopping or state.status.is_final:
         return state

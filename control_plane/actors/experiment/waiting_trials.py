@@ -32,7 +32,11 @@ def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[End
 
 
 def close_waiting(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Count the waiting trials as ended, each with the status and reason of its earlier end."""
+    """Count the waiting trials as ended in the search and the head, and return the state.
+
+    Each trial keeps the status and the reason of the earlier end. No message is sent. An experiment
+    without waiting trials stays unchanged.
+    """
     if state.first_waiting_trial < 0:
         return state
     for number, summary in waiting_trials(state, context):

@@ -193,7 +193,7 @@ def fallback(state: TrialState | None, message: object, context: StepContext) ->
 
 
 def _answer_without_trial(state: TrialState | None, message: TrialMessage) -> TrialState | None:
-    """Return `state` unchanged: None for a missing trial, or the head of a deleted trial.
+    """Return `state` unchanged: the head of a deleted trial, or nothing for a missing trial.
 
     Raises:
         CommandRefused: not_found; the message is a user's kill of a deleted trial.

@@ -227,8 +227,7 @@ def hand_over_checkpoint(
 def mark_deleting(
     state: TrialState, message: CheckpointDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark checkpoints as DELETING, and write a row in `collections` for each that requests the
-    removal of its files.
+    """Mark checkpoints as DELETING, and write a row in `collections` for each removal of files.
 
     Pinned checkpoints, unknown checkpoints and the latest checkpoint of a trial that has not ended
     are skipped. The reply is the tuple of the UUIDs that are DELETING now, earlier requests
@@ -247,7 +246,7 @@ def mark_deleting(
 def mark_deleted(
     state: TrialState, message: CheckpointFilesDeleted, context: StepContext
 ) -> TrialState:
-    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of their
+    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of
     files.
 
     Unknown checkpoints and other states are skipped. The state of the trial does not change.
@@ -346,7 +345,7 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
 def _mark_one_deleting(
     state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
 ) -> bool:
-    """Mark a checkpoint as DELETING, and request the removal of its files, unless the checkpoint
+    """Mark a checkpoint as DELETING, and request the removal of the files, unless the checkpoint
     must stay.
 
     Return whether the checkpoint is DELETING now. Return False for an unknown or DELETED

@@ -73,7 +73,7 @@ def advance_node(
 
 
 def record_node_exit(allocation: Allocation, message: AllocationExited) -> Allocation:
-    """Record a node's exit and the outcome of its notice. The heaviest exit becomes the verdict.
+    """Record a node's exit and notice outcome. The heaviest exit becomes the verdict.
 
     Return the updated allocation. A repeated exit returns `allocation` itself.
     """
@@ -97,7 +97,7 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
 
 
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:
-    """Record the loss of an agent as the exit of its node, for the reason AGENT_LOST.
+    """Record the loss of an agent as the exit of the agent's node, for the reason AGENT_LOST.
 
     Return the updated allocation. A node that has exited already changes nothing. If the agent is
     not part of the allocation, all nodes are lost.

@@ -81,7 +81,8 @@ def add_validation(
 
 
 def add_start(starts: Sequence[RunStart], start: RunStart) -> tuple[RunStart, ...]:
-    """Return the run starts with a new one, without earlier starts at an equal or greater batch.
+    """Return the run starts with `start` appended, without earlier starts at an equal or greater
+    batch.
 
     The new start discards every report that a dropped start discards. Only the last STARTS_MAX
     starts are kept.

@@ -61,10 +61,10 @@ def apply_training_report(
 def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
-    """Convert a length in the configured unit to batches, rounded down, and at least one batch for
-    records and epochs.
+    """Convert a length in the configured unit to batches, rounded down.
 
-    None, ENDLESS, and epochs that only the trial can convert are returned unchanged.
+    Records and epochs amount to at least 1 batch. None, ENDLESS, and epochs that only the trial can
+    convert are returned unchanged.
     """
     if length is None or length == ENDLESS or settings.lengths.counts_epochs:
         return length
