@@ -24,7 +24,11 @@ TERMS_MAX = 30
 
 
 def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
-    """Return the terms of metadata that consists of JSON values."""
+    """Return the terms of metadata that consists of JSON values.
+
+    Values with an empty or too long path, or a too long text, have no term. Empty metadata has
+    none.
+    """
     return frozenset(
         f"{key}={value}"
         for key, value in _leaves("", metadata)
@@ -33,7 +37,7 @@ def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
 
 
 def parse_term(text: str) -> str:
-    """Return the term of a filter `key=value`.
+    """Return the term of a filter `KEY=VALUE` of a user.
 
     The key has the form of detcloud.shared.dotted_paths: `"a.b"=1` finds the same as `a.b=1`.
 
@@ -65,7 +69,11 @@ def metadata_partition(term: str) -> str:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    """Iterate over the path and the text of each value that is neither a mapping nor a list."""
+    """Iterate over the path and the text of each value that is neither a mapping nor a list.
+
+    Strings are their own text, and other values have their JSON text. Items of a list share the
+    list's path.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(f"{path}.{key}" if path else str(key), inner)

@@ -49,7 +49,8 @@ class Leaf:
         """Return `derive(entries, argument)`, cached in this object.
 
         The cache keeps the result of the last argument for each function name. Another argument
-        computes the result again.
+        computes the result again. `derive` must be a named function that only depends on its
+        arguments.
         """
         # The cache is not a field of the dataclass: comparisons and the codec ignore the cache.
         name = derive.__name__
@@ -60,7 +61,7 @@ class Leaf:
 
 
 class _PathStep(NamedTuple):
-    """A step of the path from the directory to a leaf."""
+    """A step of the path from the directory to a leaf: a node and the chosen child."""
 
     number: int | None
     """The number of the node. None: the directory."""
@@ -87,7 +88,9 @@ class OrderedMap:
         return dict(self._leaf(_child_number(path)).entries).get(key) if path else None
 
     def first_entry(self, key: str) -> tuple[str, object] | None:
-        """Return the first entry whose key is `key` or greater. Return None after the last key."""
+        """Return the first entry with the key `key` or a greater key. Return None after the last
+        key.
+        """
         return next(self.items(key), None)
 
     def items(self, first: str = "") -> Iterator[tuple[str, object]]:
@@ -109,7 +112,10 @@ class OrderedMap:
         return self._leaves_below(directory.leaves, directory.depth, first)
 
     def put(self, key: str, value: object) -> None:
-        """Set `key` to `value`. A full leaf is split."""
+        """Set `key` to `value`, and write the changed leaf. A full leaf is split.
+
+        An equal value is written as well.
+        """
         path = self._path_to(key)
         if not path:
             number = self._add_leaf(((key, value),))
@@ -217,7 +223,7 @@ class OrderedMap:
         return self._context.part(f"{self._name}/{number}", Leaf) or Leaf()
 
     def _node(self, number: int) -> Children:
-        """Return the children of a node by number."""
+        """Return the children of a node by number. Return no children if no such node exists."""
         return cast(Children, self._leaf(number).entries)
 
     def _add_leaf(self, entries: Entries) -> int:

@@ -29,9 +29,12 @@ class Pin:
     """The names of the users who pinned the checkpoint."""
 
     def is_held(self, except_experiment: int = 0) -> bool:
-        """Return whether a model version, a user or an experiment keeps the checkpoint.
+        """Return whether a model version, a user or an experiment keeps the checkpoint from
+        deletion.
 
-        The experiment with the id `except_experiment` does not count.
+        Args:
+            except_experiment: the id of an experiment that does not count. 0: every experiment
+                counts.
         """
         is_kept = bool(self.versions or self.users)
         return is_kept or bool(set(self.experiments) - {except_experiment})
@@ -71,7 +74,11 @@ _CODEC = JsonCodec(
 
 
 def decode_pin(body: bytes) -> Pin:
-    """Decode the body of a pin row. Return an empty Pin for an empty body."""
+    """Decode the body of a pin row. Return an empty Pin for an empty body, as of a missing row.
+
+    Raises:
+        ValueError: the body is not JSON.
+    """
     return _CODEC.decode(body) if body else Pin()
 
 
@@ -97,9 +104,9 @@ def pin_body(pin: Pin, before: bytes) -> bytes | None:
 
 
 def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
-    """Add an experiment to a checkpoint's pin, in the commit that starts the experiment.
+    """Add an experiment to a checkpoint's pin row, and create the row if needed.
 
-    The commit fails if the pin row changes meanwhile.
+    The commit fails if the pin row changes meanwhile. A named experiment is not added twice.
 
     Raises:
         CommandRefused: conflict; the checkpoint was deleted or is being deleted.
@@ -114,11 +121,11 @@ def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
 
 
 def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
-    """Remove an experiment from a checkpoint's pin.
+    """Remove an experiment from a checkpoint's pin row. The commit fails if the row changes
+    meanwhile.
 
-    Do nothing if the pin does not name the experiment.
-
-    The row is removed if nothing else holds the checkpoint, and the checkpoint was not deleted.
+    The row is removed if nothing else holds the checkpoint, and the checkpoint was not deleted. Do
+    nothing if the pin does not name the experiment.
     """
     row = context.row(PINS, uuid)
     pin = decode_pin(row.body)

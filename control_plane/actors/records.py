@@ -119,7 +119,7 @@ class Availability:
     """
 
     def is_slot_open(self, slot: int) -> bool:
-        """Return whether the slot accepts a new allocation."""
+        """Return whether the slot with this id accepts a new allocation. The id is not checked."""
         return self.enabled and slot not in self.disabled
 
 
@@ -128,9 +128,9 @@ OPEN = Availability()
 
 
 def worst_metric(smaller_is_better: bool) -> float:
-    """Return the finite float that replaces a metric that is not finite.
+    """Return the finite float that replaces a missing metric, or a metric that is not finite.
 
-    It is worse than any metric.
+    No finite metric is worse.
     """
     return float_info.max if smaller_is_better else -float_info.max
 

@@ -96,7 +96,7 @@ def continue_after_end(
 ) -> ExperimentState:
     """Pass a trial's end to a continued search, and send the next waiting trial a TrialContinued.
 
-    Without a waiting trial, the search may create trials of its backlog.
+    The search may also create trials, up to its limit of open trials.
     """
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:

@@ -15,7 +15,7 @@ _PLAIN = 3
 
 @dataclass(frozen=True, slots=True)
 class AllocationPart:
-    """The part of an allocation on one agent."""
+    """The slots that an allocation holds on a single agent."""
 
     slots: tuple[int, ...]
     """The ids of the held slots of this agent. Empty for a zero-slot request."""
@@ -53,7 +53,9 @@ class AgentSlots:
 
     @property
     def first_rank_count(self) -> int:
-        """Return the number of allocations whose first rank is on this agent."""
+        """Return the number of allocations with rank 0 on this agent. A gang counts on a single
+        agent.
+        """
         return sum(part.rank == 0 for part in self.parts.values())
 
     @property
@@ -84,7 +86,7 @@ class AgentSlots:
 
     @property
     def can_take_work(self) -> bool:
-        """Return whether any slot accepts work, now or after its release.
+        """Return whether any slot accepts work, now or after a release.
 
         For an agent without slots, return whether the agent accepts zero-slot requests.
         """
@@ -119,14 +121,15 @@ class AgentSlots:
         return replace(self, parts={**self.parts, allocation: part})
 
     def with_allocation_leaving(self, allocation: str) -> "AgentSlots":
-        """Return a copy in which the allocation was asked to release its slots.
+        """Return a copy in which the allocation was asked to release the slots.
 
-        The allocation must have a part on this agent.
+        Raises:
+            KeyError: the allocation has no part on this agent.
         """
         return self.with_allocation(allocation, replace(self.parts[allocation], leaving=True))
 
     def without_allocation(self, allocation: str) -> "AgentSlots":
-        """Return a copy without the allocation."""
+        """Return a copy without the allocation. An unknown allocation changes nothing."""
         parts = {name: part for name, part in self.parts.items() if name != allocation}
         return replace(self, parts=parts)
 
@@ -149,8 +152,10 @@ class Agents:
     def capacities(self, aux_per_agent: int) -> Iterator[AgentCapacity]:
         """Iterate over the capacities of agents that accept work or are draining, by name.
 
-        The capacities of a leaf are cached until the leaf changes. `aux_per_agent`: the most
-        zero-slot requests on an agent.
+        The capacities of a leaf are cached until the leaf changes.
+
+        Args:
+            aux_per_agent: the most zero-slot requests on an agent.
         """
         capacities = (
             leaf.compute_once(_agent_capacities, aux_per_agent) for leaf in self._ordered.leaves()
@@ -165,7 +170,7 @@ class Agents:
             yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
 
     def find_agent(self, allocation: str) -> str:
-        """Return the name of an agent with a part of the allocation.
+        """Return the name of any agent with a part of the allocation.
 
         Return "" if no agent has a part.
         """
@@ -180,7 +185,7 @@ class Agents:
         self._ordered.put(name, _encode_agent(slots))
 
     def remove(self, name: str) -> None:
-        """Remove an agent."""
+        """Remove an agent. An unknown agent changes nothing."""
         self._ordered.remove(name)
 
 
@@ -191,7 +196,8 @@ def _agent_capacities(entries: Entries, aux_per_agent: int) -> tuple[AgentCapaci
 
 
 def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
-    """Return the capacity of an encoded agent.
+    """Return the capacity of an encoded agent. A draining agent has its held slots and no free
+    slot.
 
     Return None if the agent accepts no work and is not draining.
     """
@@ -231,7 +237,10 @@ def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAl
 
 
 def _agents_by_allocation(entries: Entries, _: None) -> dict[str, str]:
-    """Return the name of an agent of the leaf for each allocation there."""
+    """Return the name of an agent by allocation, for the allocations of a leaf.
+
+    If several agents of the leaf have parts of an allocation, the last agent counts.
+    """
     by_allocation: dict[str, str] = {}
     for agent, value in entries:
         assert isinstance(value, list | tuple)
@@ -278,7 +287,9 @@ def _decode_agent(value: object) -> AgentSlots:
 
 
 def _decode_part(value: list[object]) -> AllocationPart:
-    """Decode an allocation's part, with the defaults for missing values."""
+    """Decode an allocation's part from the list of `_encode_part`, with the defaults for missing
+    values.
+    """
     slots, group, start, *more = value
     assert isinstance(slots, list | tuple)
     assert isinstance(group, int)

@@ -1,8 +1,8 @@
-"""The jobs of a pool and their queued requests, in three ordered maps.
+"""The jobs of a pool and the queued requests, in three ordered maps.
 
 - `requests` contains the queued requests, by group and ticket.
 - `groups` contains each job's settings, as in the job row, and the totals that a scheduler needs. A
-  decision reads only the requests of jobs that may start, and writes the leaf of one job.
+  decision reads only the requests of jobs that may start, and writes the leaf of a single job.
 - `idle` contains, in the same form, the jobs that neither request nor hold slots, for example
   paused jobs. A decision reads none of them.
 
@@ -32,7 +32,9 @@ _DEFAULTS = asdict(JobRow())
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A job: its settings, the counts of queued requests, and the totals of running allocations."""
+    """A job in the pool's queue: the settings, the counts of queued requests, and the totals of
+    running allocations.
+    """
 
     row: JobRow = field(default_factory=JobRow)
     has_row: bool = False
@@ -58,7 +60,9 @@ class Group:
 
     @property
     def waits_for_slots(self) -> bool:
-        """Return whether the job holds no slots and has queued requests for slots."""
+        """Return whether the job holds no slots and has queued requests for slots. Zero-slot
+        requests do not count.
+        """
         return not self.held and any(self.pending)
 
     @property
@@ -69,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequests:
-    """The queued requests of a group. Each iteration reads the requests."""
+    """The queued requests of a group, as an iterable. Each iteration reads the requests again."""
 
     queue: "JobQueue"
     group: int
@@ -80,7 +84,9 @@ class GroupRequests:
 
 @dataclass(frozen=True, slots=True)
 class GroupAllocations:
-    """The running allocations of a group. Each iteration reads the allocations."""
+    """The running allocations of a group, as an iterable. Each iteration reads the allocations
+    again.
+    """
 
     running_allocations: Callable[[int], Iterator[RunningAllocation]]
     group: int
@@ -103,9 +109,10 @@ class JobQueue:
         self._idle = OrderedMap(context, "idle", GROUPS_PER_PART)
 
     def add(self, request: AllocationRequest) -> bool:
-        """Add a request to the queue.
+        """Add a request to the queue, and create the request's group if the pool has not stored the
+        group.
 
-        Return False if a request with the same ticket is queued already.
+        Return False, without a change, if a request with the same ticket is queued already.
         """
         key = _request_key(request.group, request.ticket)
         if self._requests.get(key) is not None:
@@ -118,7 +125,8 @@ class JobQueue:
     def remove(self, request: AllocationRequest) -> bool:
         """Remove a request from the queue. Return whether the request was queued.
 
-        The request is found by group and ticket, and must have the same allocation id.
+        The request is found by group and ticket, and must have the same allocation id. Otherwise
+        nothing changes.
         """
         key = _request_key(request.group, request.ticket)
         stored = self._requests.get(key)
@@ -146,7 +154,8 @@ class JobQueue:
         self._write_group(group, replace(before, leaving=before.leaving + slots))
 
     def release_slots(self, group: int, slots: int, *, ended: bool, leaving: bool) -> None:
-        """Count `slots` slots of the group as released.
+        """Count `slots` slots of the group as released. A group without row, requests and slots is
+        removed.
 
         Args:
             ended: Whether these were the last slots of an allocation.
@@ -162,7 +171,8 @@ class JobQueue:
         self._write_group(group, after)
 
     def reload_group(self, group: int) -> bool:
-        """Read the group's job row again. Return whether the group has changed.
+        """Read the group's job row again, and store the settings. Return whether the group has
+        changed.
 
         Without a job row, a group with requests or allocations keeps its settings, and any other
         group is removed. A new stay of the job in this pool restarts the wait.
@@ -207,7 +217,7 @@ class JobQueue:
         return self._read_group(group) or Group()
 
     def groups(self) -> Iterator[tuple[int, Group]]:
-        """Iterate over all groups with their numbers.
+        """Iterate over pairs of number and group, for all groups.
 
         Idle groups that are stored apart come first.
         """
@@ -216,7 +226,7 @@ class JobQueue:
         yield from self.groups_at_work()
 
     def groups_at_work(self) -> Iterator[tuple[int, Group]]:
-        """Iterate over the groups that request or hold slots, with their numbers.
+        """Iterate over pairs of number and group, for the groups that request or hold slots.
 
         In a pool that does not store idle groups apart, the idle groups are included.
         """
@@ -256,7 +266,7 @@ class JobQueue:
             )
 
     def requests(self, group: int) -> Iterator[AllocationRequest]:
-        """Iterate over the queued requests of a group, by ticket."""
+        """Iterate over the queued requests of a group, by ticket. An unknown group has none."""
         row = self.group(group).row
         for key, value in self._requests.items(_request_key(group, "")):
             number, ticket = _parse_request_key(key)
@@ -274,17 +284,21 @@ class JobQueue:
             )
 
     def all_requests(self) -> Iterator[AllocationRequest]:
-        """Iterate over all queued requests, by group and ticket."""
+        """Iterate over all queued requests, by group and ticket.
+
+        Label, `single_agent` and `preemptible` have their defaults, because the groups are not
+        read.
+        """
         for key, value in self._requests.items():
             assert isinstance(value, list | tuple)
             group, ticket = _parse_request_key(key)
             yield AllocationRequest(value[0], value[1], ticket, group)
 
     def _group_of(self, request: AllocationRequest) -> Group:
-        """Return the group of a request, a new one if the pool has not stored the group yet.
+        """Return the group of a request, or a new group if the pool has not stored the group yet.
 
         A new group gets the settings of the job row. Without a row, the group only gets the time of
-        submission from the request's ticket.
+        submission from the request's ticket. Nothing is written.
         """
         stored = self._read_group(request.group)
         if stored is not None:
@@ -344,11 +358,15 @@ class JobQueue:
         return recorded_ms
 
     def _reserve_after_ms(self) -> int | None:
-        """Return the wait after which the pool reserves slots for a job, in ms, or None."""
+        """Return `PoolSettings.reserve_after_ms`: the wait after which the pool reserves slots for
+        a job, in ms.
+
+        None: the pool reserves no slots.
+        """
         return self._settings().reserve_after_ms
 
     def _settings(self) -> PoolSettings:
-        """Return the pool's settings."""
+        """Return the pool's settings, the defaults if the part does not exist."""
         return self._context.part("settings", PoolSettings) or PoolSettings()
 
     def _write_group(self, group: int, after: Group) -> None:
@@ -424,9 +442,11 @@ def _decode_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
 
 
 def _encode_group(group: Group) -> list[object]:
-    """Encode a group as the numbers, the pending counts, and the settings that are not defaults.
+    """Encode a group as a list: the numbers, the pending counts, and the settings that are not
+    defaults.
 
-    The form is compact, since a part contains several groups.
+    The form is compact, since a part contains several groups. The settings have the names of
+    JobRow's fields.
     """
     pending = {str(slots): count for slots, count in group.pending.items()}
     numbers = [int(group.has_row), group.running, group.held, group.leaving]
@@ -439,7 +459,11 @@ def _encode_group(group: Group) -> list[object]:
 
 
 def _decode_group(value: object) -> Group:
-    """Decode a group, with the defaults for missing values."""
+    """Decode a group from the list of `_encode_group`, with the defaults for missing values.
+
+    Raises:
+        TypeError: the settings have an unknown name, which only a newer version writes.
+    """
     assert isinstance(value, list | tuple)
     (has_row, running, held, leaving, *times), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}

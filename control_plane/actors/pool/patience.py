@@ -25,7 +25,8 @@ _SECONDS_MAX = 120
 def end_patience(state: PoolState, message: PatienceEnded, context: StepContext) -> PoolState:
     """Release a job that has waited long enough in this pool, or set a timer to check again.
 
-    A timer of an earlier wait changes nothing.
+    A release sends the job's experiment a WaitEnded. A timer of an earlier wait, or of a job
+    without a wait, changes nothing.
     """
     group = job_queue_of(context).group(message.group)
     since_ms = group.stays_since_ms
@@ -47,8 +48,9 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
 def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
     """Release the due jobs of a pool that cannot provide slots, each job once.
 
-    A pool that can provide slots releases none here: their timers do. Jobs that do not fit into
-    this commit are released by the next one.
+    Their experiments get a WaitEnded. A pool that can provide slots releases none here: timers of
+    the jobs do. At most RELEASED_MAX jobs are released. If more are due, the pool sends itself a
+    SchedulingContinued.
     """
     closed = closed_reason(state, context)
     if not closed:
@@ -71,7 +73,10 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
 
 
 def closed_reason(state: PoolState, context: StepContext) -> str:
-    """Return why the pool cannot provide slots. Return "" if the pool may."""
+    """Return why the pool cannot provide slots: draining, the budget, no agents, or no instances.
+
+    Return "" if the pool may provide slots.
+    """
     settings = settings_of(context)
     if settings.draining:
         return f"pool {state.name} is draining"
@@ -85,7 +90,10 @@ def closed_reason(state: PoolState, context: StepContext) -> str:
 
 
 def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWait:
-    """Return a job's wait in this pool, in the form that pool_choice.py needs."""
+    """Return a job's wait in this pool as a PoolWait, for the rule in pool_choice.py.
+
+    `closed`: why the pool cannot provide slots, "" if the pool may.
+    """
     reservation = state.reservation
     return PoolWait(
         group.stays_since_ms or 0,

@@ -59,6 +59,9 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     """Schedule the pool: start allocations and preempt others.
 
     Return the state with `wait_reason`, `needs_scheduling`, `protected` and `reservation` updated.
+    Each start sends a SlotsAssigned to the trial and an AllocationPlaced to the agents. Each
+    preemption sends a PreemptionRequested.
+
     If requests are queued and the pool is draining or over its budget, only `wait_reason` is set.
     Without queued requests, allocations beyond `max_slots` are preempted even then. If the plan
     exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
@@ -111,17 +114,23 @@ class PoolContents:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as the scheduler sees it: jobs, agents, and the agents that are reserved for a job."""
+    """The input of a scheduling pass: a pool's jobs, the agents, and the reservation for a waiting
+    job.
+    """
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
     reservation: Reservation | None
+    """The agents that are reserved for a waiting job. None: no job has a reservation."""
 
 
 def pool_view(
     state: PoolState, settings: PoolSettings, context: StepContext, now_ms: int
 ) -> PoolView:
-    """Return the pool as a scheduling pass at the time `now_ms` sees it."""
+    """Read the pool, and return the input of a scheduling pass at the time `now_ms`.
+
+    The part families `groups`, `requests` and `agents` are read, and nothing is changed.
+    """
     return view_at(read_contents(settings, context), state, settings, now_ms)
 
 
@@ -137,9 +146,11 @@ def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
 def view_at(
     contents: PoolContents, state: PoolState, settings: PoolSettings, now_ms: int
 ) -> PoolView:
-    """Return the pool with the given contents as a scheduling pass at the time `now_ms` sees it.
+    """Return the input of a scheduling pass at the time `now_ms`, from contents that were read
+    before.
 
-    The reservation is renewed for that time, without a change of `state`.
+    The reservation is renewed for that time, and protected allocations are kept out of preemption.
+    Neither changes `state`.
     """
     kept = {
         allocation.allocation_id: allocation.group
@@ -163,7 +174,8 @@ def view_at(
 def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
     """Remove expired protections from preemption. Shorten protections that last too long.
 
-    If a protection was removed or shortened, schedule a pass. Otherwise return `state` itself.
+    If a protection was removed or shortened, the fold ends with a pass of the scheduler. Otherwise
+    return `state` itself.
     """
     after = _remove_expired(state, context)
     return state if after is state else evolve(after, needs_scheduling=True, settings_changed=True)
@@ -188,7 +200,7 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
 
 
 def _reservation_text(reservation: Reservation) -> str:
-    """Render the reason of a new reservation for the journal."""
+    """Return the sentence for the journal about a new reservation: slots, agents and job."""
     slots, agents = count_text(reservation.slots, "slot"), ", ".join(reservation.agents)
     return f"{slots} of {agents} are held for job {reservation.group}, which has waited too long"
 
@@ -217,7 +229,7 @@ def _place_count(decision: AllocationStart | Victim) -> int:
 def _apply_decision(
     state: PoolState, decision: AllocationStart | Victim, context: StepContext
 ) -> PoolState:
-    """Apply a start or a preemption of the plan."""
+    """Apply a start or a preemption of the plan, and return the state."""
     if isinstance(decision, AllocationStart):
         return _start_allocation(state, decision, context)
     _preempt_allocation(decision, context)
@@ -225,7 +237,7 @@ def _apply_decision(
 
 
 def _preempt_allocation(victim: Victim, context: StepContext) -> None:
-    """Ask an allocation to save the trial's work and release all slots.
+    """Send the trial of an allocation a PreemptionRequested, and mark the allocation as leaving.
 
     An allocation that was asked before is skipped.
     """
@@ -238,9 +250,11 @@ def _preempt_allocation(victim: Victim, context: StepContext) -> None:
 
 
 def _start_allocation(state: PoolState, start: AllocationStart, context: StepContext) -> PoolState:
-    """Start an allocation on the agents of the plan, and notify the trial and the agents.
+    """Start an allocation on the agents of the plan, and return the updated head.
 
-    If a slot is no longer free, only a reason is recorded. Return the updated head.
+    The trial gets a SlotsAssigned, and each agent an AllocationPlaced. If the job had the
+    reservation for such a request, the reservation ends. If a slot is no longer free, only a reason
+    is recorded.
     """
     request, agents = start.request, agents_of(context)
     allocation = request.allocation_id
@@ -277,12 +291,11 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
 def _keep_allocation(
     state: PoolState, request: AllocationRequest, context: StepContext
 ) -> PoolState:
-    """End the reservation of a started allocation.
+    """End the reservation of a started allocation, and return the updated head.
 
-    In a fair share, protect the allocation for a while.
-
-    Such an allocation usually exceeds its job's share. It is not preempted for as long as the job
-    would have to wait for the next reservation.
+    In a fair share with reservations, the allocation is protected from preemption for
+    `reserve_after_ms`, because such an allocation usually exceeds its job's share. A
+    SchedulingContinued timer ends the protection. Only the last KEPT_MAX protections are kept.
     """
     settings = settings_of(context)
     state = evolve(state, reservation=None)

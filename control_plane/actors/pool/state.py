@@ -70,7 +70,7 @@ class PoolState:
 
 
 def settings_of(context: StepContext) -> PoolSettings:
-    """Return the pool's settings, the defaults if the part does not exist."""
+    """Return the pool's part `settings`, or the default settings if the part does not exist."""
     return context.part("settings", PoolSettings) or PoolSettings()
 
 
@@ -101,7 +101,7 @@ def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> Po
 def release_part(state: PoolState, agent: str, allocation: str, context: StepContext) -> PoolState:
     """Release the allocation's slots on an agent, and send the agent an AllocationRemoved.
 
-    The allocation must have a part on the agent. Return the updated head.
+    Return the updated head, with `needs_scheduling`. The allocation must have a part on the agent.
     """
     agents = agents_of(context)
     before = agents.get(agent)
@@ -117,9 +117,10 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
-    """Record that an allocation was asked to release all slots, for every part of the allocation.
+    """Mark every part of an allocation as leaving: the allocation was asked to release all slots.
 
-    Return False, without a change, if the allocation was asked before or has no part on `agent`.
+    The caller sends the request to the trial. Return False, without a change, if the allocation was
+    asked before or has no part on `agent`.
     """
     agents = agents_of(context)
     first = agents.get(agent)
@@ -137,6 +138,10 @@ def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
 
 
 def parse_allocation(allocation: str) -> tuple[int, int]:
-    """Return the trial id and the epoch from an allocation's name, `TRIAL.EPOCH`."""
+    """Return the trial id and the epoch from an allocation's name, `TRIAL.EPOCH`.
+
+    Raises:
+        ValueError: the name has another form.
+    """
     trial_id, _, epoch = allocation.partition(".")
     return int(trial_id), int(epoch)
