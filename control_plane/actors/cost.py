@@ -51,7 +51,7 @@ def to_micros(dollars: float) -> int:
 def render_dollars(micros: int) -> str:
     """Render an amount of micro-dollars as dollars, for example $12.40.
 
-    Amounts of less than a dollar have four decimals.
+    Other amounts than 0 of less than a dollar have four decimals.
     """
     dollars = Decimal(micros) / MICROS_PER_DOLLAR
     if micros and abs(micros) < MICROS_PER_DOLLAR:
@@ -78,7 +78,7 @@ def usage_sort_key(usage: Usage) -> str:
 
 
 def encode_usage(usage: Usage) -> bytes:
-    """Encode a usage row as JSON."""
+    """Encode a usage row as a JSON list, in the order of the fields."""
     values = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
     return json.dumps([*values, usage.micros]).encode()
 

@@ -65,7 +65,8 @@ def encode_edit(edit: MetadataEdit, before: bytes | None = None) -> bytes:
 
     Args:
         edit: the edit.
-        before: the body of the row that is replaced, with fields of newer versions to keep.
+        before: the body of the row that is replaced, with fields of newer versions to keep. None
+            for a new row.
     """
     return _CODEC.encode(edit, before)
 

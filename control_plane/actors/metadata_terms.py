@@ -63,7 +63,10 @@ def parse_term(text: str) -> str:
 
 
 def metadata_partition(term: str) -> str:
-    """Return the partition of a term, which has a row for each experiment with the term."""
+    """Return the partition of a term: a fixed start and the term's SHA-256 digest.
+
+    The partition has a row for each experiment with the term.
+    """
     digest = sha256(term.encode("utf-8", "surrogatepass")).hexdigest()
     return experiment_rows.METADATA_TERM.partition_of(digest)
 

@@ -72,7 +72,13 @@ class _PathStep(NamedTuple):
 
 
 class OrderedMap:
-    """The map `name` of the context's actor. Changes are written into the context's parts."""
+    """The map `name` of the context's actor. Changes are written into the context's parts.
+
+    Args:
+        context: the context of the step.
+        name: the name of the directory's part, and the start of the names of leaves: `NAME/NUMBER`.
+        leaf_max: the most entries of a leaf.
+    """
 
     def __init__(self, context: StepContext, name: str, leaf_max: int = LEAF_MAX) -> None:
         self._context = context
@@ -96,7 +102,7 @@ class OrderedMap:
     def items(self, first: str = "") -> Iterator[tuple[str, object]]:
         """Iterate over the entries from the key `first` on, in key order.
 
-        Each leaf is read when the iteration reaches it.
+        Each leaf is read when the iteration reaches it. Do not change the map during an iteration.
         """
         for leaf in self.leaves(first):
             for entry in leaf.entries:
@@ -134,9 +140,10 @@ class OrderedMap:
         self._insert_child(path, entries[half][0], self._add_leaf(tuple(entries[half:])))
 
     def remove(self, key: str) -> None:
-        """Remove `key`, and leaves and nodes that become empty.
+        """Remove `key`, and leaves and nodes that become empty. Do nothing if the map lacks the
+        key.
 
-        Do nothing if the map lacks the key.
+        Neighbouring leaves are not merged.
         """
         path = self._path_to(key)
         if not path:
@@ -219,7 +226,7 @@ class OrderedMap:
         return self._context.part(self._name, Directory) or Directory()
 
     def _leaf(self, number: int) -> Leaf:
-        """Return a leaf by number. Return an empty leaf if no such leaf exists."""
+        """Return a leaf or node by number. Return an empty leaf if no such leaf exists."""
         return self._context.part(f"{self._name}/{number}", Leaf) or Leaf()
 
     def _node(self, number: int) -> Children:

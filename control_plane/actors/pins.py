@@ -50,9 +50,10 @@ class Pin:
         return f"model versions {names} hold"
 
     def holders_text(self) -> str:
-        """Return a clause that names every holder of the checkpoint, for the message of a refusal.
+        """Return a clause that names all experiments, model versions and users that hold the
+        checkpoint.
 
-        Return "" if nothing holds the checkpoint.
+        The clause is for the message of a refusal. Return "" if nothing holds the checkpoint.
         """
         reasons = []
         if self.experiments:
@@ -85,11 +86,12 @@ def decode_pin(body: bytes) -> Pin:
 def encode_pin(pin: Pin, before: bytes | None = None) -> bytes:
     """Encode a pin as the body of a row.
 
-    Empty `versions` and `users` are left out, so that such rows look as older releases wrote them.
+    Empty `versions` and `users` are left out, as in rows of older releases.
 
     Args:
         pin: the pin.
-        before: the body of the row that is replaced, with fields of newer versions to keep.
+        before: the body of the row that is replaced, with fields of newer versions to keep. None
+            for a new row.
     """
     return _CODEC.encode(pin, before)
 

@@ -42,7 +42,9 @@ class Status(StrEnum):
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether the experiment or trial is ending: the next status is final."""
+        """Return whether the experiment is ending: when all trials have ended, the status becomes
+        final.
+        """
         return self in _STOPPING
 
     @property

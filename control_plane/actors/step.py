@@ -143,7 +143,10 @@ class StepContext:
         self.sends.append(Send(to, message))
 
     def set_timer(self, due_ms: int, message: object) -> None:
-        """Collect a message to this actor that arrives at `due_ms`, in epoch ms."""
+        """Collect a message to this actor that arrives at `due_ms`, in epoch ms, or soon after.
+
+        Timers cannot be canceled.
+        """
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:
@@ -158,8 +161,9 @@ class StepContext:
     ) -> None:
         """Collect the write of a row outside the actor. A body of None removes the row.
 
-        If `expected` is set, the commit fails if the row has changed since it was read as
-        `expected`.
+        Args:
+            expected: the row as a call of `row` returned it. If the row has changed since, the
+                commit fails and the step runs again. None: no condition.
         """
         self.rows.append(WriteRow(partition, sort, body, expected))
 

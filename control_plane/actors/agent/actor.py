@@ -230,9 +230,10 @@ def _apply_command(
 def _changed_end(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested
 ) -> int | None:
-    """Return the time at which the machine is taken away, in epoch ms, after a command.
+    """Return the time at which the cloud takes the machine away, in epoch ms, after a command.
 
-    Enabling the whole agent resets the time to None.
+    A disabling command with a time replaces the stored time. Enabling the whole agent resets the
+    time to None. Any other command keeps the time.
     """
     if isinstance(message, AgentEnableRequested):
         return state.ends_ms if message.slot is not None else None

@@ -119,7 +119,7 @@ def _first_waiting_number(waiting: Sequence[EndedTrial], state: ExperimentState)
 
 
 def _reopened_trials(trials: Sequence[EndedTrial], state: ExperimentState) -> list[ReopenedTrial]:
-    """Convert ended trials to the search's form."""
+    """Convert ended trials to the search's form, in order."""
     return [
         ReopenedTrial(exit_reason(trial.summary, state.search.tally), trial.summary.units)
         for trial in trials
@@ -129,7 +129,13 @@ def _reopened_trials(trials: Sequence[EndedTrial], state: ExperimentState) -> li
 def _send_continued(
     trial: EndedTrial, state: ExperimentState, length: int | None, context: StepContext
 ) -> None:
-    """Send a trial a TrialContinued, and the experiment's status if that is not ACTIVE."""
+    """Send a trial a TrialContinued with the present settings of trials.
+
+    If the experiment's status is not ACTIVE, an ExperimentStatusChanged follows.
+
+    Args:
+        length: the new length in the configured unit. None: the trial keeps its length.
+    """
     to = addresses.trial(trial.summary.trial_id)
     settings = current_trial_settings(state, context)
     context.send(to, TrialContinued(state.run_generation, settings, length))
@@ -166,7 +172,9 @@ def _check_continuable(state: ExperimentState) -> None:
 
 
 def _update_definition(message: ContinueRequested, context: StepContext) -> Definition:
-    """Return the definition with the message's changes, and write the part if anything changed."""
+    """Return the definition with the changes of the message. Write the part `definition` if
+    anything changed.
+    """
     before = after = definition_of(context)
     if message.plan is not None:
         after = replace(after, plan=message.plan)
@@ -183,7 +191,7 @@ def _update_definition(message: ContinueRequested, context: StepContext) -> Defi
 def _trials_to_reopen(
     state: ExperimentState, lengthened: bool, context: StepContext
 ) -> list[EndedTrial]:
-    """Return the trials that did not complete. If the search was lengthened, return all trials."""
+    """Return the trials that did not complete, by number. If `lengthened`, return all trials."""
     return [
         EndedTrial(number, summary)
         for number, summary in enumerate(summaries(state.trials, context))

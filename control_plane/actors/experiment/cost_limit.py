@@ -28,10 +28,11 @@ QUARTER = 4
 def apply_cost_message(
     state: ExperimentState, message: TrialMetered | CostCheckDue, context: StepContext
 ) -> ExperimentState:
-    """Record the cost of a trial, or handle a due check. Then call `enforce_limit`.
+    """Record the cost of a trial, or handle a due check. Then enforce the cost limit
+    (`enforce_limit`).
 
-    A repeated or late TrialMetered changes nothing. An experiment that is being deleted ignores
-    both messages.
+    A repeated or late TrialMetered changes nothing. An experiment that is being deleted, was
+    deleted or failed to be deleted ignores both messages.
     """
     if state.status.is_deleting:
         return state
@@ -83,7 +84,8 @@ def apply_changed_limit(state: ExperimentState, context: StepContext) -> Experim
 
 
 def check_affordable(state: ExperimentState, context: StepContext) -> None:
-    """Check that the experiment has not reached the limit.
+    """Check that the experiment's cost has not reached the limit. Without a limit, every cost is
+    allowed.
 
     Raises:
         CommandRefused: conflict; the limit was reached.

@@ -54,10 +54,11 @@ def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentSt
 def finish_collection(
     state: ExperimentState, message: CollectionEnded, context: StepContext
 ) -> ExperimentState:
-    """Remove the request that the collector has processed, and continue a deletion.
+    """Remove the row of the request that the collector has processed, and continue a deletion.
 
-    An answer to an earlier request changes nothing. If the collector failed, the deletion ends with
-    the status DELETE_FAILED.
+    An answer to an earlier request changes nothing. A deletion goes on with `remove_parts`. If the
+    collector failed, the deletion ends with the status DELETE_FAILED, and the listing row is
+    updated. Other experiments only note the failure in the journal.
     """
     if message.collection_number != state.collection_number:
         return state

@@ -25,10 +25,10 @@ JOB_IDS = pool_rows.JOB_ID.partition
 
 
 def write_job_row(state: ExperimentState, context: StepContext) -> None:
-    """Write the job row of the experiment, and send the pool a JobChanged.
+    """Write the job row of the experiment in the present pool, and send the pool a JobChanged.
 
     An experiment that has ended removes the row instead. The row in JOB_IDS is written and removed
-    together with the job row.
+    together with the job row, if the job has a UUID.
     """
     body = None if state.status.is_final else encode_job(current_job(state, context))
     context.write_row(jobs_partition(state.pool), job_sort_key(state.experiment_id), body)
@@ -54,7 +54,13 @@ def current_job(state: ExperimentState, context: StepContext) -> JobRow:
 
 
 def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
-    """Return the submitted job with the settings in force."""
+    """Return the submitted job with the settings in force. Pool moves are not included.
+
+    Args:
+        job: the submitted job.
+        trials: the settings of trials, with the time of submission and the deadline.
+        settings: the settings in force.
+    """
     return replace(
         job,
         submitted_ms=trials.submitted_ms,
@@ -126,7 +132,7 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
 
 
 def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """End the present round of moves, since a trial of the job has run.
+    """End the present round of moves between preferred pools, since a trial of the job has run.
 
     The job's wait in the present pool starts again, and the job row is written. Nothing changes if
     the job does not move between pools, or has not moved since it last ran.
@@ -160,7 +166,10 @@ def _change_pool(
 def repair_job_row(
     state: ExperimentState, message: JobAudited, context: StepContext
 ) -> ExperimentState:
-    """Write the job row again, or remove a row in a wrong pool that the audit found."""
+    """Write the job row again if the audit found a wrong row in the present pool.
+
+    A row in another pool is removed. The pool of the row gets a JobChanged.
+    """
     if message.pool == state.pool:
         write_job_row(state, context)
     else:

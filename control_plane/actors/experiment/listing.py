@@ -51,9 +51,10 @@ class ListingRow(NamedTuple):
 
 
 def figures_of(state: ExperimentState) -> Figures | None:
-    """Return the figures of an experiment that has ended or not begun.
+    """Return the figures of an experiment that has ended, or that has no metric, progress and cost
+    yet.
 
-    Return None for a running experiment, and while a trial still costs money.
+    Return None for any other experiment, and while a trial still costs money.
     """
     figures = Figures(state.best_metric, state.progress, state.bill.cost_micros)
     is_settled = state.status.is_final or not any(figures)
@@ -61,9 +62,10 @@ def figures_of(state: ExperimentState) -> Figures | None:
 
 
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Write the experiment's listing row. Return the state unchanged.
+    """Write the experiment's listing row, with figures if `figures_of` returns any. Return the
+    state unchanged.
 
-    Callers call this after every change of a value in the row.
+    Callers call this function after every change of a value in the row.
     """
     settings = settings_of(context)
     row: dict[str, object] = {
@@ -119,7 +121,7 @@ def decode_listings(bodies: Iterable[bytes]) -> list[ListingRow]:
 
 
 def _encode_old_row(body: bytes) -> bytes:
-    """Convert a row of an old release to JSON."""
+    """Convert a row of an old release, with status and user in two lines, to JSON."""
     state, _, user = body.decode().partition("\n")
     return json.dumps({"state": state, "user": user}).encode()
 

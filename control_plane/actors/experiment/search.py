@@ -110,11 +110,13 @@ def apply_post(
 ) -> ExperimentState:
     """Apply a post of the user's search method. The reply has the numbers of posts and events.
 
-    The progress becomes the share that the search reports, and may decrease. A repeated post
-    changes nothing and gets the present numbers, even after the end of the search.
+    The operations are applied as in `apply_operations`. The progress becomes the share that the
+    search reports, and may decrease. A repeated post changes nothing and gets the present numbers,
+    even after the end of the search.
 
     Raises:
-        CommandRefused: the search is not a custom search, is over, or refuses the post.
+        CommandRefused: conflict, if the search is not a custom search or is over. Otherwise the
+            code with which the search refuses the post, or invalid for a missing batch size.
     """
     if not is_repeated(custom_state(state), posted):
         check_search_open(state)
@@ -205,7 +207,7 @@ def run_search(
 
 
 def create_max(context: StepContext) -> int:
-    """Return the most trials that a commit may create.
+    """Return the most trials that a commit may create: at least 1, and at most CREATE_MAX.
 
     The estimate assumes that a trial's hyperparameters are no longer than the configuration.
     """
@@ -236,7 +238,11 @@ def _explain_empty_search(state: ExperimentState) -> ExperimentState:
 
 
 def _stopping_status(shutdown: Shutdown) -> Status:
-    """Return the status with which an experiment stops after a shutdown of the search."""
+    """Return the status with which an experiment stops after a shutdown of the search.
+
+    A failure gives STOPPING_ERROR, a cancellation STOPPING_CANCELED, and any other shutdown
+    STOPPING_COMPLETED.
+    """
     if shutdown.failure:
         return Status.STOPPING_ERROR
     return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED

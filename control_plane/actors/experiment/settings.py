@@ -120,7 +120,7 @@ def _listing_settings(settings: Settings) -> tuple[object, ...]:
 
 
 def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
-    """Return the settings with the changes of the message."""
+    """Return the settings with the changes of the message, unchecked."""
     values = {name: getattr(message, name) for name in _PLAIN_SETTINGS}
     changes = {name: value for name, value in values.items() if value is not None}
     if message.max_slots_given:

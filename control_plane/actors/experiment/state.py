@@ -208,7 +208,7 @@ class SearchParts:
         return self._context.part(f"search/{name}", bytes)
 
     def write(self, name: str, piece: bytes) -> None:
-        """Replace a blob of the search."""
+        """Replace a blob of the search, or create the blob."""
         self._context.write_part(f"search/{name}", piece)
 
 

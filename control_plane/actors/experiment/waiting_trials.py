@@ -24,7 +24,10 @@ class EndedTrial(NamedTuple):
 
 
 def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[EndedTrial]:
-    """Iterate over the trials that still wait after a continuation, by number."""
+    """Iterate over the trials that still wait for a place after a continuation, by number.
+
+    The state must be that of an experiment with `first_waiting_trial` of 0 or more.
+    """
     for number in range(state.first_waiting_trial, state.trials):
         summary = open_summary(number, state.run_generation, context)
         if summary is not None and summary.status:
@@ -55,7 +58,7 @@ def exit_reason(summary: TrialSummary, tally: Tally) -> ExitReason | None:
     """Return the exit reason with which the search counted the trial's end.
 
     Return None for an ordinary end. A completed trial can only be reopened in a search with a
-    single trial, so the tally has its reason.
+    single trial, so the tally has the reason of that trial.
     """
     if summary.status == Status.ERROR:
         return ExitReason.ERRORED

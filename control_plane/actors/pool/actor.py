@@ -250,7 +250,7 @@ def _release_slots(state: PoolState, message: SlotsReleased, context: StepContex
 
 
 def _agents_of_allocation(allocation: str, context: StepContext) -> tuple[str, ...]:
-    """Return the names of the agents with parts of an allocation.
+    """Return the names of all agents of an allocation with slots, in the order of ranks.
 
     Return () for an unknown allocation.
     """

@@ -81,7 +81,10 @@ class AgentSlots:
 
     @property
     def usable_count(self) -> int:
-        """Return the number of slots that count for the pool: free slots and held slots."""
+        """Return the number of slots that count for the pool: free slots and held slots.
+
+        Closed slots count only while an allocation holds them.
+        """
         return self.free_count + self.held_count
 
     @property
@@ -101,7 +104,10 @@ class AgentSlots:
 
     @property
     def allocations_to_stop(self) -> tuple[str, ...]:
-        """Return the sorted names of the allocations on slots that are closed and not draining."""
+        """Return the sorted names of the allocations on closed slots.
+
+        Return () if the agent is draining. If the agent is disabled, return all allocations.
+        """
         if self.availability.draining:
             return ()
         is_open = self.availability.is_slot_open
@@ -113,10 +119,10 @@ class AgentSlots:
         return tuple(sorted(stopped))
 
     def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
-        """Return a copy in which the allocation has the given part on this agent, replacing an
-        earlier part.
+        """Return a copy with a part of the allocation on this agent, which replaces an earlier
+        part.
 
-        The slots are not checked.
+        Whether the slots exist and are free is not checked.
         """
         return replace(self, parts={**self.parts, allocation: part})
 
@@ -181,7 +187,7 @@ class Agents:
         return next(filter(None, names), "")
 
     def put(self, name: str, slots: AgentSlots) -> None:
-        """Write the slots of an agent."""
+        """Write the slots of an agent, known or new."""
         self._ordered.put(name, _encode_agent(slots))
 
     def remove(self, name: str) -> None:
@@ -218,10 +224,7 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
 
 
 def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
-    """Return the running allocations of a leaf, by job.
-
-    An allocation belongs to its first rank's leaf.
-    """
+    """Return the running allocations of a leaf, by job. A gang belongs to the leaf of rank 0."""
     by_group: dict[int, list[RunningAllocation]] = {}
     for agent, value in entries:
         for allocation, part in _decode_agent(value).parts.items():
@@ -272,8 +275,11 @@ def _encode_part(part: AllocationPart) -> list[object]:
 def _decode_agent(value: object) -> AgentSlots:
     """Decode an agent from the list `[epoch, slots, parts, availability, label]`.
 
-    The last two values may be missing: the defaults are an open agent and "". Raises ValueError
-    for another number of values, and AssertionError for a value that is no list.
+    The last two values may be missing: the defaults are an open agent and "".
+
+    Raises:
+        ValueError: the list has another number of values.
+        AssertionError: the value is no list.
     """
     assert isinstance(value, list | tuple)
     epoch, slots, parts, *more = value

@@ -147,8 +147,8 @@ class JobQueue:
         self._write_group(request.group, replace(group, running=group.running + 1, held=held))
 
     def add_leaving_slots(self, group: int, slots: int) -> None:
-        """Count `slots` more slots of the group as leaving: the allocations were asked to release
-        slots.
+        """Count `slots` more held slots of the group as leaving: their allocations were asked to
+        release slots.
         """
         before = self.group(group)
         self._write_group(group, replace(before, leaving=before.leaving + slots))
@@ -192,10 +192,9 @@ class JobQueue:
     def restart_future_waits(self) -> None:
         """Restart waits of jobs with a recorded start in the future, from a host with a fast clock.
 
-        A start counts as future if the time is more than SKEW_MS_MAX after now. The present time
-        replaces the start of the wait for slots and of the stay in the pool. A restarted stay sets
-        a timer for the end of the job's patience. At most RESTARTED_WAITS_MAX jobs are corrected in
-        a call.
+        A start counts as future if it is more than SKEW_MS_MAX after now. The present time replaces
+        the start of the wait for slots and of the stay in the pool. A restarted stay sets a
+        PatienceEnded timer. At most RESTARTED_WAITS_MAX jobs are corrected in a call.
         """
         now_ms = self._context.now_ms
         future = (
@@ -207,8 +206,8 @@ class JobQueue:
             self._write_group(number, group)
 
     def mark_released(self, group: int) -> None:
-        """Record that the pool has told the group's experiment that the job may leave for another
-        pool.
+        """Mark the group as released: the pool has sent the experiment a WaitEnded. The caller
+        sends it.
         """
         self._write_group(group, replace(self.group(group), released=True))
 
@@ -316,7 +315,9 @@ class JobQueue:
         return decode_job(row.body) if row.revision else None
 
     def _read_group(self, group: int) -> Group | None:
-        """Return a group by number. Return None for an unknown number."""
+        """Return a group by number, from the groups at work or the idle groups. Return None if
+        unknown.
+        """
         stored = self._groups.get(_group_key(group))
         if stored is None and self._settings().stores_idle_jobs_apart:
             stored = self._idle.get(_group_key(group))
@@ -332,10 +333,9 @@ class JobQueue:
         return self._recorded_time_or_now(group.waits_since_ms or group.row.waits_since_ms)
 
     def _with_stay(self, number: int, group: Group) -> Group:
-        """Return the group with an updated `stays_since_ms`.
+        """Return the group with an updated `stays_since_ms`. A new wait sets a PatienceEnded timer.
 
-        A new wait sets a timer for the end of the job's patience. A group that does not wait, or
-        that has no patience, gets None and is no longer released.
+        A group that does not wait, or that has no patience, gets None and is no longer released.
         """
         if group.row.patience_ms is None or group.running or not group.pending:
             is_unset = group.stays_since_ms is None and not group.released
@@ -348,9 +348,10 @@ class JobQueue:
         return replace(group, stays_since_ms=since_ms, released=False)
 
     def _recorded_time_or_now(self, recorded_ms: int | None) -> int:
-        """Return a recorded time.
+        """Return a recorded time, or the present time if no time was recorded.
 
-        Return the present time if no time was recorded, or a future time.
+        A time in the future, from a host with a fast clock, is replaced by the present time as
+        well.
         """
         now_ms = self._context.now_ms
         if recorded_ms is None or is_from_future(recorded_ms, now_ms):
@@ -411,7 +412,9 @@ def _waits_since_ms(group: Group) -> int | None:
 
 
 def _with_pending(group: Group, slots: int, more: int) -> Group:
-    """Return the group with `more` more queued requests of `slots` slots."""
+    """Return the group with `more` more queued requests of `slots` slots. A negative number removes
+    requests.
+    """
     count = group.pending.get(slots, 0) + more
     others = {size: number for size, number in group.pending.items() if size != slots}
     return replace(group, pending={**others, slots: count} if count else others)

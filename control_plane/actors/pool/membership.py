@@ -83,9 +83,10 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
 def _change_availability(
     state: PoolState, message: AgentAvailabilityChanged, context: StepContext
 ) -> PoolState:
-    """Change which slots of an agent accept work, and stop allocations on closed slots.
+    """Change which slots of an agent accept work. Allocations on closed slots are stopped.
 
-    An unknown agent or another session changes nothing.
+    The totals of the pool change, and the fold ends with a pass of the scheduler. An unknown agent
+    or another session changes nothing.
     """
     agents = agents_of(context)
     before = agents.get(message.agent)

@@ -105,7 +105,7 @@ def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWa
 
 
 def _release_job(number: int, group: Group, reason: str, context: StepContext) -> None:
-    """Mark a job as released, and send the job's experiment a WaitEnded."""
+    """Mark a job as released, and send the job's experiment a WaitEnded with the reason."""
     job_queue_of(context).mark_released(number)
     pool = context.address.partition("#")[2]
     ended = WaitEnded(pool, group.row.stay, group.stays_since_ms or 0, reason)

@@ -135,7 +135,7 @@ def pool_view(
 
 
 def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
-    """Read the pool's jobs and agents."""
+    """Read the pool's jobs and agents from the parts. Idle jobs and closed agents are left out."""
     agents, queue = agents_of(context), job_queue_of(context)
     return PoolContents(
         tuple(queue.jobs(settings.default_priority, agents.running_allocations)),
@@ -308,5 +308,7 @@ def _keep_allocation(
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:
-    """Return whether the agent accepts work and has at least `slots` free slots."""
+    """Return whether the agent accepts work and has at least `slots` free slots. Return False for
+    None.
+    """
     return agent is not None and agent.availability.enabled and agent.free_count >= slots

@@ -44,7 +44,9 @@ class PoolState:
     running: int = 0
     """The number of running allocations."""
     needs_scheduling: bool = field(default=False, metadata=keep_stored_name("unscheduled"))
-    """Whether something changed since the last pass of the scheduler."""
+    """Whether something changed since the last pass of the scheduler, so that the fold ends with a
+    pass.
+    """
     wait_reason: str = field(default="", metadata=keep_stored_name("waits"))
     """Why the first waiting request does not start. "": unknown, or no request waits."""
     started: int = 0
@@ -87,7 +89,7 @@ def agents_of(context: StepContext) -> Agents:
 def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> PoolState:
     """Return the head with new totals after a change of an agent from `before` to `after`.
 
-    The head is marked as unscheduled.
+    The head gets `needs_scheduling`. The caller writes the agent.
     """
     return evolve(
         state,

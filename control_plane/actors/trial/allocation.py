@@ -83,9 +83,11 @@ def kill(state: TrialState, allocation: Allocation, reason: str) -> TrialState:
 
 
 def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepContext) -> None:
-    """Set a timer for the kill of an allocation that was asked to stop and has saved a checkpoint.
+    """Set a TerminationOverdue timer for an allocation that was asked to stop and has saved a
+    checkpoint.
 
-    No timer is set if the settings do not limit the time.
+    No timer is set for other allocations, or if the settings do not limit the time by
+    `terminate_ms`.
     """
     timeout_ms = state.settings.terminate_ms
     if allocation.desired_state is DesiredState.PREEMPT and timeout_ms is not None:

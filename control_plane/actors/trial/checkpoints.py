@@ -53,17 +53,20 @@ class CheckpointState(StrEnum):
 
     @property
     def has_files(self) -> bool:
-        """Return whether the removal of all files was not requested yet."""
+        """Return whether files may remain: the removal of all files was not requested."""
         return self not in (CheckpointState.DELETING, CheckpointState.DELETED)
 
     @property
     def deletion_text(self) -> str:
-        """Return how the checkpoint was deleted, as the end of a sentence: `it was ...`."""
+        """Return how the checkpoint was deleted, as the end of a sentence `it was ...`.
+
+        PARTIALLY_DELETED gives "partly deleted", and any other state "deleted".
+        """
         return "partly deleted" if self is CheckpointState.PARTIALLY_DELETED else "deleted"
 
     @property
     def may_be_pinned(self) -> bool:
-        """Return whether no removal of any file was requested."""
+        """Return whether no removal of any file was requested: COMPLETED or DAMAGED."""
         return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
@@ -92,9 +95,13 @@ class CheckpointRecord:
 
 
 def damaged_record(name: str, cause: str) -> CheckpointRecord:
-    """Return the record that replaces a part `name` with undecodable bytes.
+    """Return the record that replaces a part `name` with undecodable bytes. The state is DAMAGED.
 
     The record does not know the checkpoint's files, so a deletion only removes the record.
+
+    Args:
+        name: the name of the part, with the checkpoint's UUID.
+        cause: the error of the decoder, for users.
     """
     reference = CheckpointRef(name.removeprefix(CHECKPOINT_PARTS), 0, 0, "", "")
     damage = f"its record cannot be read: {cause}"
@@ -330,8 +337,9 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
     """Claim a checkpoint's UUID for this trial. Return whether the checkpoint belongs to this
     trial.
 
-    The first claim of a UUID writes a row outside the actor. The commit fails if another trial
-    claims the UUID meanwhile. A checkpoint outside the trial's folder is never claimed.
+    The first claim of a UUID writes a row in `checkpoints`. The commit fails if another trial
+    claims the UUID meanwhile. Return False, without a claim, for a checkpoint outside the trial's
+    folder.
     """
     if not checkpoint.path.startswith(f"{state.experiment_id}/{state.trial_id}/"):
         return False

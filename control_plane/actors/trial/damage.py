@@ -121,7 +121,7 @@ def _with_latest_checkpoint(
 
 
 def _is_load_given_up(state: TrialState, uuid: str) -> bool:
-    """Return whether the trial stops trying to load a checkpoint.
+    """Return whether the trial stops trying to load a checkpoint that cannot be loaded.
 
     That is the case if the previous run failed to load the same checkpoint, or no restart is left.
     """
@@ -188,5 +188,5 @@ def _find_fallback(
 
 
 def _with_damage(state: TrialState, damage: Damage) -> TrialState:
-    """Return the state with a further recent damage."""
+    """Return the state with a further recent damage. The oldest beyond DAMAGES_KEPT is dropped."""
     return evolve(state, recent_damages=(*state.recent_damages, damage)[-DAMAGES_KEPT:])

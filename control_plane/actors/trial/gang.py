@@ -58,7 +58,7 @@ def advance_node(
 ) -> Allocation:
     """Advance a node's container to a state, and the gang to the state of the slowest node.
 
-    States never move backwards. Return the updated allocation.
+    States never move backwards. Nodes that have ended do not count. Return the updated allocation.
     """
     members = _members(allocation, nodes)
     member = members[rank]
@@ -113,7 +113,7 @@ def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Alloca
 
 
 def is_over(allocation: Allocation) -> bool:
-    """Return whether every node has exited or was lost."""
+    """Return whether every node has exited or was lost. The allocation must have nodes."""
     return all(member.has_ended for member in allocation.members)
 
 
@@ -150,7 +150,9 @@ def _members(allocation: Allocation, nodes: int) -> list[Member]:
 
 
 def _exit_weight(message: AllocationExited, desired: DesiredState) -> int:
-    """Return the weight of an exit, given the desired state at that time."""
+    """Return the weight of an exit, given the desired state at that time. The heaviest exit
+    decides.
+    """
     if message.reason == "invalid_hp":
         return _REFUSED
     if is_loss(message, desired):

@@ -59,10 +59,11 @@ def begin_run(state: TrialState, context: StepContext) -> TrialState:
 def add_validation(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> TrialState:
-    """Record a validation. It replaces validations of earlier runs at the same batch.
+    """Record a validation, and drop validations of earlier runs at an equal batch.
 
-    If that changes the trial's best metric, the experiment gets a TrialMetricsDiscarded. If the
-    settings do not discard lost metrics, only the best metric is updated.
+    A validation without a metric drops them too, but is not recorded. If a dropped validation
+    changes the trial's best metric, the experiment gets a TrialMetricsDiscarded. If the settings do
+    not discard lost metrics, only the best metric is updated.
     """
     if not state.settings.discards_lost_metrics:
         return _update_best_metric(state, message.metric)
@@ -101,7 +102,10 @@ def last_valid_batch(starts: Sequence[RunStart], epoch: int) -> float:
 
 
 def _first_batch(state: TrialState) -> int:
-    """Return the number of batches from which the present run starts, BEGINNING or NOTHING_LOST."""
+    """Return the number of batches from which the present run starts.
+
+    Return BEGINNING without a checkpoint, and NOTHING_LOST if only a good exit is missing.
+    """
     if state.must_end_again:
         return NOTHING_LOST
     return state.checkpoint.steps_completed if state.checkpoint else BEGINNING
@@ -110,7 +114,7 @@ def _first_batch(state: TrialState) -> int:
 def _with_validations(
     state: TrialState, kept: tuple[Validation, ...], context: StepContext
 ) -> TrialState:
-    """Set the trial's validations and best metric.
+    """Set the trial's validations and best metric. Equal validations change nothing.
 
     If the best metric changes, the experiment gets a TrialMetricsDiscarded.
     """

@@ -115,7 +115,14 @@ def _send_metered(
     context: StepContext,
     since_ms: int | None = None,
 ) -> None:
-    """Send the experiment a TrialMetered. `since_ms` defaults to the present time."""
+    """Send the experiment a TrialMetered.
+
+    Args:
+        cost_micros: the cost of slots that the trial no longer holds, in micro-dollars.
+        rate_micros: the rate of the held slots, in micro-dollars per hour.
+        holds_slots: whether the allocation still holds slots.
+        since_ms: the time from which the rate counts, in epoch ms. None: now.
+    """
     message = TrialMetered(
         number=state.number,
         epoch=state.epoch,

@@ -271,7 +271,10 @@ class TrialState:
 
     @property
     def has_reached_length(self) -> bool:
-        """Return whether the trial has reached the assigned length."""
+        """Return whether the trial has reached the assigned length.
+
+        Return False if no length is assigned.
+        """
         return self.length is not None and self.reached >= self.length
 
     @property
@@ -281,12 +284,14 @@ class TrialState:
 
     @property
     def repeats_all_training(self) -> bool:
-        """Whether the current run started from batch 0 although earlier runs had trained."""
+        """Return whether the current run started from batch 0 although earlier runs had trained."""
         return self.starts_over or (self.checkpoint is None and self.discarded_from == 0)
 
     @property
     def must_end_again(self) -> bool:
-        """Return whether all training is done, but a process of the trial failed after that."""
+        """Return whether all training is done, but the last process failed after that and must exit
+        well.
+        """
         return self.awaits_good_exit and self.closed and self.has_reached_length
 
     @property
@@ -321,5 +326,9 @@ class TrialState:
 
     @property
     def epochs_done(self) -> float:
-        """Return the number of reported epochs, for a trial that `counts_epochs`."""
+        """Return the number of epochs done, which may be a fraction, for a trial that
+        `counts_epochs`.
+
+        It is the larger of the reached length and the reported share of the assigned length.
+        """
         return max(float(self.reached), self.share * (self.length_units or 0))

@@ -184,9 +184,10 @@ def _send_length_reached(
     context: StepContext,
     value: str = "",
 ) -> None:
-    """Send the experiment a TrialLengthReached for the assigned length.
+    """Send the experiment a TrialLengthReached for the assigned length, in the configured unit.
 
-    A missing metric is replaced by the worst possible metric.
+    A metric of None is replaced by the worst possible metric. The trial must have an assigned
+    length.
     """
     assert state.length_units is not None
     if metric is None:
