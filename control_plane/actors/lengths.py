@@ -16,6 +16,7 @@ class Lengths:
     """
 
     unit: Unit
+    """The unit of lengths in the configuration. Steps belong to the step era."""
     batches_per_step: int = 100
     """The number of batches in a step."""
     records_per_epoch: int = 0

@@ -70,7 +70,9 @@ class TrialSettings:
     slots: int
     """The number of slots of each trial."""
     max_restarts: int
+    """The number of failures after which the trial may start again."""
     smaller_is_better: bool
+    """Whether a smaller searcher metric is better."""
     lengths: Lengths
     """The unit of the trials' lengths."""
     submitted_ms: int
@@ -143,6 +145,7 @@ class CheckpointRef:
 
     uuid: str
     trial_id: int
+    """The id of the trial that wrote the checkpoint, or for which a user uploaded it."""
     steps_completed: int
     """The number of batches that the trial had trained."""
     path: str

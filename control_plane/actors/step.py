@@ -47,7 +47,9 @@ class WriteRow:
     """An effect: write a row outside the actor, or remove the row."""
 
     partition: str
+    """The partition of the row."""
     sort: str
+    """The sort key of the row."""
     body: bytes | None
     """The new body. None removes the row."""
     expected: ObservedRow | None = None

@@ -107,8 +107,9 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
     """Move the job to the next preferred pool that exists, after a pool has released the job.
 
     The job rows of both pools change, and both pools get a JobChanged. Open trials get a TrialMoved
-    and keep slots that they hold. Nothing changes if the message is about another pool or stay, no
-    other pool exists, a user has moved the job, or the experiment is not ACTIVE.
+    and keep slots that they hold. Nothing changes if the message is about another pool or stay, or
+    no other pool exists. The same applies if a user has moved the job, or the experiment is not
+    ACTIVE.
     """
     moves, pools = state.pool_moves, definition_of(context).pools
     if moves is None or pools is None or moves.is_over or state.status is not Status.ACTIVE:

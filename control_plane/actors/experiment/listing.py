@@ -41,6 +41,7 @@ class ListingRow(NamedTuple):
     name: str = ""
     labels: tuple[str, ...] = ()
     archived: bool = False
+    """Whether lists leave the experiment out."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT

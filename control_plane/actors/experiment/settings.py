@@ -42,8 +42,8 @@ def change_settings(
     Raises:
         CommandRefused: conflict, if the experiment is being deleted or has another revision than
             the message names.
-        CommandRefused: invalid, if a value is out of range, if `max_slots` is below the slots of a
-            single trial, or if the metadata has too many terms.
+        CommandRefused: invalid, if a value is out of range, or the metadata has too many terms. A
+            `max_slots` below the slots of a single trial is out of range.
     """
     context.reply = state.experiment_id
     if state.status is Status.DELETING:

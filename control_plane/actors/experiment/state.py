@@ -51,9 +51,11 @@ class Definition:
     test_mode: bool
     """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
+    """The numbers of checkpoints that the collector keeps."""
     warm_start: CheckpointRef | None = None
     """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
+    """The lifecycle rules of the experiment's era, for example what a kill does."""
     job: JobRow = field(default_factory=JobRow)
     """The settings for the scheduler."""
     pools: PoolPreferences | None = None
@@ -82,6 +84,7 @@ class Settings:
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that users set, as JSON values by key."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,11 @@ class ExperimentState:
     metric: str
     """The name of the searcher metric."""
     smaller_is_better: bool
+    """Whether a smaller searcher metric is better."""
     searcher: str
     """The name of the searcher."""
     pool: str
+    """The name of the job's present resource pool."""
     created_ms: int
     """The time of the creation, in epoch ms."""
     status: Status
@@ -114,7 +119,9 @@ class ExperimentState:
     trials_open: int = 0
     """The number of trials that have not ended."""
     trials_completed: int = 0
+    """The number of trials that have ended in COMPLETED."""
     trials_errored: int = 0
+    """The number of trials that have ended in ERROR."""
     progress: float | None = 0.0
     """The progress of the search, from 0 to 1. None: an ended experiment without a progress."""
     best_metric: float | None = None

@@ -56,8 +56,8 @@ def kill_experiment(state: ExperimentState, context: StepContext) -> ExperimentS
 
     The status becomes STOPPING_KILLED, or STOPPING_CANCELED in the step era. Without open trials,
     the experiment ends at once. An experiment that is stopping for another reason than a
-    cancellation keeps its status: its trials are killed in the step era, and nothing changes in the
-    length era. An ended experiment of the length era stays unchanged.
+    cancellation keeps its status. Its trials are then killed in the step era only. An ended
+    experiment of the length era stays unchanged.
 
     Raises:
         CommandRefused: not_found; a step-era experiment has ended.

@@ -14,6 +14,7 @@ class TrialSummary(NamedTuple):
     """The experiment's summary of a trial."""
 
     trial_id: int
+    """The cluster-wide id of the trial."""
     status: str
     """The final status in `run_generation`. "": the trial has not ended, or a completed trial was
     reopened.

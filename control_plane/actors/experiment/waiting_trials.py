@@ -20,6 +20,7 @@ class EndedTrial(NamedTuple):
     """A trial that has ended, with the number in the search."""
 
     number: int
+    """The number of the trial within the experiment."""
     summary: TrialSummary
 
 

@@ -43,11 +43,13 @@ class ExperimentSubmitted:
     plan: SearchPlan
     """The settings of the search."""
     settings: TrialSettings
+    """The settings that all trials share."""
     metric: str
     """The name of the searcher metric."""
     searcher: str
     """The name of the searcher."""
     paused: bool
+    """Whether the experiment begins PAUSED. Otherwise it begins ACTIVE."""
     description: str = ""
     labels: tuple[str, ...] = ()
     job_id: str = ""
@@ -55,9 +57,11 @@ class ExperimentSubmitted:
     test_mode: bool = False
     """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
+    """The numbers of checkpoints that the collector keeps."""
     warm_start: CheckpointRef | None = None
     """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
+    """The lifecycle rules of the experiment's era."""
     time_metric: str = ""
     """The name of the search's time metric. "": the search has none."""
     job: JobRow = field(default_factory=JobRow)
@@ -107,12 +111,14 @@ class SettingsChanged:
     name: str | None = None
     description: str | None = None
     labels: tuple[str, ...] | None = None
+    """The new labels, which replace all present labels."""
     max_slots: int | None = None
     """The most slots of the job. None removes the limit. It has no effect unless
     `max_slots_given`.
     """
     max_slots_given: bool = False
     retention: Retention | None = None
+    """The new numbers of kept checkpoints. Equal numbers also request a collection."""
     weight: float | None = None
     priority: int | None = None
     """The new priority. Another priority resets the job's position to its time of submission,
@@ -253,6 +259,7 @@ class TrialValidationReported:
     time: float | None = None
     """The time metric, if the search has one."""
     missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
+    """Why the search cannot continue without the metric. "": the search can continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +294,11 @@ class TrialLengthReached:
     length: int
     """The length, in the configured unit."""
     metric: float
+    """The searcher metric, or the worst possible metric if the metric is missing."""
     closed: bool
     """Whether the trial expects no further length, so that it needs no answer."""
     missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
+    """Why the search cannot continue without the metric. "": the search can continue."""
     value: str = ""
     """The value that a custom search gets in place of the metric, as JSON."""
 
@@ -304,6 +313,7 @@ class TrialEnded:
     early_exit: str
     """The ExitReason of an early end. "": an ordinary end."""
     message: str = ""
+    """The text for users about an end in ERROR, else ""."""
     run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation in which the trial ran."""
 

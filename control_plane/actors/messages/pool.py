@@ -16,6 +16,7 @@ class PoolSettings:
     """The settings of a pool, stored in the part `settings` of the pool."""
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
+    """The kind of scheduler and its options."""
     default_priority: int = PRIORITY_DEFAULT
     """The priority of jobs whose own priority is not set."""
     aux_per_agent: int = AUX_PER_AGENT_DEFAULT
@@ -101,6 +102,7 @@ class AgentJoined:
     slots: tuple[int, ...]
     """The ids of the agent's slots."""
     availability: Availability = OPEN
+    """The slots that accept work, as users have set."""
     label: str = ""
     """The agent's label. Only jobs with this label run on the agent."""
 
@@ -113,6 +115,7 @@ class AgentAvailabilityChanged:
     epoch: int
     """The number of the agent's session."""
     availability: Availability
+    """The new availability of the agent and its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class AgentLost:
     epoch: int
     """The number of the agent's session."""
     reason: str
+    """The reason of the loss, for users."""
     last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
     """The time of the lease's last renewal, in epoch ms. None: unknown."""
 

@@ -27,6 +27,7 @@ class UndecodableMessage:
     """
 
     name: str
+    """The stored name of the message."""
 
 
 def message_name(message: object) -> str:

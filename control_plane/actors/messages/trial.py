@@ -19,13 +19,17 @@ class TrialCreated:
     request_id: str
     """The id that the search gave to the request for this trial."""
     hparams: Mapping[str, object]
+    """The hyperparameters by name."""
     seed: int
+    """The seed of the trial's random numbers."""
     length: int | None
     """The length to train to, in the configured unit. None: no training yet."""
     closed: bool
     """Whether the search will assign no further length."""
     experiment_status: Status
+    """The status of the experiment at the creation."""
     settings: TrialSettings
+    """The settings that all trials of the experiment share."""
     run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation of the experiment."""
     parent_id: int | None = None
@@ -60,6 +64,7 @@ class TrialContinued:
     run_generation: int = field(metadata=keep_stored_name("life"))
     """The new run generation of the experiment."""
     settings: TrialSettings
+    """The settings of the trial from now on."""
     length: int | None = None
     """The new length to train to, in the configured unit. None: the present length."""
 
@@ -74,6 +79,7 @@ class TrialMoved:
     """The experiment moved to another resource pool."""
 
     pool: str
+    """The name of the new pool."""
     keeps_slots: bool = False
     """Whether a trial with slots keeps them. Its next request then goes to the new pool."""
 
@@ -202,6 +208,7 @@ class PreemptionRequested:
     epoch: int
     """The epoch of the allocation."""
     reason: str
+    """The reason, for users."""
     forced: bool = False
     """Whether the allocation is stopped immediately, without saving its work."""
 
@@ -213,6 +220,7 @@ class AllocationLost:
     epoch: int
     """The epoch of the allocation."""
     reason: str
+    """The reason of the loss, for users."""
     agent: str = ""
     """The id of the lost agent. "": all agents of the allocation."""
     last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
@@ -297,6 +305,7 @@ class CheckpointReported:
     files: int
     """The number of files."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that the training code set."""
     metric: float | None = None
     """The metric of the validation at the checkpoint's batch, if that validation came before the
     checkpoint. Else None.
@@ -309,7 +318,7 @@ FALLBACKS_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDamageReported:
-    """The allocation could not restore the checkpoint from which it started.
+    """The allocation could not restore the checkpoint of its start.
 
     The stored files differ from the written ones, unless `is_load_failure`.
     """
@@ -319,6 +328,7 @@ class CheckpointDamageReported:
     uuid: str
     """The UUID of the checkpoint."""
     cause: str
+    """The description of the damage, for users."""
     fallbacks: tuple[str, ...] = ()
     """At most FALLBACKS_MAX complete checkpoints of the trial from which it could start instead,
     the best choice first. The list is from the time when the report was accepted.
@@ -355,6 +365,7 @@ class CheckpointUploaded:
     user: str
     """The name of the user."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that the user set."""
 
 
 @dataclass(frozen=True, slots=True)

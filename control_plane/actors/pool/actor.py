@@ -1,8 +1,8 @@
 """The step of the pool actor, which owns settings, jobs with requests, agents and allocations.
 
-Jobs, requests and agents are ordered maps in parts, so that a decision writes as much for a queue
-of ten thousand requests as for a queue of ten. Messages only record what changed. The scheduler
-runs once at the end of a fold.
+Jobs, requests and agents are ordered maps in parts. A decision therefore writes as much for a queue
+of ten thousand requests as for a queue of ten. Messages only record changes. The scheduler runs
+once at the end of a fold.
 """
 
 from dataclasses import replace

@@ -44,7 +44,9 @@ class AgentSlots:
     parts: Mapping[str, AllocationPart] = field(default_factory=dict)
     """The parts of allocations on this agent, by the allocation's name."""
     availability: Availability = OPEN
+    """The slots that accept work, as users have set."""
     label: str = ""
+    """The agent's label. Only jobs with this label run on the agent. "": jobs without a label."""
 
     @property
     def slots_by_allocation(self) -> dict[str, tuple[int, ...]]:

@@ -37,6 +37,7 @@ class Group:
     """
 
     row: JobRow = field(default_factory=JobRow)
+    """The job's settings as in the job row, or the defaults without a row."""
     has_row: bool = False
     """Whether the job's row exists."""
     pending: Mapping[int, int] = field(default_factory=dict)
@@ -89,8 +90,10 @@ class GroupAllocations:
     """
 
     running_allocations: Callable[[int], Iterator[RunningAllocation]]
+    """Iterates over the running allocations of a group, by the group's number."""
     group: int
     preemptible: bool = True
+    """Whether the scheduler may preempt the allocations for other jobs."""
 
     def __iter__(self) -> Iterator[RunningAllocation]:
         allocations = self.running_allocations(self.group)

@@ -22,6 +22,7 @@ class KeptAllocation:
     """An allocation that the scheduler does not preempt for some time."""
 
     allocation_id: str
+    """The name of the allocation, `TRIAL.EPOCH`."""
     group: int
     """The number of the allocation's job."""
     until_ms: int

@@ -75,6 +75,7 @@ class CheckpointRecord:
     """The record of a complete checkpoint: the part `checkpoint/UUID` of the trial."""
 
     checkpoint: CheckpointRef
+    """The checkpoint: the UUID, the trial, the batches and the folder."""
     size_bytes: int
     """The size of the remaining files."""
     files: int
@@ -274,10 +275,12 @@ def mark_partially_deleted(
     """Mark a checkpoint as PARTIALLY_DELETED, and write a row that requests the removal of the
     matching files.
 
-    The reply is whether the checkpoint was marked. Nothing changes if the record is missing or
-    damaged, other patterns were deleted meanwhile, a pin holds the checkpoint, or it is the latest
-    of a trial that has not ended. If it is the latest of an ended trial, `message.fallback_uuid`
-    becomes the latest.
+    The reply is whether the checkpoint was marked. Nothing changes in these cases:
+    - The record is missing, or is neither COMPLETED nor PARTIALLY_DELETED.
+    - The deleted patterns differ from `message.earlier_patterns`.
+    - A pin holds the checkpoint, or it is the latest checkpoint of a trial that has not ended.
+
+    If it is the latest checkpoint of an ended trial, `message.fallback_uuid` becomes the latest.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)

@@ -1,8 +1,8 @@
 """Metrics of lost work: a new run of a trial discards reports of earlier runs.
 
 A run starts from a checkpoint at batch S, or from the beginning. Earlier runs trained past S in
-vain, so their reports of later batches no longer count, neither in lists and charts nor for the
-trial's best metric. A report at S itself stays, since a validation may follow the checkpoint.
+vain, so their reports of later batches no longer count. Lists, charts and the trial's best metric
+leave them out. A report at S itself stays, since a validation may follow the checkpoint.
 """
 
 from collections.abc import Sequence

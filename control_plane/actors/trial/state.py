@@ -44,6 +44,7 @@ class Verdict:
     """The exit that decides how a gang ends."""
 
     exit: AllocationExited
+    """The exit of a node that so far weighs most (gang.py)."""
     desired_state: DesiredState = field(metadata=keep_stored_name("wish"))
     """The gang's desired state at the time of the exit."""
 
@@ -55,6 +56,7 @@ class Allocation:
     ticket: str
     """The text by which the request sorts in the queue of `pool`."""
     state: AllocationState = AllocationState.PENDING
+    """The state of the containers: for a gang, the state of the slowest node."""
     places: tuple[Place, ...] = ()
     """The held slots on each agent, in the order of ranks. Empty while the request is queued."""
     desired_state: DesiredState = field(default=DesiredState.RUN, metadata=keep_stored_name("wish"))
@@ -125,6 +127,7 @@ class Damage:
     steps: int
     """The number of batches in the checkpoint, 0 if unknown."""
     cause: str
+    """The description of the damage, for users."""
     fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the trial's checkpoint from which the next run starts. "": the trial has no
     other.
@@ -178,8 +181,10 @@ class TrialState:
     number: int
     """The number of the trial within its experiment."""
     hparams: Mapping[str, object]
+    """The hyperparameters by name. Empty after a deletion."""
     seed: int
     settings: TrialSettings
+    """The settings that all trials of the experiment share, with the trial's present pool."""
     created_ms: int
     """The time of the creation, in epoch ms."""
     experiment_status: Status
@@ -218,6 +223,9 @@ class TrialState:
     with 1.
     """
     allocation: Allocation | None = None
+    """The requested or held slots of the present run. None: the trial neither waits for slots nor
+    runs.
+    """
     early_exit: str = ""
     """The ExitReason that the training code announced, or ""."""
     ended_ms: int | None = None

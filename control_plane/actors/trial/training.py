@@ -155,9 +155,9 @@ def _apply_length_reached(
 ) -> TrialState:
     """Record that the assigned length is reached, and send the experiment a TrialLengthReached.
 
-    Nothing happens for another length than the assigned one, for a length that was reported before
-    a rollback, or if the code decides how long to train. With `missing_metric_reason`, the report
-    is sent, but the length does not count as reached.
+    Nothing happens for another length than the assigned one, or for a length that was reported
+    before a rollback. The same applies if the code decides how long to train. With
+    `missing_metric_reason`, the report is sent, but the length does not count as reached.
     """
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
