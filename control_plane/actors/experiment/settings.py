@@ -53,8 +53,8 @@ def change_settings(
         )
     _check_cost(message)
     before = settings_of(context)
-    what, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
-    if problem := find_changed_since(what, revision, message.revision):
+    title, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
+    if problem := find_changed_since(title, revision, message.revision):
         raise CommandRefused("conflict", problem)
     after = _merge_settings(before, message)
     name = state.name if message.name is None else message.name

@@ -31,7 +31,7 @@ from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
-from control_plane.actors.pool.scheduling import expire_kept_allocations, run_scheduler
+from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
 from control_plane.actors.pool.state import (
     PoolState,
     agents_of,
@@ -174,7 +174,7 @@ def _apply_timer(
     """
     if isinstance(message, PatienceEnded):
         return end_patience(state, message, context)
-    return expire_kept_allocations(state, context)
+    return expire_protections(state, context)
 
 
 def _answer_without_pool(

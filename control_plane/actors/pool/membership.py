@@ -106,8 +106,8 @@ def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) ->
     """
     for allocation in agent.allocations_to_stop:
         trial_id, epoch = parse_allocation(allocation)
-        whole = not agent.availability.enabled
-        reason = f"agent {name} was disabled" if whole else f"a slot of agent {name} was disabled"
+        is_slot = agent.availability.enabled
+        reason = f"a slot of agent {name} was disabled" if is_slot else f"agent {name} was disabled"
         context.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason, forced=True))
         mark_leaving(name, allocation, context)
 

@@ -15,8 +15,8 @@ from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.state import (
-    KeptAllocation,
     PoolState,
+    ProtectedAllocation,
     agents_of,
     job_queue_of,
     mark_leaving,
@@ -47,7 +47,7 @@ from detcloud.shared.plurals import count_text
 # The most starts in a commit. Each start is a message to a trial. Many messages spill into parts.
 STARTS_MAX = 256
 # The most protected allocations. They are stored in the pool's head.
-KEPT_MAX = 32
+PROTECTED_MAX = 32
 # The parts that a start or preemption touches besides the parts of agents, nodes included.
 PARTS_OF_ONE = 5
 # The parts that a plan may touch before the commit is full, if each agent of a gang is in another
@@ -171,7 +171,7 @@ def view_at(
     return PoolView(jobs, contents.agents, reservation)
 
 
-def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
+def expire_protections(state: PoolState, context: StepContext) -> PoolState:
     """Remove expired protections from preemption. Shorten protections that last too long.
 
     If a protection was removed or shortened, the fold ends with a pass of the scheduler. Otherwise
@@ -285,17 +285,17 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
         return state
     if (reservation.group, reservation.slots) != (request.group, request.slots):
         return state
-    return _keep_allocation(state, request, context)
+    return _protect_allocation(state, request, context)
 
 
-def _keep_allocation(
+def _protect_allocation(
     state: PoolState, request: AllocationRequest, context: StepContext
 ) -> PoolState:
     """End the reservation of a started allocation, and return the updated head.
 
     In a fair share with reservations, the allocation is protected from preemption for
     `reserve_after_ms`, because such an allocation usually exceeds its job's share. A
-    SchedulingContinued timer ends the protection. Only the last KEPT_MAX protections are kept.
+    SchedulingContinued timer ends the protection. Only the last PROTECTED_MAX protections are kept.
     """
     settings = settings_of(context)
     state = evolve(state, reservation=None)
@@ -303,8 +303,8 @@ def _keep_allocation(
         return state
     until_ms = context.now_ms + settings.reserve_after_ms
     context.set_timer(until_ms, SchedulingContinued())
-    kept = KeptAllocation(request.allocation_id, request.group, until_ms)
-    return evolve(state, protected=(*state.protected, kept)[-KEPT_MAX:])
+    protected = ProtectedAllocation(request.allocation_id, request.group, until_ms)
+    return evolve(state, protected=(*state.protected, protected)[-PROTECTED_MAX:])
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:

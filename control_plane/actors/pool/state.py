@@ -18,7 +18,7 @@ CONTENT_FAMILIES = ("groups", "agents")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAllocation:
+class ProtectedAllocation:
     """An allocation that the scheduler does not preempt for some time."""
 
     allocation_id: str
@@ -60,7 +60,9 @@ class PoolState:
     """Whether the pool was removed. Only its head remains."""
     reservation: Reservation | None = None
     """The agents that are reserved for a job, or None."""
-    protected: tuple[KeptAllocation, ...] = field(default=(), metadata=keep_stored_name("kept"))
+    protected: tuple[ProtectedAllocation, ...] = field(
+        default=(), metadata=keep_stored_name("kept")
+    )
     """The allocations that started on reserved agents and are not preempted for some time."""
     reserved_slots: int = 0
     """The number of slots of the present or the last reservation."""

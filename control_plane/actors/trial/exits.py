@@ -68,8 +68,8 @@ def end_member(
         return state
     state = evolve(state, allocation=allocation)
     if gang.is_over(allocation):
-        whole = evolve(allocation, desired_state=gang.desired_state(allocation))
-        return end_allocation(state, whole, verdict.exit, context)
+        ended = evolve(allocation, desired_state=gang.desired_state(allocation))
+        return end_allocation(state, ended, verdict.exit, context)
     if not gang.is_broken(allocation) and not refuses_hparams(state):
         return state
     reason = f"node {verdict.exit.node_rank} of {verdict.exit.nodes} is gone"
