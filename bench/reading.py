@@ -25,7 +25,8 @@ from bench.filling import services_to_fill
 from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.usecases.submission import (

@@ -14,13 +14,14 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
-from control_plane.actors.trial import actor as trial
+from control_plane.actors.trial import exits
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.evolve import evolve
 from control_plane.queries import history as views
 from control_plane.queries.pages import encode_cursor
-from control_plane.queries.sentences import SENTENCES, SentenceContext, sentence
+from control_plane.queries.sentences.context import SentenceContext
+from control_plane.queries.sentences.registry import SENTENCES, sentence
 from control_plane.state.table import Expect, Key, Page, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
@@ -235,12 +236,12 @@ def test_replay_names_field_that_a_changed_rule_changes(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(agent, "1.1")
-    healthy = trial._after_failure
+    healthy = exits._after_failure
 
     def forgetful(state: TrialState, *others: Any) -> TrialState:
         return evolve(healthy(state, *others), restarts=0)
 
-    monkeypatch.setattr(trial, "_after_failure", forgetful)
+    monkeypatch.setattr(exits, "_after_failure", forgetful)
     items = cluster.get("/experiments/1/replay").json["items"]
     assert [item["actor"] for item in items if item["difference"]] == ["trial#1"]
     difference = items[1]["difference"]
