@@ -144,5 +144,5 @@ def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
         get("workspace", UNCATEGORIZED),
         get("project", UNCATEGORIZED),
         JobKind.EXPERIMENT if kind is None else JobKind(kind),
-        None if figures is None else Figures(*figures),
+        None if figures is None else Figures(*figures[: len(Figures._fields)]),
     )

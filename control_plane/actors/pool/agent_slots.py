@@ -277,17 +277,18 @@ def _encode_part(part: AllocationPart) -> list[object]:
 def _decode_agent(value: object) -> AgentSlots:
     """Decode an agent from the list `[epoch, slots, parts, availability, label]`.
 
-    The last two values may be missing: the defaults are an open agent and "".
+    The last two values may be missing: the defaults are an open agent and "". Values that a newer
+    version appended are ignored.
 
     Raises:
-        ValueError: the list has another number of values.
+        ValueError: the list has fewer than three values, or exactly four.
         AssertionError: the value is no list.
     """
     assert isinstance(value, list | tuple)
     epoch, slots, parts, *more = value
     availability, label = OPEN, ""
     if more:
-        (enabled, draining, disabled), label = more
+        (enabled, draining, disabled, *_), label = more[:2]
         availability = Availability(enabled, draining, tuple(disabled))
         availability = OPEN if availability == OPEN else availability
     read = {name: _decode_part(part) for name, part in parts.items()}
@@ -297,6 +298,8 @@ def _decode_agent(value: object) -> AgentSlots:
 def _decode_part(value: list[object]) -> AllocationPart:
     """Decode an allocation's part from the list of `_encode_part`, with the defaults for missing
     values.
+
+    Values that a newer version appended are ignored.
     """
     slots, group, start, *more = value
     assert isinstance(slots, list | tuple)
@@ -307,7 +310,7 @@ def _decode_part(value: list[object]) -> AllocationPart:
     leaving, *gang = more
     if not gang:
         return AllocationPart(tuple(slots), group, start, bool(leaving))
-    rank, places = gang
+    rank, places = gang[:2]
     assert isinstance(rank, int)
     assert isinstance(places, list | tuple)
     named = tuple(Placement(agent, count) for agent, count in places)

@@ -467,13 +467,12 @@ def _encode_group(group: Group) -> list[object]:
 def _decode_group(value: object) -> Group:
     """Decode a group from the list of `_encode_group`, with the defaults for missing values.
 
-    Raises:
-        TypeError: the settings have an unknown name, which only a newer version writes.
+    Values and settings that a newer version added are ignored.
     """
     assert isinstance(value, list | tuple)
     (has_row, running, held, leaving, *times), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
     waits_since_ms, stays_since_ms, released = (*times, None, None, None)[:3]
-    row = JobRow(**settings)
+    row = JobRow(**{name: value for name, value in settings.items() if name in _DEFAULTS})
     numbers = (running, held, leaving, waits_since_ms, stays_since_ms, bool(released))
     return Group(row, bool(has_row), counts, *numbers)
