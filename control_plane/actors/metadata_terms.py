@@ -90,7 +90,8 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 def _number_text(text: str) -> str:
     """Return the text of a value. Texts of equal numbers below 1e15 become the same text.
 
-    From 1e15 on, integers and floats keep different texts. Any other text, and a text above
+    Every text that `float` accepts is a number, so infinity and NaN become "inf" and "nan". From
+    1e15 on, integers and floats keep different texts. Any other text, and a text above
     VALUE_CHARACTERS_MAX, is returned unchanged.
     """
     if len(text) > VALUE_CHARACTERS_MAX or not text[:1].strip("+-.").isascii():

@@ -91,12 +91,11 @@ def apply_event(state: ExperimentState, event: Event, context: StepContext) -> E
 def apply_suggestion(
     state: ExperimentState, message: SuggestedPoints | SuggestionFailed, context: StepContext
 ) -> ExperimentState:
-    """Pass suggested points to the search, if the search waits for the points from `message.first`
-    on.
+    """Pass suggested points to the search, which then creates trials as `apply_operations`
+    describes.
 
-    Otherwise return the state unchanged. The search then creates trials, as `apply_operations`
-    describes. After a failed suggestion, the search draws at random, and the experiment's message
-    says so.
+    After a failed suggestion, the search draws at random, and the experiment's message says so.
+    Return the state unchanged unless the search waits for the points from `message.first` on.
     """
     if awaited_suggestion(state) != message.first:
         return state

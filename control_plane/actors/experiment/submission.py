@@ -18,7 +18,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
 
     Each trial gets a TrialCreated. The job row and the listing row are written, and the pool gets a
     JobChanged. If the search has more to create than fits into the commit, the experiment gets a
-    SearchContinued. A warm start is pinned.
+    SearchContinued. A search without any trial ends the experiment at once. A warm start is pinned.
 
     Raises:
         CommandRefused: conflict; the checkpoint of the warm start was deleted.

@@ -32,10 +32,10 @@ def apply_trial_report(
     message: TrialValidationReported | TrialProgressReported | TrialLengthReached,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a report of a trial. Reports of trials that have ended, or are unknown, are ignored.
+    """Apply a report of a trial: a validation, progress or a reached length.
 
-    The report shows that the job runs in its pool, so the present round of moves between pools
-    ends.
+    The report shows that the job runs in its pool, so the present round of moves between pools ends
+    (`begin_new_round`). Nothing else happens for a trial that has ended or is unknown.
     """
     state = begin_new_round(state, context)
     match message:
@@ -55,7 +55,8 @@ def _apply_validation(
 
     The search gets the progress if the length has grown, and the validation if the search has a
     time metric. A metric that is missing then counts as the worst. With `missing_metric_reason`,
-    the experiment is stopped with STOPPING_ERROR instead.
+    the experiment is stopped with STOPPING_ERROR instead. An ended or unknown trial changes
+    nothing.
     """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None:
@@ -108,9 +109,9 @@ def _apply_length_reached(
 ) -> ExperimentState:
     """Pass a reached length to the search, which may assign work to any trial.
 
-    If the search assigns no work to this trial and the trial is not closed, a WorkAssigned without
-    a length tells it to wait. With `missing_metric_reason`, the experiment is stopped with
-    STOPPING_ERROR instead.
+    If the search assigns no work to this trial, a WorkAssigned without a length tells the trial to
+    wait, unless the trial expects no answer. With `missing_metric_reason`, the experiment is
+    stopped with STOPPING_ERROR instead. An ended or unknown trial changes nothing.
     """
     summary = open_summary(message.number, state.run_generation, context)
     if summary is None:

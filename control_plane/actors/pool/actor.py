@@ -166,11 +166,10 @@ def _apply_check(
 def _apply_timer(
     state: PoolState, message: SchedulingContinued | PatienceEnded, context: StepContext
 ) -> PoolState:
-    """Apply a timer's message: the end of a job's patience, or the end of a protection from
-    preemption.
+    """Apply a timer's message: the end of a job's patience, or a SchedulingContinued.
 
-    A SchedulingContinued of an earlier commit has already set `needs_scheduling`, and only removes
-    expired protections.
+    A SchedulingContinued removes expired protections from preemption. After an incomplete plan,
+    `needs_scheduling` is set already, so the fold ends with a pass in both cases.
     """
     if isinstance(message, PatienceEnded):
         return end_patience(state, message, context)

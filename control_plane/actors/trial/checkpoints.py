@@ -143,11 +143,13 @@ def apply_checkpoint_message(
 def record_checkpoint(
     state: TrialState, message: CheckpointReported, context: StepContext
 ) -> TrialState:
-    """Record a complete checkpoint, and return the state with the trial's latest checkpoint.
+    """Record a complete checkpoint in a part, and return the state with the trial's latest
+    checkpoint.
 
     The checkpoint becomes the latest unless the present latest has more batches. The trial's steps
-    are at least the batches of the checkpoint. For a new checkpoint, a row outside the actor claims
-    the UUID: the commit fails if another trial claims the UUID meanwhile.
+    are at least the batches of the checkpoint. The record gets the metric of the validation at that
+    batch. A repeated report replaces the record. For a new checkpoint, a row in `checkpoints`
+    claims the UUID: the commit fails if another trial claims the UUID meanwhile.
 
     Return the state unchanged if the checkpoint is recorded but no longer COMPLETED, or was
     uploaded by a user. The same applies if the checkpoint belongs to another trial or lies outside
