@@ -183,7 +183,7 @@ def test_counters_never_fall_and_a_length_is_told_once(
         before = actor.state
         actor.deliver(message)
         after = actor.state
-        for name in ("epoch", "restarts", "losses", "reached", "answered"):
+        for name in ("epoch", "restarts", "losses", "reached", "decided_length"):
             assert getattr(after, name) >= getattr(before, name)
         assert after.epoch > before.epoch or after.revision >= before.revision
         assert not before.closed or after.closed
