@@ -94,7 +94,7 @@ def finish_fold(state: PoolState, context: StepContext) -> PoolState:
     """Run the scheduler once after the last message of a fold, and release jobs to other pools.
 
     Nothing happens unless a message set `needs_scheduling`. The scheduler runs if requests are
-    queued, or if settings changed and allocations run. `wait_reason` is set anew.
+    queued, or if settings changed and allocations run. `wait_reason` is renewed.
     """
     if not state.needs_scheduling:
         return state
