@@ -63,10 +63,10 @@ def figures_of(state: ExperimentState) -> Figures | None:
 
 
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Write the experiment's listing row, with figures if `figures_of` returns any. Return the
-    state unchanged.
+    """Write the experiment's listing row. Return the state unchanged.
 
-    Callers call this function after every change of a value in the row.
+    The row has figures if `listing_has_figures` is set and `figures_of` returns figures. Callers
+    call this function after every change of a value in the row.
     """
     settings = settings_of(context)
     row: dict[str, object] = {

@@ -124,8 +124,8 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
     """Mark every part of an allocation as leaving: the allocation was asked to release all slots.
 
-    The caller sends the request to the trial. Return False, without a change, if the allocation was
-    asked before or has no part on `agent`.
+    The caller sends the request to the trial. Return True if the parts were marked. Return False,
+    without a change, if the allocation was asked before or has no part on `agent`.
     """
     agents = agents_of(context)
     first = agents.get(agent)
