@@ -128,7 +128,7 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
     elif pool_names(services) in ([], [POOL]):
         # A pool of an earlier release keeps its settings, except that idle jobs are now stored
         # apart.
-        settings = replace(load_settings(services, POOL), idle_apart=True)
+        settings = replace(load_settings(services, POOL), stores_idle_jobs_apart=True)
         services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL, settings))
     cluster = cluster_config(services)
     name = cluster.resource_manager.default_compute_resource_pool
