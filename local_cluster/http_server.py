@@ -14,7 +14,8 @@ from anyio import to_thread
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
-from local_cluster.connections import Connection
+from lambdas.uvicorn_config import build_uvicorn_config
+from local_cluster.connections import ConnectionLimits
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
@@ -44,18 +45,12 @@ class EmbeddedServer(uvicorn.Server):
     def __init__(
         self, app: ASGIApp, on_start: Callable[[], None], on_stop: Callable[[], None]
     ) -> None:
-        config = uvicorn.Config(
-            app,
-            loop="asyncio",
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
+        self.limits = ConnectionLimits(app)
+        config = build_uvicorn_config(
+            self.limits,
+            http=self.limits.connection_class(),
+            keep_alive_seconds=KEEP_ALIVE_SECONDS,
+            close_seconds_max=CLOSE_SECONDS_MAX,
         )
         super().__init__(config)
         self._on_start = on_start
