@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.aws import policies, trial_policies
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document
 from infra.aws.settings import Settings
 from infra.remote_settings import describe_remote_accounts
 

@@ -16,8 +16,8 @@ from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.key_policies import log_key
 from infra.aws.limits import find_limit_problems
-from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
 from infra.aws.rollback import move_functions

@@ -7,6 +7,8 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws import policies
+from infra.aws.key_policies import SPOT_GRANT
+from infra.aws.launch_policies import service_role_arn
 from infra.aws.scope import Scope
 
 CONFIG_KEY = "config/cluster.yaml"
@@ -139,7 +141,7 @@ def grant_key_to_spot_market(scope: Scope) -> None:
             "spot",
             name=scope.names.part("spot"),
             key_id=scope.settings.kms_key,
-            grantee_principal=policies.service_role_arn(scope.names, "spot"),
-            operations=policies.SPOT_GRANT,
+            grantee_principal=service_role_arn(scope.names, "spot"),
+            operations=SPOT_GRANT,
             opts=scope.options(),
         )

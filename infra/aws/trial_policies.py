@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from control_plane.aws.trial_grants import PULL_ACTIONS
 from detcloud.shared.registries import ecr_repository
 from infra.aws.names import Names, bucket_arn
-from infra.aws.policies import VERSION, Document, Statement, add_statements, make_statement
+from infra.aws.policy_statements import (
+    Document,
+    Statement,
+    add_statements,
+    make_document,
+    make_statement,
+)
 from infra.data_buckets import DataBucket
 
 
@@ -34,7 +40,7 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
             bucket = [bucket_arn(data_bucket.bucket)]
             listing = make_statement(f"List{number}", ["s3:ListBucket"], bucket, condition)
             statements.append(listing)
-    return {"Version": VERSION, "Statement": statements}
+    return make_document(*statements)
 
 
 def _object_statement(
@@ -67,14 +73,11 @@ def pulls(repositories: tuple[str, ...]) -> Document:
     """
     found = [ecr_repository(name) for name in repositories]
     arns = [repository.arn for repository in found if repository is not None]
-    return {
-        "Version": VERSION,
-        "Statement": [
-            # GetAuthorizationToken accepts no resource in a policy.
-            make_statement("LogIn", ["ecr:GetAuthorizationToken"], ["*"]),
-            make_statement("Pull", PULL_ACTIONS, arns),
-        ],
-    }
+    return make_document(
+        # GetAuthorizationToken accepts no resource in a policy.
+        make_statement("LogIn", ["ecr:GetAuthorizationToken"], ["*"]),
+        make_statement("Pull", PULL_ACTIONS, arns),
+    )
 
 
 def with_sessions(document: Document, roles: list[str]) -> Document:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from infra.aws import policies
 from infra.aws.instance_ends import LIVE
 from infra.aws.names import Names
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document
 from infra.aws.settings import Network
 from infra.remote_accounts import Launcher
 from provisioner.clouds.aws.federation import federation_audience
