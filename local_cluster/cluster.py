@@ -22,9 +22,11 @@ PORT_RECORD = "port"
 def serve(
     home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
 ) -> None:
-    """Run an embedded cluster until SIGTERM or SIGINT, then stop its agents.
+    """Run an embedded cluster until SIGTERM or SIGINT, then stop the cluster's agents.
 
-    The caller holds the folder's lock. Logs and the server's address are written to the folder.
+    The caller holds the folder's lock. Logs, the port and the server's address are written to the
+    folder; the address is deleted at the end. The machine's own agent is started, unless the
+    default pool has a provider.
 
     Args:
         slots: the number of CPU slots of the own agent. None for slots of the detected devices.

@@ -32,7 +32,7 @@ PIECE_BYTES = 16 * 1024
 
 
 class ConnectionLimits:
-    """An ASGI application that serves `app` and limits the connections of its server.
+    """An ASGI application that serves `app`, and the limits on the server's connections.
 
     The server's connections must be of the class that `connection_class` returns. A request from
     another client address is passed to `app` without limits.
@@ -48,7 +48,7 @@ class ConnectionLimits:
         """The connections with a request without a complete response, the oldest request first."""
 
     def connection_class(self) -> type[asyncio.Protocol]:
-        """Return the class for uvicorn's option `http`."""
+        """Return the class for uvicorn's option `http`: a Connection with these limits."""
         limits = self
 
         class LimitedConnection(Connection):
@@ -108,7 +108,10 @@ class ConnectionLimits:
             asyncio.get_running_loop().call_soon(self._limit_strangers)
 
     def _limit_strangers(self) -> None:
-        """Close the oldest request if more than STRANGERS_MAX unknown callers owe their body."""
+        """Close the connection of the oldest request whose unknown caller owes a part of the body.
+
+        Do nothing if at most STRANGERS_MAX unknown callers owe a part.
+        """
         strangers = [
             connection
             for connection, request in self.answering.items()
@@ -235,7 +238,7 @@ class Connection(asyncio.Protocol):
         self._limits.add_waiting(self)
 
     def _stop_waiting(self) -> None:
-        """Remove this connection from the waiting ones, and cancel the timeout of the headers."""
+        """Remove this connection from `waiting`, and cancel the timeout of the headers."""
         self._limits.waiting.pop(self, None)
         self._head_timeout.stop()
 

@@ -32,14 +32,17 @@ THREADS = 2
 
 
 class EmbeddedServer(uvicorn.Server):
-    """A uvicorn server that stops other parts of the process before it closes.
+    """A uvicorn server with limits on connections, which stops other parts before it closes.
 
     Args:
         app: the application to serve.
-        on_start: called after the server has started to listen.
+        on_start: called in the server's event loop after the server has started to listen.
         on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
-            The server closes after its end, also after an error. A second signal closes the server
+            The server closes after the call, also after an error. A second signal closes the server
             at once.
+
+    Attributes:
+        limits: the limits on the connections, and the connections themselves.
     """
 
     def __init__(
@@ -102,11 +105,12 @@ def open_listener(port: int | None, former_port: int | None = None) -> socket.so
 
 
 def configure_logging(path: Path) -> None:
-    """Configure the process to write its logs as JSON lines to stderr and to the file `path`.
+    """Configure the process to write logs as JSON lines to stderr, and to append to file `path`.
 
     Do not open `path` if stderr already writes to this file. Lines below level INFO, lines of
-    uvicorn below WARNING, and lines about successful reads and syncs are omitted. Raises OSError if
-    the file cannot be opened.
+    uvicorn below WARNING, and lines about successful reads and syncs are omitted. A root
+    logger that has handlers already keeps only these handlers. Raises OSError if the file cannot be
+    opened.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if not _is_standard_error(path):
@@ -159,10 +163,9 @@ def _is_standard_error(path: Path) -> bool:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return whether to log a record.
+    """Return whether to log a record. False for a successful GET request or sync below WARNING.
 
-    Successful GET requests and syncs below level WARNING are not logged, because agents and
-    browsers send them continuously.
+    Agents and browsers send these requests continuously.
     """
     fields = getattr(record, "fields", {})
     # A request that failed with an exception has no status when it is logged.
