@@ -129,7 +129,10 @@ class Maintenance:
         for_each_pool(self.pools(), self._audit_pool)
 
     def _audit_pool(self, pool: str) -> None:
-        """Audit a pool: send messages that correct differences, and log each difference."""
+        """Audit a pool: send messages that correct differences, and log each difference.
+
+        Raises TableError.
+        """
         # Few ticks run an audit, and the module imports all actors (bench/gcp_cold_starts.py).
         from control_plane.agents.audit import audit_pool
 
@@ -144,7 +147,7 @@ class Maintenance:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 
     def check_budgets(self) -> None:
-        """Compare the costs of all pools with their budgets.
+        """Compare the costs of each pool with the pool's budget.
 
         Notify each pool that went over or under budget, and log its name. Raises PoolsFailed at the
         end if any pool failed.

@@ -42,7 +42,10 @@ class AwsPools:
 
     @cached_property
     def identity_verifier(self) -> AwsIdentityVerifier:
-        """The verifier of identity proofs for instances with the role `instance`."""
+        """The verifier of identity proofs for instances with the role `instance`.
+
+        Raises ValueError if `instance` is not the ARN of a role.
+        """
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         region = self._remote["region"]
@@ -63,5 +66,8 @@ class AwsPools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:
-    """Return the pools of a remote account on AWS. The parameters are those of AwsPools."""
+    """Return the pools of a remote account on AWS, without any request.
+
+    The parameters are those of AwsPools.
+    """
     return AwsPools(parts, remote)

@@ -40,8 +40,8 @@ class GooglePools:
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of Compute Engine instances for a pool with the given settings.
 
-        Equal settings get the same, cached provider. Raises CloudError if the settings are
-        unusable.
+        Equal settings get the same, cached provider. No request is sent: unusable settings and
+        credentials raise CloudError when the provider is used.
         """
         return self._clouds.cloud(settings)
 
@@ -70,7 +70,8 @@ class GooglePools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:
-    """Return the pools of a remote account on Google Cloud. The parameters are those of
-    GooglePools.
+    """Return the pools of a remote account on Google Cloud, without any request.
+
+    The parameters are those of GooglePools.
     """
     return GooglePools(parts, remote)

@@ -21,7 +21,9 @@ KEEP_ALIVE_SECONDS = 620
 def main() -> int:
     """Serve the function until SIGTERM, then return 0.
 
-    If DETCLOUD_FUNCTION is not in FUNCTIONS, print an error and return 2. The default port is 8080.
+    If DETCLOUD_FUNCTION is not in FUNCTIONS, print an error to stderr and return 2. Listen at
+    DETCLOUD_HOST, by default all addresses, and at PORT, by default 8080. The process ends with a
+    non-zero status if the port is not available.
     """
     name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in FUNCTIONS:
