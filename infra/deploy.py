@@ -200,7 +200,7 @@ def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Return `policy`: the deployer's permissions, or with --key those of the encryption key.
+    """Return `policy`: the deployer's permissions, or with --key the key's policy statement.
 
     Raise SettingsInvalid.
     """
@@ -209,7 +209,7 @@ def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _trust(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Return `commands`: the scripts that create remote accounts, or with --remove remove them.
+    """Return `commands`: the scripts for creating or, with --remove, removing remote accounts.
 
     Run no script. Raise SettingsInvalid.
     """

@@ -81,7 +81,10 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
 
 
 def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
-    """Yield the finding about EC2's answer to a dry-run launch, or nothing without AWS pools."""
+    """Yield the finding about EC2's answer to a dry-run launch, or nothing without AWS pools.
+
+    An Unknown answer is a warning.
+    """
     if any(aws_pools(cluster)):
         yield from read_fact(facts.dry_run, "launch", _launch)
 
@@ -106,6 +109,7 @@ def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
 
 
 def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
+    """Yield an error if the credentials belong to another account than the settings name."""
     if caller.account != settings.account:
         text = (
             f"they belong to account {caller.account}, but detcloud:account is {settings.account}"
@@ -118,6 +122,7 @@ def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield an error about denied actions, or a warning if only the check calls the actions."""
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         text = f"the deployer may not {shown}"
@@ -134,6 +139,7 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _disk_key(disk_key: DiskKey, own_key_remedy: str) -> Iterator[Finding]:
+    """Yield an error with the remedy if the default key is customer-managed."""
     if disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
@@ -145,6 +151,7 @@ def _disk_key(disk_key: DiskKey, own_key_remedy: str) -> Iterator[Finding]:
 
 
 def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
+    """Yield an error if `kms_key` is not enabled or CloudWatch's logs may not use the key."""
     service = f"logs.{settings.region}.amazonaws.com"
     if key.state != "Enabled":
         text = f"detcloud:kmsKey is {key.state}"
@@ -161,6 +168,7 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
 
 
 def _spot_role(is_there: bool) -> Iterator[Finding]:
+    """Yield an error if the service role of EC2's spot market does not exist."""
     if is_there:
         yield fine_finding("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
     else:
@@ -170,6 +178,7 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
+    """Yield an error if the stack needs a new VPC and the quota is used up."""
     known = f"{found.count} of {found.limit:g} networks are there"
     if found.has_own:
         yield fine_finding("network", f"{known}, including the stack's")
@@ -185,6 +194,7 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
 
 
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
+    """Yield an error if the reservations would leave fewer than UNRESERVED_MIN concurrent runs."""
     wanted = reserved_concurrency(settings)
     if wanted == 0:
         yield fine_finding("concurrency", f"no concurrency is reserved out of {found.limit}")

@@ -250,7 +250,10 @@ def actions_needed() -> frozenset[str]:
 
 
 def check_actions() -> frozenset[str]:
-    """Return the SERVICE:ACTION that only the check of an account calls."""
+    """Return each SERVICE:ACTION that only the check of an account calls.
+
+    A deployment works without these permissions.
+    """
     texts = [text for needs in NEEDS.values() for text in needs]
     others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
     return frozenset(split_actions(CHECK_NEEDS)) - frozenset(others)
@@ -305,6 +308,7 @@ def _statement(
     resources: Iterable[str],
     condition: Condition | None = None,
 ) -> Statement:
+    """Return a statement that allows the actions on the resources, as `make_statement`."""
     return make_statement(sid, list(actions), list(resources), condition)
 
 
@@ -403,7 +407,7 @@ def _key(settings: Settings, actions: list[str]) -> list[Statement]:
 
 
 def main() -> int:
-    """Write the policy of the example team TEAM to POLICY_FILE, and return 0."""
+    """Write the policy of the example team TEAM to POLICY_FILE, and return 0. Raise OSError."""
     POLICY_FILE.write_text(render_policy(EXAMPLE), encoding="utf-8")
     return 0
 

@@ -15,7 +15,7 @@ _SPOT_ROLES = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleFo
 
 
 def instance_management(names: Names, network: Network | None) -> list[Statement]:
-    """Return the statements for managing the cluster's instances.
+    """Return the statements for launching, watching and terminating the cluster's instances.
 
     - Launch and terminate instances with the cluster's tag, in `network`, or if None in the stack's
       own network.
@@ -140,4 +140,5 @@ def service_role_arn(names: Names, service: str) -> str:
 
 
 def _arns(names: Names, *resources: str) -> list[str]:
+    """Return the ARNs of EC2 resources of this account, such as `instance/*`."""
     return [names.ec2_arn(resource) for resource in resources]

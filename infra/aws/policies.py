@@ -74,7 +74,8 @@ def tick(names: Names, network: Network | None) -> Document:
 
     The tick may read and write rows, read the stream and the configuration, store the code of
     agents, and invoke INVOKED_BY_TICK. Failed records may be sent to the dead-letter queue. The
-    tick may manage this cluster's instances; see `instance_management`.
+    tick may launch and terminate this cluster's instances, with all that `instance_management`
+    allows. `network` is the existing network of instances; None for the stack's own network.
     """
     return make_document(
         *_rows(names),
@@ -93,7 +94,8 @@ def tick(names: Names, network: Network | None) -> Document:
 def launcher(names: Names, network: Network) -> Document:
     """Return the permissions of a launcher in another cloud.
 
-    The launcher may manage this cluster's instances in `network`; see `instance_management`.
+    The launcher may launch and terminate this cluster's instances in `network`, with all that
+    `instance_management` allows, and nothing else.
     """
     return make_document(*instance_management(names, network))
 
@@ -143,7 +145,11 @@ def spot_notice(names: Names) -> Document:
 
 
 def checkpoint_gc(names: Names) -> Document:
-    """Return the permissions of `checkpoint_gc`: rows, and reading and deleting in both buckets."""
+    """Return the permissions of `checkpoint_gc`.
+
+    The function may read and write rows, read, list and delete objects in both buckets, and find
+    and abort unfinished uploads of checkpoints.
+    """
     return make_document(
         *_rows(names),
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),
@@ -166,7 +172,10 @@ def suggest(names: Names) -> Document:
 
 
 def storage(names: Names) -> Document:
-    """Return the upper bound of a trial's permissions: read and write checkpoints, never delete."""
+    """Return the upper bound of a trial's permissions.
+
+    The bound allows to list, read and write checkpoints and to abort uploads, but never to delete.
+    """
     return make_document(
         *_objects(
             "Checkpoints",
@@ -188,7 +197,7 @@ def instance(names: Names) -> Document:
 
 
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
-    """Return the statements for writing a function's logs, and traces if `is_traced`."""
+    """Return the statements for writing a function's logs, and X-Ray traces if `is_traced`."""
     group = names.log_group_arn(function)
     log = make_statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
     # These actions accept no resource in a policy.
@@ -215,7 +224,7 @@ def journals(names: Names, groups: Sequence[str]) -> Document:
 
 
 def tls_only(bucket: str) -> Document:
-    """Return a bucket policy that denies all requests without TLS."""
+    """Return a bucket policy that denies all requests without TLS, from anybody."""
     arns = [bucket_arn(bucket), bucket_arn(f"{bucket}/*")]
     unsafe = {"Bool": {"aws:SecureTransport": "false"}}
     return make_document(
@@ -233,12 +242,14 @@ def alarms(names: Names) -> Document:
 
 
 def _rows(names: Names) -> list[Statement]:
+    """Return the statements for reading and writing rows and for reading the index of due rows."""
     rows = make_statement("Rows", [*_READ_ROWS, *_WRITE_ROWS], [names.table_arn])
     due = make_statement("Due", ["dynamodb:Query"], [f"{names.table_arn}/index/due"])
     return [rows, due]
 
 
 def _stream(names: Names) -> list[Statement]:
+    """Return the statements for reading the table's stream and for sending to the dead letters."""
     # The stream's name contains the creation time, which is unknown here.
     actions = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
     streams = [f"{names.table_arn}/stream/*"]
@@ -247,6 +258,7 @@ def _stream(names: Names) -> list[Statement]:
 
 
 def _dead_letters(names: Names) -> list[Statement]:
+    """Return a list of the statement for sending to the dead-letter queue."""
     return [make_statement("DeadLetters", ["sqs:SendMessage"], [names.dead_letters_arn])]
 
 

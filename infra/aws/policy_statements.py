@@ -38,5 +38,5 @@ def make_document(*statements: Statement) -> Document:
 
 
 def add_statements(document: Document, statements: Sequence[Statement]) -> Document:
-    """Return a copy of the document with `statements` appended."""
+    """Return a copy of the document with `statements` appended. The document stays unchanged."""
     return {**document, "Statement": [*document["Statement"], *statements]}

@@ -27,8 +27,11 @@ class Purchase(NamedTuple):
     """A pool's offering: an instance type, a market and a zone."""
 
     pool: str
+    """The name of the pool."""
     provider: AwsProvider
+    """The pool's settings for AWS."""
     instance_type: str
+    """EC2's name of the type."""
     market: str
     """`spot` or `on_demand`."""
     zone: str
@@ -68,6 +71,7 @@ def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
 
 
 def _plan(plan: str) -> Iterator[Finding]:
+    """Yield an error for the plan `FREE`, and nothing for "", an account without a plan."""
     if plan == "FREE":
         text = "it is on AWS's free plan, with which EC2 launches only free-tier types"
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
@@ -77,6 +81,7 @@ def _plan(plan: str) -> Iterator[Finding]:
 
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
+    """Yield each offering of each pool on AWS."""
     for name, provider in aws_pools(cluster):
         for offering_config in offerings_of(provider):
             slots = offering_config.slots if provider.offerings else provider.slots_offered()[0]
@@ -91,6 +96,11 @@ def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
 
 
 def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
+    """Yield the finding about the type of a purchase: the first error, or about the zones.
+
+    Errors are a type that the region does not offer, a market or processor that does not fit, and a
+    wrong number of slots. Unknown facts are a warning.
+    """
     subject = f"pool {purchase.pool}, {purchase.instance_type} {purchase.usage_class}"
     if isinstance(facts.types, Unknown):
         yield from read_fact(facts.types, subject, lambda item: iter(()))
@@ -158,6 +168,10 @@ def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) ->
 def _zones(
     settings: Settings, subject: str, purchase: Purchase, zones: Mapping[str, frozenset[str]]
 ) -> Iterator[Finding]:
+    """Yield an error if no zone in use offers the type, and a warning if only some zones do.
+
+    `zones` are the zones that offer each type.
+    """
     offered = zones.get(purchase.instance_type, frozenset())
     used = [purchase.zone] if purchase.zone else list(zones_in_use(settings))
     without = [zone for zone in used if zone not in offered]
@@ -189,16 +203,21 @@ def _quota_findings(
         is_counted = purchase.usage_class != CAPACITY_BLOCK
         if quota is not None and is_counted and purchase.instance_type in facts.types:
             users.setdefault(quota, []).append(purchase)
-    for quota, those in users.items():
+    for quota, counted_purchases in users.items():
         fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))
         subject = f"quota {quota.code}"
-        one = {item: facts.types[item.instance_type].vcpus for item in those}
-        yield from read_fact(fact, subject, partial(_quota, settings, quota, one))
+        vcpus_of = {item: facts.types[item.instance_type].vcpus for item in counted_purchases}
+        yield from read_fact(fact, subject, partial(_quota, settings, quota, vcpus_of))
 
 
 def _quota(
     settings: Settings, quota: VcpuQuota, vcpus_of: dict[Purchase, int], vcpus: float
 ) -> Iterator[Finding]:
+    """Yield the finding about a quota of `vcpus` vCPUs, against which the purchases count.
+
+    `vcpus_of` has the vCPUs of one instance of each purchase. An error: no instance fits. A
+    warning: an instance does not fit, or the pools' maximum does not.
+    """
     subject, remedy = (
         f"quota {quota.code}",
         f"request an increase at {quota_url(quota, settings.region)}",
@@ -226,6 +245,7 @@ def _quota(
 
 
 def _image(settings: Settings, image: str) -> Iterator[Finding]:
+    """Yield an error if the region lacks the default image; `image` is then ""."""
     if image:
         yield fine_finding("image", f"AWS's Deep Learning Base AMI is {image}")
     else:
@@ -236,6 +256,11 @@ def _image(settings: Settings, image: str) -> Iterator[Finding]:
 def _own_images(
     purchases: list[Purchase], facts: PoolFacts, images: Mapping[str, str]
 ) -> Iterator[Finding]:
+    """Yield a finding for each image that pools name, except SSM parameters (`resolve:`).
+
+    An error: the image does not exist, or does not fit the processor of a type. `images` has the
+    architecture of each existing image.
+    """
     named = {purchase.provider.image_id for purchase in purchases if purchase.provider.image_id}
     for image in sorted(named):
         if image.startswith("resolve:"):

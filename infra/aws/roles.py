@@ -25,7 +25,9 @@ class Roles:
     storage: Any
     """The role that the API assumes for trials' access to checkpoints."""
     instance: Any
+    """The role of instances."""
     instance_profile: Any
+    """The instance profile with the role of instances."""
     data: Any = None
     """The role for trials' access to `data_buckets`, if set."""
     pull: Any = None
@@ -106,6 +108,10 @@ def _trial_roles(settings: Settings) -> list[str]:
 
 
 def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
+    """Create and return a role with the trust policy `trust` and the settings' boundary.
+
+    With `after`, create the role after that resource.
+    """
     return aws.iam.Role(
         name,
         name=scope.names.role(name),
@@ -119,6 +125,7 @@ def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> A
 
 
 def _make_policy(scope: Scope, name: str, role: Any, document: Document) -> Any:
+    """Create and return the inline policy `document` of a role."""
     return aws.iam.RolePolicy(
         name,
         name=scope.names.part(name),

@@ -46,6 +46,7 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
 def _object_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
+    """Return a list of the statement about the objects of the buckets; [] without buckets."""
     arns = [bucket_arn(f"{bucket.bucket}/{bucket.folder}*") for bucket in buckets]
     return [make_statement(sid, actions, arns)] if arns else []
 
@@ -53,6 +54,7 @@ def _object_statement(
 def _bucket_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
+    """Return a list of the statement about the buckets themselves; [] without buckets."""
     arns = [bucket_arn(name) for name in dict.fromkeys(bucket.bucket for bucket in buckets)]
     return [make_statement(sid, actions, arns)] if arns else []
 
