@@ -26,7 +26,9 @@ class Demand(NamedTuple):
     """The demand of a pool's offering on a quota."""
 
     pool: str
+    """The name of the pool."""
     machine_type: str
+    """The name of the machine type, for messages."""
     amount: int
     """The demand of an instance, in `unit`."""
     instances_max: int
@@ -46,13 +48,13 @@ def check_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> I
     - A fine finding: the quota suffices.
     - No finding: the quota of vCPUs over all regions is unlisted.
     """
-    for (region, metric), those in _demands(purchases, facts).items():
+    for (region, metric), demands in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")
         limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
         if metric == ALL_REGIONS_CPUS and not isinstance(limits, Unknown) and metric not in limits:
             # Not every project has a quota of vCPUs over all regions.
             continue
-        yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
+        yield from read_fact(limits, subject, partial(_quota, project, subject, demands, metric))
 
 
 def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str], list[Demand]]:
@@ -155,6 +157,11 @@ def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
 
 
 def _compare(project: str, subject: str, those: list[Demand], limit: float | None) -> Finding:
+    """Return the finding about a quota. An unlisted quota has the limit None.
+
+    An error: the quota is below the smallest instance, a warning for vCPUs. A warning: an instance
+    or the pools' maximum does not fit, or the quota is unlisted. Otherwise a fine finding.
+    """
     remedy = f"request an increase at {quota_url(project)}"
     if limit is None and subject.startswith(f"quota {FAMILY_CPUS}"):
         types = ", ".join(sorted({demand.machine_type for demand in those}))

@@ -141,6 +141,7 @@ def _live_revision(service: Mapping[str, Any]) -> str:
 
 
 def _short(name: str) -> str:
+    """Return the last part of a path."""
     return str(name).rpartition("/")[2]
 
 
@@ -226,6 +227,7 @@ class _AliasMoves:
         return moved, refused
 
     def _revision(self, name: str) -> str:
+        """Return a function's revision of the target."""
         return self._found[name].by_deployment[self._target]
 
     def _order(self, name: str) -> str:

@@ -44,6 +44,7 @@ def export(
     Raises:
         NoCounterpart: the schema lacks a type or attribute. `python -m infra.terraform.schema` adds
             types to the schema.
+        OSError: an archive cannot be read, or a file cannot be written.
         Exception: whatever the program raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,6 +212,7 @@ def _with_references(value: Any) -> Any:
 
 
 def _digest(archive: Path) -> str:
+    """Return the SHA-256 of a file in base64. Raise OSError."""
     return base64.b64encode(hashlib.sha256(archive.read_bytes()).digest()).decode()
 
 
@@ -226,4 +228,5 @@ def _decode_json(value: Any) -> Any:
 
 
 def _label(name: str) -> str:
+    """Return Terraform's label for Pulumi's name: other characters become underscores."""
     return re.sub(r"\W", "_", name)
