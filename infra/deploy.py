@@ -84,7 +84,7 @@ def _print_error(why: str) -> int:
 
 
 def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Check the account, deploy the stack, finish it and prune versions; return the outputs.
+    """Check the account, deploy and finish the stack, and prune versions; return the outputs.
 
     The answer has the `outputs` and `admin_sha256`. With --preview, return only `changes`, the
     number of resources by operation. Without --preview, write ADMIN into the settings file before
@@ -269,6 +269,12 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Write the stack as Terraform's JSON, with the archives of functions, into --output.
+
+    Build missing archives, and write ADMIN into the settings file. Return `files`, the names of the
+    written files, `admin_sha256` and empty `outputs`. Nothing is deployed, and no cloud is called.
+    Raise SettingsInvalid, DeployFailed, RunError, NoCounterpart and OSError.
+    """
     with _complete_folder(options.output) as folder:
         config = _stack_config(program, options, folder, _given_config(program, options))
         run = program.run_export or program.run
@@ -358,7 +364,7 @@ def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[st
 
 
 def _read_config(file: Path) -> dict[str, str]:
-    """Return the map `config` of a settings file as Pulumi passes it: texts, or JSON otherwise.
+    """Return the map `config` of a settings file in Pulumi's form: texts, or JSON otherwise.
 
     Raise SettingsInvalid if the file is not valid YAML or has no map `config`, and OSError if the
     file cannot be read.

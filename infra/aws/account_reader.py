@@ -240,6 +240,8 @@ def _principal(caller: Caller, clients: Clients) -> str:
 
 
 def _quota(clients: Clients, code: str) -> float | Unknown:
+    """Read the value of a quota of EC2 by the code; Unknown if the read failed."""
+
     def read() -> float:
         asked = {"ServiceCode": "ec2", "QuotaCode": code}
         value: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]

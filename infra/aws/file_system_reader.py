@@ -66,7 +66,8 @@ def read_network(
     facts = [
         file_system for file_system in file_systems if isinstance(file_system, FileSystemFacts)
     ]
-    ids = sorted({name for fact in facts for one in fact.interfaces for name in one.groups})
+    interfaces = [interface for fact in facts for interface in fact.interfaces]
+    ids = sorted({group for interface in interfaces for group in interface.groups})
     described = ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"] if ids else []
     return NetworkFacts(
         vpc=subnets[0]["VpcId"] if subnets else "",

@@ -116,6 +116,7 @@ class Names:
         return f"arn:aws:ec2:{self.region}:*:{resource}"
 
     def _regional_arn(self, service: str, resource: str) -> str:
+        """Return the ARN of a resource in the stack's account and region."""
         return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
 
 

@@ -137,6 +137,7 @@ def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _describe_subnet(ec2: Any, subnet: str) -> Any:
+    """Return a list of EC2's description of a subnet. Raise the SDK's errors, also if missing."""
     return ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
 
 

@@ -66,7 +66,7 @@ def run_program(
 def _run(
     program: Callable[[], None], stack: str, config: dict[str, str], maker: ResourceMaker
 ) -> dict[str, Any]:
-    """Run a program as `run_program` in the current context, whose Pulumi state is replaced.
+    """Run a program as `run_program`, and replace Pulumi's state in the current context.
 
     A new event loop and a worker thread are used, and closed at the end.
     """

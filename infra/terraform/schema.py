@@ -40,7 +40,7 @@ def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_terraform_schema(source: str) -> dict[str, Any]:
-    """Return the provider's schemas of resource types, as the installed Terraform prints them.
+    """Return the provider's schemas of resource types from the output of the installed Terraform.
 
     Raise CalledProcessError if Terraform fails, FileNotFoundError without Terraform, and KeyError
     if the provider is not installed in the working folder.
