@@ -15,8 +15,9 @@ from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
 from control_plane.agents.storage_access import issued_scope
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.agents.trial_grants import grant_fields
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key

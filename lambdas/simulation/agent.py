@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.simulation.virtual_clock import VirtualClock
 from lambdas.simulation.fault_state import FaultState
 from lambdas.simulation.hosts import Host

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
+from control_plane.agents.sync_acceptance import SyncRequest
 
 Line = dict[str, Any]
 Script = Callable[["Run"], list[Line]]

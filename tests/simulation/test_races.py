@@ -17,7 +17,8 @@ from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCr
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.agents.leases import mark_lost_agents
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine

@@ -25,8 +25,9 @@ from control_plane.agents.leases import (
 )
 from control_plane.agents.metric_rows import METRICS, METRICS_END, store_full_segment, to_segment
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
 from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
