@@ -119,8 +119,9 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
 def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Return `changes`: the change that a deployment would make to each resource.
 
-    Store the configuration in Pulumi, but change no resource. Raise the errors of `_deploy`, and
-    DeployFailed if the stack does not exist.
+    Store the configuration in Pulumi, but change no resource. Raise DeployFailed without an engine
+    or a stack, or for a dropped remote account with instances; SettingsInvalid, CommandError and
+    OSError.
     """
     engine.require_engine()
     config = _checked_config(program, options)
@@ -255,8 +256,9 @@ def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Drain the cluster, delete the stack and return the remaining resources in all clouds.
 
-    The answer is that of `_drain` with `leftovers` and `remote_leftovers`. Raise the errors of
-    `_drain`, DeployFailed without an engine or a stack, and CommandError if the engine fails.
+    The answer has `instances`, `templates`, `leftovers` and `remote_leftovers`. Raise DrainFailed
+    if the drain fails or the stack is protected, DeployFailed without an engine or a stack,
+    CommandError if the engine fails, and SettingsInvalid.
     """
     engine.require_engine()
     stack = engine.open_stack(program, options.team, is_new=False)

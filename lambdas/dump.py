@@ -78,7 +78,7 @@ def _row_fields(partition: str, row: StoredRow) -> dict[str, Any]:
     """Return `sort`, `type`, `revision`, `due_ms` and the decoded `body` of a row.
 
     `type` is the row's name in docs/state.md, missing for an undeclared row. `due_ms` is missing if
-    the row is never due.
+    the row is never due. `body` is a text if the body cannot be decoded.
     """
     row_type = find_row_type(partition, row.sort)
     fields: dict[str, Any] = {"sort": row.sort}

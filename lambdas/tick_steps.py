@@ -142,7 +142,7 @@ class TickSteps:
     def _start_suggest_function(self) -> None:
         """Start the function `suggest` if any search waits for a suggestion.
 
-        Raises TableError, and the errors of `Adapters.invoke_function`.
+        Raises TableError, and an error of the cloud if the function was not started.
         """
         if self._cluster.engine.table.query(SUGGESTION.partition, " ", "\x7f", limit=1).rows:
             self._cluster.adapters.invoke_function("suggest")
@@ -150,7 +150,7 @@ class TickSteps:
     def _start_collect_function(self) -> None:
         """Start the function `checkpoint_gc` if an experiment has pending deletions.
 
-        Raises TableError, and the errors of `Adapters.invoke_function`.
+        Raises TableError, and an error of the cloud if the function was not started.
         """
         from control_plane.checkpoint_gc.collector import pending_requests
 

@@ -83,7 +83,10 @@ class LocalAdapters(Adapters):
 
     @cached_property
     def object_store(self) -> DirectoryObjectStore:
-        """The store of model code, logs and metrics in `objects`. Raises as `url_signer`."""
+        """The store of model code, logs and metrics in the folder `objects`.
+
+        Raises HomeInvalid for an invalid `signing.key`, and OSError.
+        """
         return DirectoryObjectStore(self._home.objects, self.url_signer)
 
     @property

@@ -82,7 +82,7 @@ class InstanceLauncher:
     def _command(self, name: str, request: IntentRow, work: Path) -> list[str]:
         """Return the command line of an instance's agent, and store the pool's join token.
 
-        Raises as `_token_file`.
+        Raises HomeInvalid for an invalid token in the folder, TableError and OSError.
 
         Args:
             name: the name of the agent.

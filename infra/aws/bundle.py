@@ -161,7 +161,7 @@ def main() -> int:
     """Build all kinds of archives for the targets named on the command line; return 0.
 
     Without targets, build for x86_64 and arm64. Print the path and size of each archive. An unknown
-    target exits with status 2 and a usage error. Raise the errors of `build_archive`.
+    target exits with status 2 and a usage error. Raise CalledProcessError if a build fails.
     """
     parser = argparse.ArgumentParser(prog="python -m infra.aws.bundle", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))

@@ -308,7 +308,10 @@ def _statement(
     resources: Iterable[str],
     condition: Condition | None = None,
 ) -> Statement:
-    """Return a statement that allows the actions on the resources, as `make_statement`."""
+    """Return a statement called `sid` that allows the actions on the resources.
+
+    Empty resources and a condition of None are left out.
+    """
     return make_statement(sid, list(actions), list(resources), condition)
 
 

@@ -52,7 +52,7 @@ def find_file_system_problems(
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
     """Return the sorted zones in which the pool's instances may be, without duplicates.
 
-    If an offering names no zone, return all zones of the stack; see `zones_in_use`.
+    If an offering names no zone, return all zones with subnets of the stack.
     """
     named = [offering_config.zone for offering_config in offerings_of(provider)]
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))

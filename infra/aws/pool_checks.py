@@ -24,7 +24,10 @@ def aws_pools(cluster: ClusterConfig) -> Iterator[tuple[str, AwsProvider]]:
 
 
 def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
-    """Return the pool's offerings; without any, derive an offering from `instance_type`."""
+    """Return the pool's offerings.
+
+    Without any, return an offering of `instance_type` in any zone, spot or on demand as configured.
+    """
     return provider.offerings or (
         OfferingConfig(
             instance_type=provider.instance_type, market="spot" if provider.spot else "on_demand"
@@ -104,7 +107,10 @@ def _place_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
 
 
 def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
-    """Yield a line for each subnet or security group that the setting `network` does not name."""
+    """Yield a line for each subnet or security group that the setting `network` does not name.
+
+    Without the setting, any named subnet or group is a problem.
+    """
     network, interface = settings.network, provider.network_interface
     known = set(network.subnets.values()) if network else set()
     for subnet in filter(None, (interface.subnet_id, *interface.subnet_ids)):

@@ -165,8 +165,8 @@ def read_state(project: str, api: GoogleApi) -> Project | Unknown:
 def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[str, ...] | Unknown:
     """Return the Google APIs among `wanted` that the project has not enabled.
 
-    `number` is the project's number, and the names are like `compute`. Return Unknown if the read
-    failed.
+    `number` is the project's number, and the names are like `compute`. The result keeps the order
+    of `wanted`, and is () if all are enabled. Return Unknown if the read failed.
     """
     parent = f"projects/{number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"

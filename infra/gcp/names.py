@@ -115,13 +115,16 @@ class Names:
         return f"dc-{self.team}-{_ACCOUNT_ENDINGS[name]}"
 
     def email(self, name: str) -> str:
-        """Return the e-mail address of the service account `name`. Raise as `account_id`."""
+        """Return the e-mail address of the service account `name`.
+
+        Raise KeyError for a name that the cluster does not have.
+        """
         return f"{self.account_id(name)}@{self.project}.iam.gserviceaccount.com"
 
     def member(self, name: str) -> str:
         """Return the service account `name` in the form of IAM policies, serviceAccount:EMAIL.
 
-        Raise as `account_id`.
+        Raise KeyError for a name that the cluster does not have.
         """
         return f"serviceAccount:{self.email(name)}"
 

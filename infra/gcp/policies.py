@@ -195,7 +195,7 @@ def instance_condition(names: Names) -> str:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: delete in both buckets, and read checkpoints.
+    """Return the grants of `checkpoint_gc`: list and delete in both buckets, read checkpoints.
 
     The grant on the database is not included.
     """

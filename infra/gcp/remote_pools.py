@@ -110,7 +110,7 @@ def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
 def _instance_policy(
     project: str, cluster: ClusterConfig, name: str, policy: Policy
 ) -> Iterator[Finding]:
-    """Yield an error if a policy refuses the pools' instances; see `find_instance_problem`."""
+    """Yield an error if a policy refuses the images or the unshielded instances of pools."""
     problem, remedy = find_instance_problem(project, cluster, name, policy)
     subject = f"policy {name}"
     if problem:

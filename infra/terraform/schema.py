@@ -57,8 +57,8 @@ def main() -> int:
     """Regenerate the schema file of the cloud of the first named type, and return 0.
 
     Without types, regenerate the file of the default cloud. If Terraform's provider lacks a type,
-    print a message to stderr, write nothing and return 1. Raise KeyError for an unknown cloud, and
-    the errors of `_read_terraform_schema`.
+    print a message to stderr, write nothing and return 1. Raise KeyError for an unknown cloud and
+    without an installed provider, and CalledProcessError if Terraform fails.
     """
     cloud = sys.argv[1].partition(":")[0] if sys.argv[1:] else DEFAULT_CLOUD
     provider = load_program(cloud).terraform

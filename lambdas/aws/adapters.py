@@ -44,12 +44,15 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
-        """The id of the cluster, from DETCLOUD_CLUSTER."""
+        """The id of the cluster, from DETCLOUD_CLUSTER. Raises KeyError if unset."""
         return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
-        """The host of the API's URL, and of the former URL after a change of the address."""
+        """The host of DETCLOUD_API_URL, and of the former URL after a change of the address.
+
+        Raises KeyError if DETCLOUD_API_URL is unset.
+        """
         from urllib.parse import urlsplit
 
         former = os.environ.get("DETCLOUD_API_FORMER_URL")
@@ -58,12 +61,18 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def configuration_sha256(self) -> str:
-        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256."""
+        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256.
+
+        Raises KeyError if unset.
+        """
         return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> dynamodb.DynamoDbTable:
-        """The state table in DynamoDB. No request is sent before the first read or write."""
+        """The state table in DynamoDB. No request is sent before the first read or write.
+
+        Raises KeyError if DETCLOUD_TABLE is unset.
+        """
         return dynamodb.DynamoDbTable(dynamodb.create_client(), read_setting("TABLE"))
 
     @cached_property
@@ -82,7 +91,7 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def checkpoint_storage(self) -> S3:
-        """The stack's bucket for checkpoints."""
+        """The bucket DETCLOUD_CHECKPOINTS. Raises KeyError if unset."""
         from control_plane.checkpoint_stores.types.s3 import S3
 
         return S3(type="s3", bucket=read_setting("CHECKPOINTS"), endpoint_url=_s3_url())
@@ -101,7 +110,7 @@ class AwsAdapters(DeployedAdapters):
     def own_verifier(self) -> AwsIdentityVerifier:
         """The verifier of identity proofs for instances with the stack's role.
 
-        Raises ValueError if DETCLOUD_INSTANCE_ROLE is not the ARN of a role.
+        Raises ValueError if DETCLOUD_INSTANCE_ROLE is not the ARN of a role, and KeyError if unset.
         """
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
@@ -111,7 +120,10 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def credential_issuer(self) -> StsCredentialIssuer:
-        """The issuer of credentials for trials' checkpoints, which assumes the role for storage."""
+        """The issuer of credentials for trials' checkpoints, which assumes the role for storage.
+
+        Raises KeyError if DETCLOUD_STORAGE_ROLE is unset. No request is sent yet.
+        """
         from control_plane.aws.storage_credentials import StsCredentialIssuer
 
         key = os.environ.get("DETCLOUD_KMS_KEY", "")

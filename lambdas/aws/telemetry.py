@@ -77,7 +77,7 @@ class Telemetry:
     def count(self, **numbers: int) -> None:
         """Add numbers to metrics: a keyword argument for each metric.
 
-        The metrics are written at the end of the call (see `wrap_handler`). Zeros are skipped,
+        The metrics are written at the end of a call of a wrapped handler. Zeros are skipped,
         because each hour in which a metric has a value is charged.
         """
         for name, number in numbers.items():

@@ -44,24 +44,30 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
-        """The id of the cluster, from DETCLOUD_CLUSTER."""
+        """The id of the cluster, from DETCLOUD_CLUSTER. Raises KeyError if unset."""
         return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
-        """The host of the API's URL."""
+        """The host of DETCLOUD_API_URL. Raises KeyError if unset."""
         from urllib.parse import urlsplit
 
         return frozenset({urlsplit(read_setting("API_URL")).hostname or ""})
 
     @cached_property
     def configuration_sha256(self) -> str:
-        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256."""
+        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256.
+
+        Raises KeyError if unset.
+        """
         return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> FirestoreTable:
-        """The state table in Firestore. Raises Unavailable if the credentials are missing."""
+        """The state table in Firestore, without a request to Firestore.
+
+        Raises Unavailable if the credentials are missing, and KeyError for a missing setting.
+        """
         return FirestoreTable(create_client(read_setting("PROJECT"), read_setting("DATABASE")))
 
     @cached_property
@@ -88,7 +94,7 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def checkpoint_storage(self) -> Gcs:
-        """The stack's bucket for checkpoints."""
+        """The bucket DETCLOUD_CHECKPOINTS. Raises KeyError if unset."""
         from control_plane.checkpoint_stores.types.gcs import Gcs
 
         return Gcs(type="gcs", bucket=read_setting("CHECKPOINTS"))
@@ -105,7 +111,10 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def own_verifier(self) -> GoogleIdentityVerifier:
-        """The verifier of identity proofs for instances with the stack's service account."""
+        """The verifier of identity proofs for instances with the stack's service account.
+
+        Raises KeyError for a missing setting.
+        """
         from lambdas.gcp.verifier import open_verifier
 
         return open_verifier(
@@ -114,7 +123,10 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
-        """The issuer of credentials for trials' checkpoints, from the account for storage."""
+        """The issuer of credentials for trials' checkpoints, from the account for storage.
+
+        Raises KeyError if DETCLOUD_STORAGE_ACCOUNT is unset.
+        """
         from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 
         return DownscopedTokenIssuer(read_setting("STORAGE_ACCOUNT"))
