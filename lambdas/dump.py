@@ -91,7 +91,7 @@ def _row_fields(partition: str, row: StoredRow) -> dict[str, Any]:
 
 
 def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a printed row, as from `_row_fields`, with the secrets of `body` masked."""
+    """Return a copy of a row's printed fields, with the secrets of `body` masked."""
     row_type = find_row_type(partition, row["sort"])
     return {**row, "body": mask_body(row_type, row["body"])}
 

@@ -73,7 +73,10 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread.start()
 
     def _run_on_stop(self) -> None:
-        """Call `on_stop`, then let the server close, even after an error."""
+        """Call `on_stop`, then let the server close, even after an error.
+
+        The error ends the thread, which prints the traceback.
+        """
         try:
             self._on_stop()
         finally:

@@ -109,7 +109,10 @@ def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
 
 
 def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
-    """Yield an error if the credentials belong to another account than the settings name."""
+    """Yield an error if the credentials belong to another account than the settings name.
+
+    Otherwise yield a fine finding with the ARN of the caller.
+    """
     if caller.account != settings.account:
         text = (
             f"they belong to account {caller.account}, but detcloud:account is {settings.account}"
@@ -122,7 +125,10 @@ def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield an error about denied actions, or a warning if only the check calls the actions."""
+    """Yield an error about denied actions, or a warning if only the check calls the actions.
+
+    Yield a fine finding without denied actions. The text lists at most 8 actions.
+    """
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         text = f"the deployer may not {shown}"
@@ -139,7 +145,10 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _disk_key(disk_key: DiskKey, own_key_remedy: str) -> Iterator[Finding]:
-    """Yield an error with the remedy if the default key is customer-managed."""
+    """Yield an error with the remedy if the default key is customer-managed.
+
+    Otherwise yield a fine finding.
+    """
     if disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
@@ -151,7 +160,10 @@ def _disk_key(disk_key: DiskKey, own_key_remedy: str) -> Iterator[Finding]:
 
 
 def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
-    """Yield an error if `kms_key` is not enabled or CloudWatch's logs may not use the key."""
+    """Yield an error if `kms_key` is not enabled or CloudWatch's logs may not use the key.
+
+    Otherwise yield a fine finding.
+    """
     service = f"logs.{settings.region}.amazonaws.com"
     if key.state != "Enabled":
         text = f"detcloud:kmsKey is {key.state}"
@@ -168,7 +180,10 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
 
 
 def _spot_role(is_there: bool) -> Iterator[Finding]:
-    """Yield an error if the service role of EC2's spot market does not exist."""
+    """Yield an error if the service role of EC2's spot market does not exist.
+
+    Otherwise yield a fine finding.
+    """
     if is_there:
         yield fine_finding("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
     else:
@@ -178,7 +193,10 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
-    """Yield an error if the stack needs a new VPC and the quota is used up."""
+    """Yield an error if the stack needs a new VPC and the quota is used up.
+
+    Otherwise, and if the stack's own VPC exists, yield a fine finding.
+    """
     known = f"{found.count} of {found.limit:g} networks are there"
     if found.has_own:
         yield fine_finding("network", f"{known}, including the stack's")
@@ -194,7 +212,10 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
 
 
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
-    """Yield an error if the reservations would leave fewer than UNRESERVED_MIN concurrent runs."""
+    """Yield an error if the reservations would leave fewer than UNRESERVED_MIN concurrent runs.
+
+    Otherwise, and if the stack reserves nothing, yield a fine finding.
+    """
     wanted = reserved_concurrency(settings)
     if wanted == 0:
         yield fine_finding("concurrency", f"no concurrency is reserved out of {found.limit}")

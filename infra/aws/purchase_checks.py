@@ -71,7 +71,10 @@ def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
 
 
 def _plan(plan: str) -> Iterator[Finding]:
-    """Yield an error for the plan `FREE`, and nothing for "", an account without a plan."""
+    """Yield an error for the plan `FREE`, and nothing for "", an account without a plan.
+
+    Otherwise yield a fine finding.
+    """
     if plan == "FREE":
         text = "it is on AWS's free plan, with which EC2 launches only free-tier types"
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
@@ -170,7 +173,7 @@ def _zones(
 ) -> Iterator[Finding]:
     """Yield an error if no zone in use offers the type, and a warning if only some zones do.
 
-    `zones` are the zones that offer each type.
+    Otherwise yield a fine finding. `zones` are the zones that offer each type.
     """
     offered = zones.get(purchase.instance_type, frozenset())
     used = [purchase.zone] if purchase.zone else list(zones_in_use(settings))
@@ -216,7 +219,7 @@ def _quota(
     """Yield the finding about a quota of `vcpus` vCPUs, against which the purchases count.
 
     `vcpus_of` has the vCPUs of one instance of each purchase. An error: no instance fits. A
-    warning: an instance does not fit, or the pools' maximum does not.
+    warning: an instance does not fit, or the pools' maximum does not. Otherwise a fine finding.
     """
     subject, remedy = (
         f"quota {quota.code}",
@@ -245,7 +248,10 @@ def _quota(
 
 
 def _image(settings: Settings, image: str) -> Iterator[Finding]:
-    """Yield an error if the region lacks the default image; `image` is then ""."""
+    """Yield an error if the region lacks the default image; `image` is then "".
+
+    Otherwise yield a fine finding.
+    """
     if image:
         yield fine_finding("image", f"AWS's Deep Learning Base AMI is {image}")
     else:
@@ -258,8 +264,8 @@ def _own_images(
 ) -> Iterator[Finding]:
     """Yield a finding for each image that pools name, except SSM parameters (`resolve:`).
 
-    An error: the image does not exist, or does not fit the processor of a type. `images` has the
-    architecture of each existing image.
+    An error: the image does not exist, or does not fit the processor of a type. Otherwise a fine
+    finding. `images` has the architecture of each existing image.
     """
     named = {purchase.provider.image_id for purchase in purchases if purchase.provider.image_id}
     for image in sorted(named):

@@ -179,7 +179,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
 
 
 def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
-    """Return a line for each contradiction between individually valid settings.
+    """Return a line for each contradiction between individually valid settings; [] without any.
 
     `values` maps field names of Settings to parsed values.
     """

@@ -95,7 +95,10 @@ def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> li
 
 
 def _project(settings: Settings, project: Project) -> Iterator[Finding]:
-    """Yield an error if the project has another number or is scheduled for deletion."""
+    """Yield an error if the project has another number or is scheduled for deletion.
+
+    Otherwise yield a fine finding.
+    """
     if project.number != settings.project_number:
         text = (
             f"the number of {settings.project} is {project.number}, and detcloud:projectNumber is "
@@ -110,7 +113,10 @@ def _project(settings: Settings, project: Project) -> Iterator[Finding]:
 
 
 def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
-    """Yield an error if no billing account pays for the project."""
+    """Yield an error if no billing account pays for the project.
+
+    Otherwise yield a fine finding.
+    """
     if is_billed:
         yield fine_finding("billing", "an account pays for the project")
     else:
@@ -120,7 +126,10 @@ def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
 
 
 def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield an error about Google APIs that the project has not enabled."""
+    """Yield an error about Google APIs that the project has not enabled.
+
+    Yield a fine finding if `disabled` is empty.
+    """
     if disabled:
         names = " ".join(f"{name}.googleapis.com" for name in disabled)
         remedy = f"gcloud services enable {names} --project {settings.project}"
@@ -131,7 +140,10 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield an error about permissions that the deployer lacks."""
+    """Yield an error about permissions that the deployer lacks.
+
+    Yield a fine finding if `denied` is empty. The text lists at most 8 permissions.
+    """
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         remedy = "`detcloud deploy policy gcp` prints the role that a deployer needs"
@@ -148,7 +160,7 @@ def _host_permissions(
 ) -> Iterator[Finding]:
     """Yield an error about permissions that the deployer lacks on another project's subnetwork.
 
-    A lack of USE_SUBNETWORK alone is a warning. `subnetwork` is a path.
+    A lack of USE_SUBNETWORK alone is a warning, and no lack a fine finding. `subnetwork` is a path.
     """
     subject = f"subnetwork {subnetwork}"
     if not denied:

@@ -67,6 +67,8 @@ _NO_IMAGE: Final = (
 def run() -> None:
     """Declare the resources and outputs of the team that Pulumi's selected stack is named after.
 
+    During a deployment, Cloud Build builds the images that the settings do not name.
+
     Raises:
         RunError: the configuration is invalid. Pulumi shows this error without a traceback.
     """

@@ -142,7 +142,8 @@ class EntryMaker:
     def _copy_asset(self, value: Any) -> Any:
         """Copy a file archive into the folder, and return the file's name.
 
-        Return any other value unchanged. Raise NoCounterpart for other assets and archives.
+        Return any other value unchanged. Raise NoCounterpart for other assets and archives, and
+        OSError if the file cannot be copied.
         """
         if isinstance(value, pulumi.FileArchive):
             archive = Path(value.path)
