@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,11 +44,8 @@ def serve(
     configure_logging(home.folder / "server.log")
     # A killed server leaves its record, which would mislead commands.
     home.remove_record("server")
-    former = home.read_record(PORT_RECORD).get("port")
-    listener = open_listener(port, former if isinstance(former, int) else None)
-    own_port = listener.getsockname()[1]
-    home.write_record(PORT_RECORD, {"port": own_port})
-    url = f"http://{HOST}:{own_port}"
+    listener = _open_recorded_listener(home, port)
+    url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
     text = None if config is None else read_config(str(config))
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
@@ -90,3 +88,15 @@ def serve(
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()
+
+
+def _open_recorded_listener(home: HomeFolder, port: int | None) -> socket.socket:
+    """Open the listening socket, and write the port to the record PORT_RECORD.
+
+    Without `port`, prefer the recorded port of the former server. Raises OSError if `port` is not
+    available or the record cannot be written.
+    """
+    former = home.read_record(PORT_RECORD).get("port")
+    listener = open_listener(port, former if isinstance(former, int) else None)
+    home.write_record(PORT_RECORD, {"port": listener.getsockname()[1]})
+    return listener

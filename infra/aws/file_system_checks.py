@@ -134,8 +134,8 @@ def _closed_ports(
 ) -> list[tuple[int, int]]:
     """Return the required port ranges that no rule of the interface's groups opens.
 
-    A rule counts if it allows the instances' security group, a prefix list, or address blocks
-    that include all subnets of the instances.
+    Return [] if all are open. A rule counts if it allows the instances' security group, a prefix
+    list, or address blocks that include all subnets of the instances.
     """
     rules = [rule for name in interface.groups for rule in network.rules.get(name, ())]
     open_to_us = [

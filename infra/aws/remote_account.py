@@ -100,7 +100,10 @@ class AwsRemoteAccount:
         return render_script(self._roles(cluster))
 
     def removal_commands(self) -> str:
-        """Return a shell script with AWS's command line that removes the remote account."""
+        """Return a shell script with AWS's command line that removes the remote account.
+
+        The script stops with an error while instances of the cluster exist.
+        """
         return render_removal(RemoteRoles(self._names, self._network, self._launcher))
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:

@@ -203,7 +203,8 @@ class _AliasMoves:
     ) -> tuple[list[FunctionMove], dict[str, str]]:
         """Move the functions; return (completed moves, reasons of failed functions by name).
 
-        Start all moves first, then wait for all together. Report each changed function.
+        Start all moves first, then wait for all together, at most MOVE_SECONDS_MAX. Report each
+        changed function. A function that already runs the target is a completed move.
         """
         operations: dict[str, str] = {}
         refused: dict[str, str] = {}
