@@ -230,7 +230,7 @@ class SyncAcceptor:
         """Merge the rows of metrics of allocations.
 
         A failure of the state table or the object store is only logged, because a later merge
-        includes the rows.
+        includes the rows. A damaged row is only logged too, because the reports are accepted.
         """
         for allocation in allocations:
             epoch = int(allocation.partition(".")[2])
@@ -238,7 +238,7 @@ class SyncAcceptor:
                 merge_allocation(
                     self._engine.table, _trial_id(allocation), epoch, self._store_segment
                 )
-            except (TableError, OSError) as error:
+            except (TableError, OSError, ValueError) as error:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
     def _store_log_chunk(self, chunk: LogChunk, desired: DesiredAllocation, now_ms: int) -> Write:

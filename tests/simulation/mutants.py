@@ -12,7 +12,7 @@ import pytest
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
-from control_plane.engine import due_rows, fold_steps, mailbox
+from control_plane.engine import due_rows, fold_steps, mailbox, redrive
 from control_plane.fleet.records import Market
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "no fold of one row alone",
         combine_patches(
-            patch_attribute(due_rows, "ISOLATE_FROM_ATTEMPTS", 99),
+            patch_attribute(redrive, "ISOLATE_FROM_ATTEMPTS", 99),
             patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
         ),
         HEAVY,
