@@ -80,7 +80,8 @@ class Maintenance:
         An agent is silent after LEASE_MS without a call. During an outage of the API, only agents
         that were silent for OUTAGE_MS_MAX are marked. No agent is marked shortly after an outage,
         after a gap between passes, and after many leases lapsed together. Also update
-        `holds_for_outage`. Raises PoolsFailed at the end if any pool failed.
+        `holds_for_outage`. Raises TableError if the pools cannot be listed, and PoolsFailed at the
+        end if any pool failed.
 
         Args:
             pass_ms: the interval at which the caller runs this pass.
@@ -111,7 +112,8 @@ class Maintenance:
     def forget_lost_agents(self) -> None:
         """Delete the records of agents that were lost more than a day ago, up to 100 per pool.
 
-        Log each agent. Raises PoolsFailed at the end if any pool failed.
+        Log each agent. Raises TableError if the pools cannot be listed, and PoolsFailed at the end
+        if any pool failed.
         """
 
         def check(pool: str) -> None:
@@ -123,8 +125,8 @@ class Maintenance:
     def audit_pools(self) -> None:
         """Compare the state of all pools with trials, agents and experiments.
 
-        Send messages that correct the differences, and log each difference. Raises PoolsFailed at
-        the end if any pool failed.
+        Send messages that correct the differences, and log each difference. Raises TableError if
+        the pools cannot be listed, and PoolsFailed at the end if any pool failed.
         """
         for_each_pool(self.pools(), self._audit_pool)
 
@@ -149,8 +151,8 @@ class Maintenance:
     def check_budgets(self) -> None:
         """Compare the costs of each pool with the pool's budget.
 
-        Notify each pool that went over or under budget, and log its name. Raises PoolsFailed at the
-        end if any pool failed.
+        Notify each pool that went over or under budget, and log the pool's name. Raises TableError
+        if the pools cannot be listed, and PoolsFailed at the end if any pool failed.
         """
 
         def check(pool: str) -> None:

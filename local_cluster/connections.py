@@ -220,10 +220,11 @@ class Connection(asyncio.Protocol):
             self._start_waiting()
 
     def abandon_request(self, request: Request) -> None:
-        """Limit the time until uvicorn has closed the connection.
+        """Abort the connection if uvicorn has not closed it when the time for unsent bytes is over.
 
-        uvicorn closes the connection because the application has ended without a complete response
-        to `request`. Do nothing after a complete response and on a lost connection.
+        The application has ended without a complete response to `request`, so uvicorn sends an
+        error or closes the connection. Do nothing after a complete response and on a lost
+        connection.
         """
         if self._request is request:
             self._request = None
