@@ -99,6 +99,7 @@ class DeployedAdapters(Adapters):
 
     @cached_property
     def _api_probe(self) -> ApiProbe:
+        """The probe of the API at DETCLOUD_API_URL. Raises KeyError if unset."""
         from lambdas.api_probe import ApiProbe
 
         return ApiProbe(read_setting("API_URL"), self.clock)
@@ -122,4 +123,5 @@ class DeployedAdapters(Adapters):
 
     @cached_property
     def _other_clouds(self) -> OtherClouds:
+        """The other clouds with a remote account. Raises ValueError for an invalid variable."""
         return OtherClouds(os.environ.get(VARIABLE, ""), lambda: self.host_parts)

@@ -94,6 +94,7 @@ class _ProgressLines:
         self._printed_seconds = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
+        """Print a line with the completed and total numbers in KiB, or do nothing if too early."""
         now = time.monotonic()
         if done >= total or now - self._printed_seconds >= PROGRESS_SECONDS:
             self._printed_seconds = now
@@ -101,6 +102,7 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)

@@ -168,6 +168,10 @@ class Connection(asyncio.Protocol):
         self._head_timeout.start(HEAD_SECONDS_MAX)
 
     def data_received(self, data: bytes) -> None:
+        """Pass the data to uvicorn in pieces of PIECE_BYTES, until uvicorn closes the connection.
+
+        Without a request, start the timeout of the headers unless the timeout is running.
+        """
         for begin in range(0, len(data), PIECE_BYTES):
             if not self._transport.is_closing():
                 self._http.data_received(data[begin : begin + PIECE_BYTES])
@@ -180,14 +184,17 @@ class Connection(asyncio.Protocol):
         return self._http.eof_received()
 
     def pause_writing(self) -> None:
+        """Pass the event on, and start the timeout of the unsent response bytes."""
         self._http.pause_writing()
         self._start_write_timeout()
 
     def resume_writing(self) -> None:
+        """Pass the event on, and stop the timeout: the client has read enough of the response."""
         self._http.resume_writing()
         self._write_timeout.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Remove this connection from all limits, stop all timeouts, and pass the event on."""
         self._request = None
         self._limits.answering.pop(self, None)
         self._stop_waiting()
@@ -236,6 +243,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _start_waiting(self) -> None:
+        """Add this connection to `waiting`. May close the longest-waiting connection."""
         self._limits.add_waiting(self)
 
     def _stop_waiting(self) -> None:

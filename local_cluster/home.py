@@ -47,18 +47,22 @@ class HomeFolder:
 
     @property
     def state(self) -> Path:
+        """The path of the state table."""
         return self.folder / "state.db"
 
     @property
     def objects(self) -> Path:
+        """The folder of model code, logs and metrics, which may not exist yet."""
         return self.folder / "objects"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the default checkpoint store, which may not exist yet."""
         return self.folder / "checkpoints"
 
     @property
     def agent(self) -> Path:
+        """The working folder of the machine's own agent, which may not exist yet."""
         return self.folder / "agent"
 
     def claim(self) -> BinaryIO:

@@ -61,11 +61,19 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread: threading.Thread | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Limit the handlers to THREADS, start to listen, and call `on_start`.
+
+        Called by uvicorn. An error of `on_start` ends the server.
+        """
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         await super().startup(sockets)
         self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the thread that calls `on_stop`; at a second signal, close the server at once.
+
+        Called by uvicorn at SIGTERM and SIGINT.
+        """
         if self._stop_thread is not None:
             self.should_exit = self.force_exit = True
             return

@@ -43,6 +43,7 @@ class ProvisioningThread:
             self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def _run(self) -> None:
+        """Call `_provision` every LOOK_SECONDS until the thread is stopped. Log each error."""
         looks = 0
         while not self._stopped.wait(LOOK_SECONDS):
             looks += 1

@@ -63,6 +63,7 @@ class TickThread:
             self._thread.join(timeout=TICK_SECONDS * 5)
 
     def _run(self) -> None:
+        """Run a tick every TICK_SECONDS until the thread is stopped. Log each error."""
         ticks = 0
         while not self._stopped.wait(TICK_SECONDS):
             try:

@@ -54,6 +54,7 @@ class AwsPools:
 
     @cached_property
     def _clouds(self) -> Ec2Clouds:
+        """The EC2 providers, which act as the role `launcher`. No request is sent yet."""
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.aws.federation import federated_session
 

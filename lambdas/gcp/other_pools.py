@@ -53,6 +53,7 @@ class GooglePools:
 
     @cached_property
     def _clouds(self) -> GceClouds:
+        """The Compute Engine providers, which act as the account `launcher`."""
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.gcp.federation import federated_credentials
         from provisioner.clouds.gcp.google_api import create_billing_api, create_compute_api
