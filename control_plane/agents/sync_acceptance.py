@@ -125,7 +125,7 @@ class SyncAcceptor:
                     ) from None
                 accepted = None
             if accepted is not None:
-                self._engine.advance_until_idle(accepted.receivers)
+                self._engine.advance_after_commit(accepted.receivers)
                 self._merge_metric_rows(accepted.allocations_to_merge)
                 return accepted.session, *self._read_heads(agent, state, request.epoch, accepted)
             for half in halves:

@@ -16,7 +16,7 @@ from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.fold import Fold
 from control_plane.engine.fold_steps import finish_fold, fold_mail
 from control_plane.engine.reader import FoldReader, TornRead, load_actor
-from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable
+from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, TableError
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,20 @@ class Advancer(Committer):
             for receiver in self.advance(pending.popleft(), budget_ms=left_seconds * 1000):
                 if receiver not in pending:
                     pending.append(receiver)
+
+    def advance_after_commit(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
+        """Advance like `advance_until_idle`, but only log a TableError or a ValueError, such as a
+        damaged head.
+
+        For callers whose own commit succeeded: they must not report a failure. The recovery pass
+        advances the remaining actors. Raises KeyError for an unknown type of actor, and other
+        errors of an actor's `finish_fold`.
+        """
+        receivers = tuple(addresses)
+        try:
+            self.advance_until_idle(receivers, budget_ms=budget_ms)
+        except (TableError, ValueError) as error:
+            log.warning("left to a later pass: the mail of %s: %s", ", ".join(receivers), error)
 
     def advance(
         self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS

@@ -75,8 +75,8 @@ class CommittedActors:
         return snapshot
 
     def read_part(self, address: str, name: str) -> Any:
-        """Read and decode a part of the actor, a named row of its larger state. Return None if the
-        part does not exist.
+        """Read and decode a part of the actor, a row of the larger state. Return None if the part
+        does not exist.
 
         The part may be newer than a state that was read earlier. Raises TableError if the read
         fails, and KeyError for an unknown type of actor. Raises ValueError for a part that cannot

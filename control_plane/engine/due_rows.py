@@ -177,7 +177,7 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Continue the actors that used up their time in this pass, until no actor or no time is
+        """Continue the actors that used up the time for an actor, until no actor or no time is
         left.
 
         The actor that waits longest comes first. An actor that uses up its time again is continued

@@ -25,7 +25,7 @@ from control_plane.engine.mailbox import (
     next_clock,
 )
 from control_plane.engine.reader import FoldReader, LoadedActor, TornRead, load_actor
-from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, TableError, Write
+from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, Write
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class Engine(Advancer):
         """Fold the actor's mail and a user's command in a single commit; return the actor's reply.
 
         After the commit, advance the actor and the receivers of new mail for at most
-        COMMAND_BUDGET_MS. A failure of the table at this stage is only logged. Other errors of
-        advancing are raised, although the command is committed. The reply is None if the actor
-        gives no reply.
+        COMMAND_BUDGET_MS. A failure of the table or a damaged head is only logged at this stage.
+        Other errors of advancing are raised, although the command is committed. The reply is None
+        if the actor gives no reply.
 
         If another process commits first, pause and try again. If mail and command are too large
         together, fold the mail in commits of its own first.
@@ -177,7 +177,7 @@ class Engine(Advancer):
         again.
 
         After the commit, advance the actor and the receivers for at most COMMAND_BUDGET_MS, and
-        return a tuple with the reply. A failure of the table at this stage is only logged.
+        return a tuple with the reply. A failure at this stage is only logged.
 
         Return None without the command after a torn read, or if the commit would be too large. In
         the latter case, `mail_only` is changed, or the mail is folded in commits of its own.
@@ -212,13 +212,7 @@ class Engine(Advancer):
             # The mail and the command do not fit into a commit together: fold the mail first.
             self.advance_until_idle((address,))
             return None
-        try:
-            self.advance_until_idle((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
-        except TableError as error:
-            # The command is committed. The recovery pass finds the mail that the command sent.
-            log.warning(
-                "the consequences of a command to %s are left to a later pass: %s", address, error
-            )
+        self.advance_after_commit((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
         return (fold.reply,)
 
     def _load_actor(self, address: str) -> LoadedActor:

@@ -95,7 +95,7 @@ class ExperimentReader:
         decoded.
         """
         keyed_states = [
-            ((state.experiment_id, state.life), state)
+            ((state.experiment_id, state.run_generation), state)
             if isinstance(state, ExperimentState) and state.status is not Status.DELETED
             else None
             for state in states

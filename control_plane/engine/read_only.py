@@ -25,7 +25,7 @@ def read_only_context(
 
 
 class ActorParts:
-    """The parts of an actor, which are named rows of its larger state. Each part is read from the
+    """The parts of an actor, which are named rows of the larger state. Each part is read from the
     table once, on its first use.
 
     Args:

@@ -191,7 +191,7 @@ class FoldReader:
         return self._loaded.snapshot
 
     def part(self, name: str) -> object | None:
-        """Return a part of the actor (a named row of its larger state), with the changes of the
+        """Return a part of the actor (a named row of the larger state), with the changes of the
         fold. Return None for a missing or deleted part.
 
         A part that is read from the table is kept in the loaded actor's parts. Raises TornRead for
