@@ -144,7 +144,10 @@ class Sampler:
         return {group: metrics for group, metrics in groups.items() if metrics}
 
     def _counters(self) -> Counters:
-        """Return the present counters. Counters that cannot be read are omitted."""
+        """Return the present counters of processors, disks and network, from files in /proc.
+
+        Files that cannot be read are skipped, so that the result may be empty.
+        """
         return {
             **_processor_counters(self._read("stat")),
             **_disk_counters(self._read("diskstats")),
