@@ -103,7 +103,11 @@ def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
 
 
 def argument_count(method: Callable[..., Any]) -> int | None:
-    """Return the number of positional arguments that a method accepts, or None for any number."""
+    """Return the number of positional arguments that a method accepts, or None for any number.
+
+    Optional arguments count, `self` of a bound method does not. Raises ValueError for a callable
+    without a signature.
+    """
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return None

@@ -179,7 +179,8 @@ def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
 def plain_metric(value: Any) -> Any:
     """Convert a tensor or array into a number or nested lists.
 
-    A list with a single number becomes a number. Other values stay.
+    A list or tuple with a single element becomes the element, also if the caller passes the list,
+    and at any depth: `[[1]]` becomes 1. Other values are returned unchanged.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     while isinstance(value, list | tuple) and len(value) == 1:

@@ -89,10 +89,13 @@ class Training:
         self._notice = PartialMetricNotice()
 
     def run(self) -> None:
-        """Train until the searcher is done or the trial must stop, then store unsaved work.
+        """Restore the plan's checkpoint; train until the searcher is done or the trial must stop.
 
-        If the trial's code requested the stop, report that to the cluster as an early exit. Errors
-        of the trial's code are raised. Raises DetcloudError if a report or checkpoint cannot be
+        Then store unsaved work, and wait for a checkpoint in the background. After an interruption
+        notice, unsaved work is stored only if the time suffices. If the trial's code requested the
+        stop, report the stop to the cluster as an early exit.
+
+        Raises errors of the trial's code. Raises DetcloudError if a report or checkpoint cannot be
         stored or loaded, or the searcher's metric is missing.
         """
         self._start()

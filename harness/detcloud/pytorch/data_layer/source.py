@@ -78,7 +78,15 @@ class _EncodedChunks(Dataset[list[bytes]]):
 
 
 def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequence[Buffer]]:
-    """Yield all samples of the chunks in order, each in pieces, and restore the generators."""
+    """Yield all samples of the chunks in order, each as a sequence of pieces of its bytes.
+
+    With a `num_workers` of 0, this process encodes the samples, and the pieces are valid until the
+    next sample. Otherwise worker processes encode, and each sample is a single piece. Each chunk
+    seeds the random generators of the encoding process. At the end of the iteration, this process's
+    generators get their earlier state again.
+
+    Raises DetcloudError for an unsupported sample, and errors of the data set.
+    """
     with preserve_state():
         if num_workers == 0:
             for place in range(len(chunks)):
