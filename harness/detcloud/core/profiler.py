@@ -103,7 +103,10 @@ class ProfilerContext:
             print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 
     def _report_mean(self, samples: list[dict[str, Metrics]]) -> None:
-        """Append a `metrics` report with the means of the samples for each group. Errors pass."""
+        """Append a `metrics` report with the means of the samples for each group.
+
+        Raises DetcloudError if a report cannot be written.
+        """
         now = int(time.time())
         for group, metrics in mean_of_samples(samples).items():
             self._report("metrics", group=group, steps_completed=now, metrics=metrics)

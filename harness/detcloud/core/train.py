@@ -331,8 +331,8 @@ class TrainContext:
     ) -> None:
         """Raise InvalidValue if a metric of this group was reported at this batch already.
 
-        Only the latest batch for which the group has a report is compared; repetitions at earlier
-        batches pass. Record nothing: `_note_reported` does.
+        Only the latest batch for which the group has a report is compared; a repetition at an
+        earlier batch raises nothing. Record nothing: `_note_reported` does.
         """
         names = self._names_reported(group, steps_completed)
         if repeated := ", ".join(sorted(names & metrics.keys())):

@@ -204,7 +204,7 @@ def _renew_randomness() -> None:
 def _run_trial() -> None:
     """Run the module TRIAL as `__main__`, as `python -m` does without arguments.
 
-    Exceptions and SystemExit of the trial pass through.
+    Raises exceptions and SystemExit of the trial.
     """
     from importlib.abc import InspectLoader
     from importlib.util import find_spec, module_from_spec

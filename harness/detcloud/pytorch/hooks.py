@@ -36,8 +36,8 @@ class Hooks:
         """Call a hook of each callback with as many of the arguments as the method accepts.
 
         Only callbacks that override the hook are called. If the hook had a former name, all methods
-        of the former name are called first. A FormerCallback gets paths as text. Exceptions of
-        callbacks pass.
+        of the former name are called first. A FormerCallback gets paths as text. Raises exceptions
+        of callbacks.
         """
         former = _FORMER_HOOKS.get(hook.__name__)
         for kind in (former, hook) if former else (hook,):

@@ -333,8 +333,8 @@ class Optimization:
         `state_dict`.
 
         Parts of schedulers that cannot be read without running code are left out and printed.
-        Raises DetcloudError if the numbers of objects or the weights do not match. Other errors of
-        torch pass.
+        Raises DetcloudError if the numbers of objects or the weights do not match, and other errors
+        of torch.
         """
         self.load_models(state)
         _check_counts("optimizers", state[OPTIMIZERS], self.optimizers)

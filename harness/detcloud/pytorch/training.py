@@ -156,8 +156,8 @@ class Training:
 
         Complete the operation with the searcher's metric. If the process has to stop earlier,
         return without completing the operation. If the metric is missing, report the operation's
-        end without a metric to the searcher, and raise DetcloudError. Errors of the trial's code,
-        of reports and of checkpoints pass.
+        end without a metric to the searcher, and raise DetcloudError. Raises errors of the trial's
+        code, and DetcloudError if a report or checkpoint cannot be stored.
 
         An endless operation ends at the plan's `max_length`, and validates after each scheduling
         unit unless the configuration sets a period. In test mode, train a single batch.

@@ -290,7 +290,7 @@ class FakeCloud:
 
         Raises:
             CloudError: the launch failed and `rules.under_way_ms` is 0. Nothing is stored, so that
-                a repeated request launches anew.
+                a repeated request tries the launch again.
         """
         known_ms = self.clock() + self.rules.under_way_ms
         try:

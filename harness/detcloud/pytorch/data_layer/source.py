@@ -33,7 +33,7 @@ def encode_source(
     builder stores the same samples. The generators of the training are restored.
 
     Raises DetcloudError for a data set that is not map-style, and during the iteration for
-    unsupported samples. Errors of `make_source` and of the data set pass.
+    unsupported samples. Raises errors of `make_source` and of the data set.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
