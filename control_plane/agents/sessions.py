@@ -147,13 +147,13 @@ def accept_reports(
 
     Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Malformed
     lines are acknowledged and have no effect, but a malformed `exited` line of the agent counts as
-    an exit. Lines of allocations without a context are acknowledged and discarded, with two
-    exceptions. An exit is recorded in the session, without a message. An announcement of a
-    checkpoint for `other_trials` becomes a row: the run of a trial that moved to another agent may
-    continue, and the row lets the garbage collector find the files.
+    an exit. Lines of allocations without a context are acknowledged and discarded, except that an
+    exit is recorded in the session. An announcement of a checkpoint for `other_trials` also becomes
+    a row, by which the garbage collector finds the files of a run whose trial moved to another
+    agent.
 
-    The caller commits the writes with the session, then advances the receivers and merges rows of
-    metrics; see `AcceptedReports`. Without reports, the result has the same session and no writes.
+    The caller commits the writes, advances the receivers and merges rows of metrics. Without
+    reports, the result has the same session and no writes.
 
     Args:
         agent: the agent's id, as sender of the mail.
@@ -164,8 +164,7 @@ def accept_reports(
         other_trials: ids of existing trials that other allocations announce checkpoints for.
 
     Raises:
-        CommandRefused: "invalid" if an allocation has too many writers, which are processes that
-            report.
+        CommandRefused: "invalid" if too many processes of an allocation report.
     """
     if not reports:
         # Nearly all calls of an agent contain no reports.
