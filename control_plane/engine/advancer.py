@@ -66,17 +66,16 @@ class Advancer(Committer):
                     pending.append(receiver)
 
     def advance_after_commit(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance like `advance_until_idle`, but only log a TableError or a ValueError, such as a
-        damaged head.
+        """Advance like `advance_until_idle`, but only log a TableError, a ValueError and a KeyError.
 
-        For callers whose own commit succeeded: they must not report a failure. The recovery pass
-        advances the remaining actors. Raises KeyError for an unknown type of actor, and other
-        errors of an actor's `finish_fold`.
+        The latter two are a damaged head and an actor of an unknown type. For callers whose own
+        commit succeeded: they must not report a failure. The recovery pass advances the remaining
+        actors. Raises other errors of an actor's `finish_fold`.
         """
         receivers = tuple(addresses)
         try:
             self.advance_until_idle(receivers, budget_ms=budget_ms)
-        except (TableError, ValueError) as error:
+        except (TableError, ValueError, KeyError) as error:
             log.warning("left to a later pass: the mail of %s: %s", ", ".join(receivers), error)
 
     def advance(
