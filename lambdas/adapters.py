@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Adapters(ABC):
-    """The parts of a cluster that depend on the cluster's host.
+    """The parts of a cluster that depend on the cluster's host: table, stores, clock and clouds.
 
     A subclass creates each part on first use, in a cached property. On a host with functions, the
     property also imports the modules of the part, so that a function loads only the parts it uses.
