@@ -183,7 +183,8 @@ class Adapters(ABC):
         """Start a function of the cluster, without waiting for the end of the function.
 
         Do nothing by default, for hosts whose threads find this work themselves. An implementation
-        raises KeyError for an unknown name, and an error of the cloud if no function was started.
+        raises KeyError for an unknown name. If no function was started, the implementation raises
+        OSError, or on AWS botocore's ClientError or BotoCoreError.
 
         Args:
             name: `suggest` or `checkpoint_gc`.
