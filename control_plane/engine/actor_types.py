@@ -35,7 +35,10 @@ JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True)
 class ActorType:
-    """A type of actor: the step functions, and the codecs of stored values."""
+    """A type of actor: the step functions, and the codecs of stored values.
+
+    A part is a named row of an actor's larger state, which is read only when it is needed.
+    """
 
     state_type: type
     """The dataclass of the state."""
