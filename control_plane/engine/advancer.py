@@ -66,7 +66,7 @@ class Advancer(Committer):
                     pending.append(receiver)
 
     def advance_after_commit(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance like `advance_until_idle`, but only log a TableError, a ValueError and a KeyError.
+        """Advance like `advance_until_idle`, but log TableError, ValueError and KeyError instead.
 
         The latter two are a damaged head and an actor of an unknown type. For callers whose own
         commit succeeded: they must not report a failure. The recovery pass advances the remaining
