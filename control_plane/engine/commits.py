@@ -1,6 +1,7 @@
 """Commits: the writes of a fold, each with the condition that guards the write.
 
-The functions of this module build writes. They neither read nor write the table.
+A fold is the outcome of applying messages to an actor in order. The functions of this module build
+writes. They neither read nor write the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -230,10 +231,11 @@ def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
 def _prepare_timers(
     address: str, header: Header, fold: Fold, now_ms: int
 ) -> tuple[Header, list[Put]]:
-    """Build a write for each timer that the fold sets.
+    """Build a write for each timer that the fold sets. Nothing is written yet.
 
     Return the header after the commit, with a clock that is later by a tick or more for each timer,
-    and the writes. Raises KeyError for a message that the actor does not accept.
+    and the writes. Without timers, return an equal header and no writes. Raises KeyError for a
+    message that the actor does not accept, and ValueError for a value that cannot be encoded.
     """
     clock, writes = header.clock, list[Put]()
     for timer in fold.timers:
@@ -264,7 +266,7 @@ def _journal_write(
         command=origin.command,
         rows_read={f"{key.partition}/{key.sort}": list(observed) for key, observed in read.items()},
         output_digests={name: outputs.output_digest(piece) for name, piece in pieces.items()},
-        field_count=len(before.actor_type.field_names),
+        field_count=len(before.actor_type.stored_names),
         reasons=fold.reasons,
         user=origin.user,
         is_dead_letter=origin.is_dead_letter,

@@ -36,11 +36,11 @@ def compare_head(
         stored = actor_type.decode_state(decode_head(head.body)[1])
     except ValueError as error:
         raise difference_at(head.revision, "", "head", error_line(error), None) from error
-    for name in actor_type.field_names:
+    for name, stored_name in actor_type.stored_names.items():
         recorded = actor_type.encode_field(name, getattr(stored, name))
         replayed = actor_type.encode_field(name, getattr(state, name))
         if recorded != replayed:
-            raise narrow_difference(head.revision, "", name, recorded, replayed)
+            raise narrow_difference(head.revision, "", stored_name, recorded, replayed)
     _compare_parts(table, head, actor_type, parts)
 
 
@@ -96,7 +96,8 @@ def _stored_part_without_defaults(
 def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
     """Yield the name and body of each stored part, by name, except for parts of a spilled outbox.
 
-    Raises TableError if a read fails.
+    The parts of a spilled outbox are messages that are not mailed yet. Raises TableError if a read
+    fails.
     """
     end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
     for row in read_rows(table, head.key.partition, PARTS, end, page_rows=PART_ROWS_PAGE):

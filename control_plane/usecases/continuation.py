@@ -38,16 +38,16 @@ def continue_command(definition: Definition, overrides: Sequence[str]) -> Contin
     for override in overrides:
         _check_allowed(override)
     if not overrides:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     before = parse_stored_config(definition)
     after = _apply_overrides(before, overrides)
     if after.max_restarts < before.max_restarts:
         raise _smaller_error(RESTARTS, before.max_restarts, after.max_restarts)
     plan = _longer_plan(definition, before, after)
     if plan is None and after.max_restarts == before.max_restarts:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     return ContinueRequested(
-        limited=True,
+        limits_open_trials=True,
         config=after.to_json().decode(),
         plan=plan,
         max_restarts=after.max_restarts,
@@ -70,7 +70,9 @@ def _check_allowed(override: str) -> None:
 
 
 def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
-    """Return the checked configuration with the overrides applied. `before` does not change.
+    """Return the checked configuration with the overrides, each `path=value`, applied.
+
+    `before` does not change.
 
     Accept overrides of any field, because `_check_allowed` has checked the paths. Accept masks as
     the values of secrets. The seed stays.

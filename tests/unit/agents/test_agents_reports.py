@@ -392,7 +392,7 @@ def test_batches_need_not_be_reported_as_time_metric() -> None:
 def test_timed_search_gets_reason_for_missing_metric(metrics: dict[str, Any], lack: str) -> None:
     message = timed_message(metrics)
     assert isinstance(message, ValidationReported)
-    assert message.lack == f"the validation at batch 60 {lack}"
+    assert message.missing_metric_reason == f"the validation at batch 60 {lack}"
 
 
 NODE = ReportContext("loss", node_rank=1, nodes=2)

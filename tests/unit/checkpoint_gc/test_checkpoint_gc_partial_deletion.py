@@ -151,7 +151,7 @@ def test_partial_deletion_marks_the_pin_row_as_gone(cluster: CollectionCluster) 
     request(cluster, "optimizer/a")
     row = cluster.table.get(Key(PINS, UUID))
     assert row is not None
-    assert decode_pin(row.body).gone
+    assert decode_pin(row.body).is_deleted
 
 
 def test_only_experiment_deletion_removes_partly_deleted_checkpoints(
