@@ -107,7 +107,7 @@ def test_running_allocation_without_trial_is_freed(state: TrialState | None) -> 
 
 
 @pytest.mark.parametrize("agent", [AGENT, None])
-def test_allocation_missing_on_its_agent_is_placed_again(
+def test_allocation_missing_on_the_agent_is_placed_again(
     agent: AgentState | None,
 ) -> None:
     placed = (("a", AllocationPlaced(4, 1, (0,))),)
@@ -176,7 +176,7 @@ def test_agent_that_enrols_during_audit_has_no_findings() -> None:
     assert sessions(2, Lease(3, 0)) == ()
 
 
-def test_agent_enrolled_before_its_pool_existed_joins(tmp_path: Path) -> None:
+def test_agent_enrolled_before_the_pool_existed_joins(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -200,7 +200,7 @@ def test_audit_frees_allocations_in_several_messages(tmp_path: Path) -> None:
     assert engine.read_state("pool#default").queued == 0
 
 
-def test_audit_mails_its_findings(tmp_path: Path) -> None:
+def test_audit_mails_the_findings(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -238,7 +238,7 @@ def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> Audit
 ROW = JobRow(7)
 
 
-def test_jobs_equal_to_their_rows_have_no_findings() -> None:
+def test_jobs_equal_to_the_rows_have_no_findings() -> None:
     assert jobs({1: Group(ROW, has_row=True)}, {1: ROW}, 1) == NOTHING
     # Experiment 1 has ended, and the last trial has not released the slots yet.
     assert jobs({1: Group(ROW, running=1, held=1)}, {}) == NOTHING
@@ -258,7 +258,7 @@ def test_idle_job_without_row_is_forgotten() -> None:
     )
 
 
-def test_ended_experiment_corrects_its_row() -> None:
+def test_ended_experiment_corrects_the_row() -> None:
     found = jobs({1: Group(ROW, has_row=True)}, {1: ROW})
     assert (found.experiments, found.jobs) == ((1,), ())
     assert jobs({}, {9: ROW}).experiments == ()
@@ -284,7 +284,7 @@ def test_audit_finds_stale_rows(tmp_path: Path) -> None:
     assert audit_pool(engine, "default") == NOTHING
 
 
-def test_missing_gang_node_is_placed_with_its_rank() -> None:
+def test_missing_gang_node_is_placed_with_the_rank() -> None:
     places = (Place("b", (0,)), Place("a", (0,)))
     state = trial(4, SlotsAssigned(1, places))
     # The pool lost the first node's agent, so the pool counts a single node.

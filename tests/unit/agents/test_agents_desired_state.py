@@ -193,7 +193,7 @@ def test_unassigned_allocation_is_killed_or_forgotten() -> None:
     assert entries == [kill_entry("7.2"), kill_entry("9.1") | {"state": "forget"}]
 
 
-def test_exited_allocation_runs_until_its_trial_decides() -> None:
+def test_exited_allocation_runs_until_the_trial_decides() -> None:
     # The exit is still in the trial's mailbox, so the trial has not decided yet.
     (entry,) = entries_for(trial(), known=("4.1",), session=Session(exited=("4.1",)))
     assert entry["state"] == "run"

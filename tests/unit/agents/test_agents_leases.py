@@ -46,14 +46,14 @@ def pausing_marking(*, for_lapses: bool = False) -> Marking:
     return Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
 
 
-def test_agent_is_lost_after_its_lease_lapsed() -> None:
+def test_agent_is_lost_after_a_lapsed_lease() -> None:
     # 1 of 3: a third and not more.
     assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(
         LossDetection(NOW_MS), ("lapsed-0",)
     )
 
 
-def test_agent_is_alive_at_the_end_of_its_lease() -> None:
+def test_agent_is_alive_at_the_end_of_the_lease() -> None:
     assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(LossDetection(NOW_MS))
 
 

@@ -104,7 +104,7 @@ def test_characters_span_chunks(logs: Logs) -> None:
     assert texts(logs.find().lines) == ["a€b"]
 
 
-def test_line_ends_with_its_allocation(logs: Logs) -> None:
+def test_line_ends_with_the_allocation(logs: Logs) -> None:
     logs.write(b"broken off", epoch=1)
     logs.write(b"begun anew\n", epoch=2)
     assert [(line.offset, line.text) for line in logs.find().lines] == [

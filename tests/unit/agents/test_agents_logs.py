@@ -135,7 +135,7 @@ def test_gang_nodes_write_one_log_with_ranks(logs: Logs) -> None:
     ]
 
 
-def test_lines_of_gang_nodes_keep_their_times(logs: Logs) -> None:
+def test_lines_of_gang_nodes_keep_times(logs: Logs) -> None:
     # In the node's log the lines begin at 0, 2 and 4, in the gang's, where each
     # has 9 bytes more, at 2, 2 + 11 and 2 + 22.
     logs.table.commit((logs.kept.store_chunk(7, node_chunk(0, 0, b"z\n", (0, 500))),))
@@ -145,7 +145,7 @@ def test_lines_of_gang_nodes_keep_their_times(logs: Logs) -> None:
     assert found == [(0, 500), (2, 1000), (2 + 22, 2000)]
 
 
-def test_a_repeat_replaces_no_object(logs: Logs) -> None:
+def test_repeated_chunk_replaces_no_object(logs: Logs) -> None:
     # The service account of the API may create objects in Google Cloud, but not delete or replace.
     key = ObjectKey(f"{NAMESPACE}/7/7.1/0-{len(LARGE)}")
     logs.kept.store_chunk(7, LogChunk("7.1", 0, LARGE))

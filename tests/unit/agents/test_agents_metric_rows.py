@@ -198,7 +198,7 @@ def test_summary_stays_in_row(table: SqliteTable, objects: ObjectStore) -> None:
     assert found == given
 
 
-def test_a_repeat_replaces_no_object(objects: ObjectStore) -> None:
+def test_repeated_segment_replaces_no_object(objects: ObjectStore) -> None:
     numbers = Random(6)
     reports = [MetricReport(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
     [put] = segment_writes(TRIAL, STREAM, reports)
@@ -286,7 +286,7 @@ def test_crash_during_merge_loses_no_reports(
     torn_at=st.integers(0, 2_000),
     earlier=st.integers(0, 30),
 )
-def test_reads_during_merges_get_each_report_once(
+def test_reads_during_merges_get_reports_once(
     objects: ObjectStore, sizes: list[int], torn_at: int, earlier: int
 ) -> None:
     with_rows = SqliteTable(":memory:")

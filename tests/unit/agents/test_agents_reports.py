@@ -111,7 +111,7 @@ def test_completed_length_becomes_message() -> None:
     assert read(COMPLETED | {"metric": 1}) == LengthReached(2, 100, 1.0)
 
 
-def test_value_becomes_message_with_its_metric() -> None:
+def test_value_becomes_message_with_the_metric() -> None:
     completed = COMPLETED | {"metric": None}
     both = {"loss": 0.25, "per_class": [1, "NaN"]}
     text = '{"loss":0.25,"per_class":[1,"NaN"]}'
@@ -345,7 +345,7 @@ LINES = st.sampled_from([*OF_TRIAL, EXITED, {"kind": "container", "state": "RUNN
 
 @settings(deadline=None, derandomize=True)
 @given(LINES, st.data(), st.sampled_from(["0", "agent"]))
-def test_any_line_gives_storable_message_or_none(
+def test_any_line_gives_a_storable_message_or_no_message(
     line: dict[str, Any], data: st.DataObject, writer: str
 ) -> None:
     field = data.draw(st.sampled_from(sorted(line)))

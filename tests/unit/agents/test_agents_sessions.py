@@ -178,7 +178,7 @@ def test_messages_of_an_allocation_share_a_row_in_order() -> None:
     ]
 
 
-def test_mail_names_previous_row_and_sorts_after_it() -> None:
+def test_mail_names_previous_row_and_sorts_later() -> None:
     session, first, _ = accept(line(10))
     session, second, _ = accept(line(20), session=session)
     one, two = (

@@ -66,7 +66,7 @@ def test_routes_with_roles_refuse_strangers(cluster: Cluster, authorization: str
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_routes_refuse_roles_outside_their_rule(cluster: Cluster) -> None:
+def test_routes_refuse_roles_outside_the_rule(cluster: Cluster) -> None:
     for (method, path), rule in access_rules().items():
         for role in set(Role) - rule.roles if rule.roles else ():
             answer = call(cluster.app, method, path, token=TOKENS[role])
@@ -92,7 +92,7 @@ def test_rejects_empty_list_of_roles() -> None:
         require_role()
 
 
-def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster) -> None:
+def test_stranger_is_refused_before_the_body_is_read(cluster: Cluster) -> None:
     answer = call(cluster.app, "POST", "/api/v1/model-code", body=b"{not json")
     assert (answer.status, answer.bytes_taken) == (401, 0)
 

@@ -35,7 +35,7 @@ def nest(depth: int, leaf: object) -> object:
     return leaf
 
 
-def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
+def test_enrolled_agent_gets_trials(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     answer = agent.sync().json
@@ -85,14 +85,14 @@ def test_agents_receive_the_best_validation_of_the_experiment(cluster: Cluster) 
     assert cluster.get("/trials/1").json["metric"] == 0.25
 
 
-def test_an_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> None:
+def test_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=0)
     cluster.create(CONFIG, overrides=["resources.slots_per_trial=0"])
     desired = agent.sync().json["desired"]
     assert [(item["allocation"], item["slots"]) for item in desired] == [("1.1", []), ("2.1", [])]
 
 
-def test_join_token_is_valid_in_the_pool_of_its_subject_only(cluster: Cluster) -> None:
+def test_join_token_enrols_in_the_named_pool_only(cluster: Cluster) -> None:
     assert enrol(cluster, "node", pool="gpus").status == 403
     answer = call(cluster.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])
     assert answer.status == 403

@@ -57,7 +57,7 @@ def test_new_agent_is_enabled(cluster: Cluster) -> None:
     assert [slot["enabled"] for slot in shown["slots"]] == [True, True]
 
 
-def test_disabling_an_agent_preempts_trials_and_moves_them(cluster: Cluster) -> None:
+def test_trials_of_a_disabled_agent_move_to_other_agents(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()

@@ -20,7 +20,7 @@ def test_health_is_open(cluster: Cluster) -> None:
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-def test_openapi_lists_routes_and_their_authentication(cluster: Cluster) -> None:
+def test_openapi_lists_routes_with_authentication(cluster: Cluster) -> None:
     answer = call(cluster.app, "GET", "/api/v1/openapi.json", token=TOKENS[Role.USER])
     offer = answer.json["paths"]["/api/v1/model-code"]["post"]
     assert offer["security"] == [{"bearer": []}]
@@ -88,7 +88,7 @@ def test_request_is_logged_in_one_line_without_the_query(
     assert line["level"] == "info"
 
 
-def test_a_failure_is_logged_with_its_traceback_and_without_secrets(
+def test_failure_is_logged_with_a_traceback_and_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")

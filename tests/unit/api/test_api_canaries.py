@@ -241,7 +241,7 @@ def test_reading_commands_print_no_secret_of_other_users(
             assert CANARY not in printed.out + printed.err, words
 
 
-def test_a_dump_of_any_row_masks_secrets(
+def test_dumps_of_rows_mask_secrets(
     world: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -366,7 +366,7 @@ def test_rejects_submitted_mask_and_names_the_place(
     assert cluster.get("/experiments").json["items"] == []
 
 
-def test_a_mask_in_an_override_or_a_cluster_configuration_is_refused(cluster: Cluster) -> None:
+def test_rejects_masks_in_overrides_and_cluster_configurations(cluster: Cluster) -> None:
     overrides = [f"environment.environment_variables=['A={MASK}']"]
     answer = cluster.create(CONFIG, overrides=overrides)
     assert (answer.status, "is the mask of a hidden value" in answer.body.decode()) == (422, True)

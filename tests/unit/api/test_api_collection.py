@@ -67,9 +67,7 @@ def kill(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get("/experiments/1").json["state"] == "CANCELED"
 
 
-def test_collection_preview_lists_deletions_and_changes_nothing(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_collection_preview_lists_deletions_without_changes(cluster: Cluster, agent: Agent) -> None:
     # As configured, 0 best overall, 1 best and 1 latest per trial: trial 1 keeps 2 and 6, 2 keeps
     # 2.
     preview = cluster.get("/experiments/1/checkpoint-gc").json

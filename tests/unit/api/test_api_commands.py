@@ -79,12 +79,12 @@ def test_nonzero_exit_code_ends_the_command_in_error(cluster: Cluster) -> None:
     assert (command["state"], command["message"]) == ("ERROR", "it ended with exit code 3")
 
 
-def test_a_killed_command_is_canceled(cluster: Cluster) -> None:
+def test_killed_command_is_canceled(cluster: Cluster) -> None:
     create(cluster)
     assert cluster.post("/experiments/1/kill", {}).json["state"] == "CANCELED"
 
 
-def test_a_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
+def test_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
     create(cluster)
     refused = cluster.post("/experiments/1/pause", {})
     assert (refused.status, refused.code) == (409, "conflict")
@@ -109,7 +109,7 @@ def test_commands_reject_fields_of_experiments(
     assert (answer.status, path in str(answer.json["error"])) == (422, True)
 
 
-def test_a_configuration_has_256_ki_characters_at_most(cluster: Cluster) -> None:
+def test_configuration_has_at_most_256_ki_characters(cluster: Cluster) -> None:
     answer = cluster.create(f"entrypoint: [echo, {'x' * 262_144}]", kind="command")
     assert answer.status in (413, 422)
 
@@ -190,6 +190,6 @@ def test_command_shows_agent_and_exit_code(cluster: Cluster) -> None:
         (f"[{'x' * 1001}]", "x" * 1000),
     ],
 )
-def test_command_shows_its_program(cluster: Cluster, entrypoint: str, program: str) -> None:
+def test_command_shows_the_program(cluster: Cluster, entrypoint: str, program: str) -> None:
     create(cluster, config=f"entrypoint: {entrypoint}\n")
     assert cluster.get("/experiments/1").json["run"]["program"] == program

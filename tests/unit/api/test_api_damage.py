@@ -147,9 +147,7 @@ def test_deletion_of_an_experiment_removes_damaged_files(cluster: Cluster, agent
     assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
-def test_damage_reports_mark_only_checkpoints_of_their_trial(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_damage_reports_mark_only_checkpoints_of_the_trial(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", OTHERS)
     report_damage(agent, "2.1", THIRD)
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4

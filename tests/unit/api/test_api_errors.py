@@ -18,7 +18,7 @@ def note(root: Path, body: bytes, content_type: str = "application/json") -> Ans
     )
 
 
-def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
+def test_wrong_field_is_named_by_the_path(tmp_path: Path) -> None:
     answer = note(tmp_path, b'{"text": 5}')
     assert (answer.status, answer.code) == (422, "invalid")
     detail = {"path": "text", "message": "must be a valid string"}
@@ -32,7 +32,7 @@ def test_missing_field_is_reported_as_required(tmp_path: Path) -> None:
     ]
 
 
-def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:
+def test_errors_repeat_no_wrong_value(tmp_path: Path) -> None:
     answer = note(tmp_path, b'{"text": "' + b"canary" * 9 + b'"}')  # 54 > 50 characters
     assert answer.status == 422
     assert b"canary" not in answer.body
@@ -42,12 +42,12 @@ def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:
     "body",
     [b"{not json", b"\xff\xfe", b"[" * 100, b"", b"7"],
 )
-def test_a_body_that_is_no_object_is_invalid(tmp_path: Path, body: bytes) -> None:
+def test_body_without_an_object_is_invalid(tmp_path: Path, body: bytes) -> None:
     answer = note(tmp_path, body)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_broken_body_is_named_by_character(tmp_path: Path) -> None:
+def test_malformed_body_is_reported_by_character(tmp_path: Path) -> None:
     # {"text": } -- the value is missing at character 9.
     message = note(tmp_path, b'{"text": }').json["error"]["message"]
     assert "not JSON at character 9" in message
@@ -67,7 +67,7 @@ def test_rejects_other_content_types(tmp_path: Path) -> None:
         ("GET", "/openapi.json"),
     ],
 )
-def test_an_unknown_route_is_not_found(cluster: Cluster, method: str, target: str) -> None:
+def test_unknown_route_is_not_found(cluster: Cluster, method: str, target: str) -> None:
     answer = call(cluster.app, method, target, token=USER)
     assert (answer.status, answer.code) == (404, "not_found")
     assert f"{method} {target}" in answer.json["error"]["message"]

@@ -72,7 +72,7 @@ def test_path_that_names_no_file_is_not_found(cluster: Cluster, path: str) -> No
     assert (answer.status, answer.code) == (404, "not_found")
 
 
-def test_a_path_with_a_nul_character_is_refused(cluster: Cluster) -> None:
+def test_rejects_path_with_a_nul_character(cluster: Cluster) -> None:
     submit(cluster, archive_of(("model.py", b"1")))
     answer = read_file(cluster, "\0")
     assert (answer.status, answer.code) == (422, "invalid")

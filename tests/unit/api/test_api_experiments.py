@@ -21,7 +21,7 @@ def ids(answer: Answer) -> list[int]:
     return [item["id"] for item in answer.json["items"]]
 
 
-def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
+def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     answer = cluster.create(CONFIG)
     assert answer.status == 201
     created = answer.json
@@ -206,7 +206,7 @@ def test_state_changes_return_the_changed_experiment(cluster: Cluster) -> None:
     assert cluster.post("/experiments/9/kill", {}).status == 404
 
 
-def test_the_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
+def test_experiment_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
     for _ in range(5):
         cluster.create(CONFIG)
     cluster.post("/experiments/4/pause", {})
@@ -271,7 +271,7 @@ def test_secrets_of_a_configuration_are_masked(cluster: Cluster) -> None:
     assert "canary-5f" not in str(entry)
 
 
-def test_an_unknown_field_of_the_body_is_refused(cluster: Cluster) -> None:
+def test_rejects_unknown_fields_of_the_body(cluster: Cluster) -> None:
     assert "name" in details(cluster.create(CONFIG, name="x"))
     answer = call(cluster.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
     assert answer.status == 403

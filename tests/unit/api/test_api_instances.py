@@ -94,7 +94,7 @@ def test_proven_token_enrols_the_instance(cluster: Cluster) -> None:
     assert enrol(cluster).status == 200
 
 
-def test_repeated_proof_changes_nothing(cluster: Cluster) -> None:
+def test_repeated_proof_has_no_effect(cluster: Cluster) -> None:
     assert [prove(cluster).status for _ in range(3)] == [200, 200, 200]
     assert enrol(cluster).status == 200
 
@@ -112,7 +112,7 @@ def test_second_proof_is_refused_and_logged_as_critical(
     assert enrol(cluster).status == 200
 
 
-def test_instance_enrols_under_its_own_name_only(cluster: Cluster) -> None:
+def test_instance_enrols_under_the_own_name_only(cluster: Cluster) -> None:
     prove(cluster)
     answer = enrol(cluster, name="i-0fedcba9876543210")
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -187,7 +187,7 @@ def test_proof_fields_of_the_cloud_are_required(cluster: Cluster, missing: str) 
 
 
 @pytest.mark.parametrize("content", [[], "text", 1, None, [{}] * 100])
-def test_a_body_that_is_no_object_is_refused(cluster: Cluster, content: Any) -> None:
+def test_rejects_proof_without_an_object(cluster: Cluster, content: Any) -> None:
     assert send(cluster, content).status == 422
 
 

@@ -146,7 +146,7 @@ def test_ended_job_is_neither_listed_nor_found(cluster: Cluster) -> None:
     assert (status, text) == (404, "job 1 not found: its experiment has ended")
 
 
-def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -> None:
+def test_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -> None:
     job = submit(cluster)
     cluster.post("/experiments/1/pause", {})
     assert queue(cluster) == []
@@ -168,7 +168,7 @@ def test_rejects_ambiguous_job_prefix(cluster: Cluster) -> None:
     assert error_of(cluster.get("/jobs/ab")) == (422, "job_id: several jobs begin with ab")
 
 
-def test_an_unknown_pool_is_named(cluster: Cluster) -> None:
+def test_unknown_pool_is_named(cluster: Cluster) -> None:
     assert error_of(cluster.get("/jobs?resource_pool=x")) == (
         404,
         "Pool x not found; existing pools: default",
@@ -235,7 +235,7 @@ def test_changed_priority_restores_the_order_of_submission(cluster: Cluster) -> 
     assert order(cluster) == [(1, 0), (2, 1), (3, 2)]
 
 
-def test_moved_job_gets_the_priority_of_its_neighbour(cluster: Cluster) -> None:
+def test_moved_job_gets_the_priority_of_the_neighbour(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     high, low, last = (submit(cluster, f"resources.priority={n}") for n in (10, 50, 50))
     assert change(cluster, last, behind_of=high).json["priority"] == 10
@@ -244,7 +244,7 @@ def test_moved_job_gets_the_priority_of_its_neighbour(cluster: Cluster) -> None:
     assert order(cluster) == [(3, 0), (2, 1), (1, 2)]
 
 
-def test_moves_without_effect_change_nothing(cluster: Cluster) -> None:
+def test_moves_to_the_present_place_keep_the_order(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     configure(cluster, "other", PRIORITY)
     jobs = [submit(cluster), submit(cluster), submit(cluster, "resources.resource_pool=other")]
@@ -320,7 +320,7 @@ def test_batch_applies_valid_operations_and_joins_errors(cluster: Cluster) -> No
     assert order(cluster) == [(2, 0), (1, 1)]
 
 
-def test_single_error_of_a_batch_keeps_its_status(cluster: Cluster) -> None:
+def test_single_error_of_a_batch_keeps_the_status(cluster: Cluster) -> None:
     answer = ask(cluster, "PATCH", "/jobs", {"operations": [{"job_id": "nobody", "weight": 1}]})
     assert error_of(answer) == (404, "job nobody not found")
 

@@ -112,7 +112,7 @@ DEEP = '{"a":' * (BODY_DEPTH_MAX + 1) + "1" + "}" * (BODY_DEPTH_MAX + 1)
         ('{"a":' * 5_000, "", "nested too deep"),
     ],
 )
-def test_a_body_is_refused_with_the_place(text: str, place: str, message: str) -> None:
+def test_rejects_body_with_the_place(text: str, place: str, message: str) -> None:
     with pytest.raises(JsonRefused, match=message) as refused:
         parse_body(text.encode())
     assert refused.value.place == place
@@ -147,7 +147,7 @@ def test_too_large_numbers_of_lines_become_infinities() -> None:
 
 
 @pytest.mark.parametrize("depth", [65, 200, 252, 900])
-def test_a_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
+def test_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
     text = b'{"a":' * depth + b"1" + b"}" * depth
     shown, damage = readable(parse_stored(text))
     assert damage == ".".join("a" * JSON_DEPTH_MAX) + ": is nested more than 64 levels deep"
@@ -156,7 +156,7 @@ def test_a_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
     assert shown is None
 
 
-def test_a_long_place_is_cut() -> None:
+def test_long_place_is_cut() -> None:
     with pytest.raises(JsonRefused) as refused:
         check_value({"k" * 1_000: float("nan")})
     assert refused.value.place == "k" * 200 + "..."

@@ -52,7 +52,7 @@ def test_stored_model_code_needs_no_upload(cluster: Cluster) -> None:
     assert offer(cluster, archive()).json == {"needed": False, "upload": None}
 
 
-def test_an_upload_may_be_repeated(cluster: Cluster) -> None:
+def test_upload_may_be_repeated(cluster: Cluster) -> None:
     content = archive()
     request = offer(cluster, content).json["upload"]
     for _ in range(2):

@@ -44,11 +44,11 @@ def test_token_does_not_replace_a_signature(cluster: Cluster) -> None:
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_a_signature_to_read_does_not_write(cluster: Cluster) -> None:
+def test_signature_to_read_does_not_write(cluster: Cluster) -> None:
     assert call(cluster.app, "PUT", signed_get(cluster, LOG), body=b"x").status == 403
 
 
-def test_a_missing_object_is_not_found(cluster: Cluster) -> None:
+def test_missing_object_is_not_found(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", signed_get(cluster, LOG)).code == "not_found"
 
 
@@ -99,7 +99,7 @@ def test_interrupted_upload_stores_no_object(
     assert caplog.records == []
 
 
-def test_the_same_upload_twice_is_no_error(cluster: Cluster) -> None:
+def test_repeated_upload_of_an_object_is_no_error(cluster: Cluster) -> None:
     for _ in range(2):
         assert (
             call(cluster.app, "PUT", signed_put(cluster, b"same").url, body=b"same").status == 204

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.api.cluster import Cluster
 
 
-def test_schemas_have_the_names_of_their_classes(cluster: Cluster) -> None:
+def test_schemas_have_the_names_of_classes(cluster: Cluster) -> None:
     schemas = cluster.get("/openapi.json").json["components"]["schemas"]
     assert {"CallerIdentity", "PostAnswer", "TokenBody"} <= set(schemas)
     # For two classes with the same name, FastAPI would prefix the names with module paths.

@@ -261,7 +261,7 @@ def test_other_users_are_refused_without_a_write(
 
 
 @pytest.mark.parametrize("token", [OWNER, ADMIN], ids=["owner", "admin"])
-def test_the_owner_and_an_admin_are_not_refused(world: Cluster, token: str) -> None:
+def test_owner_and_admin_are_not_refused(world: Cluster, token: str) -> None:
     for route, request in refused_calls():
         is_refused = ask(world, route, request, token).status in (401, 403)
         assert is_refused == (token == OWNER and request.names_others), route
@@ -281,7 +281,7 @@ def test_admin_routes_refuse_owners(world: Cluster) -> None:
         assert ask(world, route, request, ADMIN).status not in (401, 403), route
 
 
-def test_changing_route_must_declare_its_changes(cluster: Cluster) -> None:
+def test_changing_route_must_declare_changes(cluster: Cluster) -> None:
     router = guarded_router("things")
 
     @require_role(Role.USER)
@@ -333,7 +333,7 @@ def test_model_version_belongs_to_registrant_and_model_owner() -> None:
     assert find_refusal(Principal("eve", Role.ADMIN), Action.DELETE, version) is None
 
 
-def test_a_missing_experiment_is_refused_before_the_effect(cluster: Cluster) -> None:
+def test_missing_experiment_is_refused_before_the_effect(cluster: Cluster) -> None:
     # An experiment that is created between the lookup of the owner and the change would escape the
     # check. The lookup therefore refuses missing experiments.
     answer = ask(cluster, ("POST", ""), Call("/experiments/9/kill"), OWNER)

@@ -54,7 +54,7 @@ def store(agent: Agent, content: bytes = b"12345", **fields: Any) -> None:
     assert sent.status == 204, sent.body
 
 
-def test_an_archive_is_offered_uploaded_and_downloaded(agent: Agent) -> None:
+def test_package_archive_is_offered_uploaded_and_downloaded(agent: Agent) -> None:
     assert list_stored(agent).json == {"archives": []}
     store(agent)
     [stored] = list_stored(agent, "2.1").json["archives"]
@@ -74,7 +74,7 @@ def test_rejects_content_that_differs_from_the_offer(agent: Agent) -> None:
     assert list_stored(agent).json == {"archives": []}
 
 
-def test_agents_reach_only_experiments_of_their_allocations(agent: Agent) -> None:
+def test_agents_reach_only_experiments_of_own_allocations(agent: Agent) -> None:
     agent.cluster.create(CONFIG)
     for allocation in ("3.1", "1.2", "99.1"):
         assert list_stored(agent, allocation).status == 403

@@ -152,7 +152,7 @@ def test_project_name_has_at_most_128_characters(cluster: Cluster) -> None:
     assert cluster.get(f"/projects?workspace={'x' * 129}").status == 422
 
 
-def test_experiments_are_found_by_their_metadata(cluster: Cluster) -> None:
+def test_experiments_are_found_by_metadata(cluster: Cluster) -> None:
     data: Mapping[int, dict[str, Any]] = {
         1: {"data": {"version": 3, "set": "mnist"}, "tags": ["a", "b"], "ok": True},
         2: {"data": {"version": 3.0}, "ok": False, "none": None},
@@ -251,7 +251,7 @@ def test_deleted_experiment_is_not_found_by_metadata(cluster: Cluster) -> None:
         assert cluster.services.table.query(partition, " ", "\x7f").rows == ()
 
 
-def test_trials_are_found_by_their_metadata(cluster: Cluster) -> None:
+def test_trials_are_found_by_metadata(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     first, second = agent.take_work()
@@ -289,7 +289,7 @@ def test_experiments_are_sorted_by_id_name_and_state(cluster: Cluster) -> None:
     assert cluster.get("/experiments?order=up").status == 422
 
 
-def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_best_metric(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=2)
     for _ in range(3):
         create(cluster)
@@ -304,7 +304,7 @@ def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
     assert list_ids(cluster, sort="metric") == [1, 2, 3]
 
 
-def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_user(cluster: Cluster) -> None:
     path, model_code = f"{V1}/experiments", cluster.store_code()
     for role in (Role.USER, Role.ADMIN, Role.USER):
         body = {"config": SINGLE, "model_code": model_code, "paused": True}
@@ -317,7 +317,7 @@ def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
     assert list_ids(cluster, sort="user") == expected
 
 
-def test_experiments_are_sorted_by_their_cost(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_cost(cluster: Cluster) -> None:
     for number, micros in ((1, 2_000_000), (2, 0), (3, 5_000_000)):
         create(cluster)
         charge(cluster, number, micros)

@@ -17,7 +17,7 @@ def beginnings(noun: str) -> set[str]:
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_nouns_list_the_beginnings_of_their_paths(noun: str) -> None:
+def test_nouns_list_the_beginnings_of_paths(noun: str) -> None:
     assert beginnings(noun) == NOUNS[noun]
 
 

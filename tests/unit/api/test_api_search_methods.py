@@ -48,7 +48,7 @@ def read_events(cluster: Cluster) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> None:
+def test_custom_search_is_driven_from_start_to_end(cluster: Cluster) -> None:
     begin_search(cluster)
     agent = Agent(cluster)
     assert read_events(cluster) == [{"id": 1, "type": "initial_operations"}]
@@ -92,7 +92,7 @@ def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> N
     assert [item["difference"] for item in replayed] == [None, None]
 
 
-def test_an_early_exit_comes_with_its_reason(cluster: Cluster) -> None:
+def test_early_exit_event_has_the_reason(cluster: Cluster) -> None:
     begin_search(cluster)
     agent = Agent(cluster)
     post(cluster, 1, 1, create_operation(7), validate_after_operation(7, 10))
@@ -265,7 +265,7 @@ def test_waiting_callers_of_one_search_do_not_end_each_other(cluster: Cluster) -
     assert time.monotonic() - began >= 0.3
 
 
-def test_experiment_shows_the_last_call_of_its_search_method(cluster: Cluster) -> None:
+def test_experiment_shows_the_last_call_of_the_search_method(cluster: Cluster) -> None:
     begin_search(cluster)
     assert cluster.get("/experiments/1").json["search_method"] == {
         "heard_ms": None,

@@ -57,7 +57,7 @@ def cookie_attributes(answer: Answer) -> Mapping[str, str]:
     return {"name": first.partition("=")[0]} | {name.lower(): value for name, _, value in pairs}
 
 
-def test_sign_in_code_opens_a_session_of_its_creator(cluster: Cluster) -> None:
+def test_sign_in_code_opens_a_session_of_the_creator(cluster: Cluster) -> None:
     made = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=USER).json
     assert made["path"] == f"/ui/#/sign-in/{made['code']}"
     assert made["expires_ms"] == NOW_MS + CODE_MS
@@ -87,7 +87,7 @@ def test_sign_in_code_is_no_token(cluster: Cluster) -> None:
     assert open_session(cluster, {"token": code}).status == 401
 
 
-def test_session_ends_with_the_token_that_opened_it(cluster: Cluster) -> None:
+def test_session_ends_with_the_opening_token(cluster: Cluster) -> None:
     made = cluster.post("/tokens", {"description": "mine", "expires_days": 1}).json
     opened = open_session(cluster, {"token": made["token"]})
     # A day, the token's life, is less than a session's week.
@@ -97,7 +97,7 @@ def test_session_ends_with_the_token_that_opened_it(cluster: Cluster) -> None:
     assert whoami(cluster, halves(opened)).status == 401
 
 
-def test_sign_in_code_ends_with_the_token_of_its_creator(cluster: Cluster) -> None:
+def test_sign_in_code_ends_with_the_token_of_the_creator(cluster: Cluster) -> None:
     made = cluster.post("/tokens", {"description": "mine"}).json
     code = new_code(cluster, made["token"])
     call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
@@ -150,7 +150,7 @@ def test_session_makes_tokens_that_end_with_the_session(cluster: Cluster) -> Non
     assert call(cluster.app, "GET", "/api/v1/whoami", token=made.json["token"]).status == 401
 
 
-def test_signing_out_ends_the_session_and_its_cookie(cluster: Cluster) -> None:
+def test_signing_out_ends_the_session_and_the_cookie(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     ended = call(cluster.app, "DELETE", "/api/v1/sessions/current", headers=both)
     assert ended.status == 204
@@ -158,7 +158,7 @@ def test_signing_out_ends_the_session_and_its_cookie(cluster: Cluster) -> None:
     assert whoami(cluster, both).status == 401
 
 
-def test_a_session_ends_after_a_week(cluster: Cluster) -> None:
+def test_session_ends_after_a_week(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     cluster.clock.ms += SESSION_MS - 1
     assert whoami(cluster, both).status == 200
@@ -166,7 +166,7 @@ def test_a_session_ends_after_a_week(cluster: Cluster) -> None:
     assert whoami(cluster, both).status == 401
 
 
-def test_cookie_is_bound_to_host_tls_and_http(cluster: Cluster) -> None:
+def test_cookie_is_strict_secure_and_http_only(cluster: Cluster) -> None:
     cookie = cookie_attributes(open_session(cluster, {"code": new_code(cluster)}))
     assert re.fullmatch(r"__Host-detcloud-[0-9a-f]{12}", cookie["name"])
     assert cookie["samesite"] == "strict"

@@ -51,7 +51,7 @@ def ask(agent: Agent, allocation: str, token: str | None = None) -> Answer:
     return call(agent.cluster.app, "POST", path, token=token or agent.token, content=content)
 
 
-def test_run_writes_below_its_epoch_and_reads_below_its_trial(
+def test_run_writes_below_the_epoch_and_reads_below_the_trial(
     cluster: Cluster, issuer: FakeIssuer
 ) -> None:
     cluster.create(CONFIG)
@@ -109,7 +109,7 @@ class FakeTokenIssuer:
         return StorageToken(f"token of {name} in {access.bucket}", NOW_MS + 3_600_000)
 
 
-def test_issuer_gives_credentials_only_for_stores_of_its_type(
+def test_issuer_gives_credentials_for_one_store_type_only(
     tmp_path: Path,
 ) -> None:
     require("boto3")

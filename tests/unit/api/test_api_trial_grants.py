@@ -75,7 +75,7 @@ def test_spec_announces_data_and_registry_credentials(cluster: Cluster, grants: 
     assert "registry_credentials" not in spec
 
 
-def test_run_gets_the_data_keys_of_its_pool(cluster: Cluster, grants: FakeGrants) -> None:
+def test_run_gets_the_data_keys_of_the_pool(cluster: Cluster, grants: FakeGrants) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()

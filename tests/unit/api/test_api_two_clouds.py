@@ -149,7 +149,7 @@ def test_rejects_google_tokens_of_other_machines(clouds: Clouds, claims: dict[st
     assert clouds.identities() == []
 
 
-def test_overheard_proof_is_valid_for_its_own_token_only(clouds: Clouds) -> None:
+def test_overheard_proof_is_valid_for_the_proven_token_only(clouds: Clouds) -> None:
     proof = clouds.google_proof(digest_of(TOKEN))
     assert [clouds.prove(GCE_NAME, GCE_POOL, proof).status for _ in range(2)] == [200, 200]
     assert clouds.prove(GCE_NAME, GCE_POOL, proof, OTHER_TOKEN).status == 403

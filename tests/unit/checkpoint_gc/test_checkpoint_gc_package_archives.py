@@ -18,7 +18,7 @@ def stored_experiments(cluster: CollectionCluster) -> list[str]:
     return [archive.key.parts[1] for archive in archives]
 
 
-def test_end_of_an_experiment_removes_its_package_archives(tmp_path: Path) -> None:
+def test_end_of_an_experiment_removes_package_archives(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment(1)
     store(cluster, 1)

@@ -154,7 +154,7 @@ def test_partial_deletion_marks_the_pin_row_as_gone(cluster: CollectionCluster) 
     assert decode_pin(row.body).is_deleted
 
 
-def test_only_experiment_deletion_removes_partly_deleted_checkpoints(
+def test_retention_keeps_partly_deleted_checkpoints(
     cluster: CollectionCluster,
 ) -> None:
     request(cluster, "optimizer/**")

@@ -46,7 +46,7 @@ def precious(root: Path) -> str:
     return (root.parent / "outside" / "precious").read_text()
 
 
-def test_folder_is_removed_with_its_content_only(root: Path) -> None:
+def test_only_the_folder_and_the_content_are_removed(root: Path) -> None:
     (root / "3/7/1/other").mkdir()
     remove(root)
     assert remaining_paths(root) == ["3", "3/7", "3/7/1", "3/7/1/other"]
@@ -91,7 +91,7 @@ def test_link_in_the_path_is_not_followed(root: Path, place: int) -> None:
     assert target.is_symlink() == (place < 3)
 
 
-def test_links_in_a_checkpoint_are_removed_without_their_targets(root: Path) -> None:
+def test_links_in_a_checkpoint_are_removed_without_targets(root: Path) -> None:
     outside = root.parent / "outside"
     folder = root.joinpath(*PARTS)
     (folder / "up").symlink_to("../../../../..")

@@ -186,7 +186,7 @@ def test_store_types_of_the_server_are_known_to_trials() -> None:
     assert {spec.name for spec in registry.store_types()} <= set(known)
 
 
-def test_options_of_a_store_type_accept_only_its_name() -> None:
+def test_options_of_a_store_type_accept_a_single_name() -> None:
     for spec in registry.store_types():
         assert get_args(spec.options.model_fields["type"].annotation) == (spec.name,)
 

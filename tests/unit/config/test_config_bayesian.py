@@ -35,7 +35,7 @@ def test_defaults_are_16_concurrent_and_10_startup_trials() -> None:
 
 
 @pytest.mark.parametrize("field", ["max_concurrent_trials", "startup_trials"])
-def test_trial_limits_of_bayesian_search_are_at_least_one(field: str) -> None:
+def test_trial_limits_of_bayesian_search_are_positive(field: str) -> None:
     messages = find_messages(LENGTH, {"searcher": {**IN_EPOCHS, field: 0}})
     assert messages == {f"searcher.{field}": "must be at least 1, not 0"}
 

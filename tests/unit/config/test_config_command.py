@@ -123,7 +123,7 @@ def test_folder_and_invalid_name_are_reported_in_one_line(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
+def test_config_module_runs_as_a_command(tmp_path: Path) -> None:
     file = write_config(tmp_path, to_yaml(STEP))
     command = [sys.executable, "-m", "control_plane.config", file]
     ran = subprocess.run(

@@ -98,7 +98,7 @@ def test_commands_reject_trial_classes(entrypoint: str) -> None:
     )
 
 
-def test_a_command_without_a_program_is_refused() -> None:
+def test_rejects_command_without_a_program() -> None:
     [problem] = find_problems("name: nothing\n", kind=COMMAND)
     assert (problem.path, problem.message) == ("entrypoint", "is required")
 

@@ -32,7 +32,7 @@ def check_resources(resources: str) -> ExperimentConfig:
         (" 6h ", 6 * HOUR_MS),
     ],
 )
-def test_a_duration_counts_from_the_submission(text: str, after_ms: int) -> None:
+def test_duration_counts_from_the_submission(text: str, after_ms: int) -> None:
     assert span_ms(text) == after_ms
     assert deadline_ms(text, 1_000_000) == 1_000_000 + after_ms
 

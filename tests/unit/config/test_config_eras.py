@@ -39,7 +39,7 @@ LENGTH_MARKS = {
 
 @pytest.mark.parametrize("step", STEP_MARKS)
 @pytest.mark.parametrize("length", LENGTH_MARKS)
-def test_mixed_eras_are_one_problem_with_two_fields(step: str, length: str) -> None:
+def test_mixed_eras_are_a_single_problem_with_two_fields(step: str, length: str) -> None:
     if step == length:
         return
     text = to_yaml(change_fields(NEUTRAL, {step: STEP_MARKS[step], length: LENGTH_MARKS[length]}))
@@ -102,7 +102,7 @@ def test_batches_are_converted_back_to_units(max_length: dict[str, int], units: 
     assert config.units(125, {"global_batch_size": 64}) == units  # 125 * 64 = 8000 records
 
 
-def test_a_trial_without_a_batch_size_cannot_convert_records() -> None:
+def test_trial_without_a_batch_size_cannot_convert_records() -> None:
     changes = {"searcher.max_length": {"records": 5}, "hyperparameters.global_batch_size": 64}
     config = check_changed(LENGTH, changes)
     with pytest.raises(ValueError, match="global_batch_size must be an integer of at least 1"):
@@ -186,7 +186,7 @@ def test_default_seed_applies_without_a_configured_seed() -> None:
     assert check_config(text, seed_default=1).name != check_config(text, seed_default=2).name
 
 
-def test_the_generated_name_is_the_description_in_the_step_era() -> None:
+def test_step_era_stores_the_generated_name_as_description() -> None:
     assert (check_changed(STEP, {}).description or "").startswith("Experiment (")
     assert check_changed(STEP, {"description": ""}).description == ""
     assert check_changed(LENGTH, {"name": "mine"}).name == "mine"

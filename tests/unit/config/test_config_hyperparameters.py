@@ -150,7 +150,7 @@ def test_grid_requires_a_count_of_ranges() -> None:
         ([2001], False),
     ],
 )
-def test_a_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits: bool) -> None:
+def test_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits: bool) -> None:
     axes = {
         f"x{n}": {"type": "double", "minval": 0, "maxval": 1, "count": count}
         for n, count in enumerate(counts)
@@ -171,7 +171,7 @@ def test_step_era_counts_integer_axes_without_maxval_for_the_limit() -> None:
     assert check_changed(STEP, {"searcher": GRID, "hyperparameters": axes}).trials == 2001
 
 
-def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
+def test_grid_of_the_length_era_has_at_most_100000_points() -> None:
     axis = {"type": "double", "minval": 0, "maxval": 1, "count": 10**5}
     changes: dict[str, Any] = {"searcher": LENGTH_GRID, "hyperparameters": {"x": axis}}
     assert check_changed(LENGTH, changes).trials == 100_000
@@ -196,12 +196,12 @@ def test_hyperparameters_must_be_a_map(value: object) -> None:
     assert find_messages(LENGTH, {"hyperparameters": value})["hyperparameters"] == "must be a map"
 
 
-def test_a_grid_without_any_hyperparameter_is_refused() -> None:
+def test_rejects_grid_without_hyperparameters() -> None:
     assert "hyperparameters" in find_messages(LENGTH, {"searcher": LENGTH_GRID})
 
 
 @pytest.mark.parametrize("base", [STEP, LENGTH])
-def test_single_search_warns_of_values_that_it_draws(base: dict[str, Any]) -> None:
+def test_single_search_warns_of_drawn_values(base: dict[str, Any]) -> None:
     changes: dict[str, Any] = {
         "hyperparameters": {
             "global_batch_size": 64,

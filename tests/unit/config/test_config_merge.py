@@ -183,7 +183,7 @@ def test_variables_of_template_and_cluster_merge_only_in_the_length_era() -> Non
 
 
 @pytest.mark.parametrize("below", [LIST, BY_DEVICE, {"cpu": 5}])
-def test_malformed_variable_is_one_problem_above_any_layer(below: Any) -> None:
+def test_malformed_variable_is_a_single_problem_above_any_layer(below: Any) -> None:
     text = to_yaml(change_fields(LENGTH, {"environment.environment_variables": ["A=1", "B"]}))
     cluster = {"environment": {"environment_variables": below}}
     (problem,) = find_problems(text, cluster=cluster)
@@ -252,7 +252,7 @@ def test_problem_of_a_lower_layer_has_no_line_and_names_the_layer() -> None:
     assert problem.hint == "set by the cluster"
 
 
-def test_malformed_template_is_one_problem() -> None:
+def test_malformed_template_is_a_single_problem() -> None:
     (problem,) = find_problems(SHORT, template="a: [")
     assert problem.message.startswith("the template on line 1: is not valid YAML")
     (problem,) = find_problems(SHORT, template="[]")
@@ -269,7 +269,7 @@ def test_overrides_are_set_last_and_read_as_yaml() -> None:
     assert config.masked_values()["hyperparameters"]["lr"]["val"] == 0.001
 
 
-def test_an_override_keeps_the_rest_of_the_users_section() -> None:
+def test_override_keeps_other_fields_of_the_section() -> None:
     config = check_config(SHORT, overrides=["searcher.name=random", "searcher.max_trials=3"])
     assert (config.trials, config.searcher.metric) == (3, "loss")
 

@@ -109,7 +109,7 @@ def test_migration_keeps_length_era_configurations() -> None:
     assert parse_document(migrate_config(text)).tree == parse_document(text).tree
 
 
-def test_a_configuration_with_problems_is_not_migrated() -> None:
+def test_configuration_with_problems_is_not_migrated() -> None:
     with pytest.raises(ConfigInvalid):
         migrate_config(to_yaml(change_fields(STEP, {"searcher.max_steps": 0})))
 

@@ -42,7 +42,7 @@ def test_command_entrypoint_needs_no_length(
         ["python3", "-m", "detcloud.launch.horovod", "--trial=a.b:C"],
     ],
 )
-def test_a_trial_class_needs_a_length(entrypoint: object) -> None:
+def test_trial_class_needs_a_length(entrypoint: object) -> None:
     changes = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": entrypoint}
     message = find_messages(LENGTH, changes)["searcher.max_length"]
     assert message.startswith("is required, since ")

@@ -66,7 +66,7 @@ def test_reserve_after_is_a_duration_or_zero_for_never(
         assert settings.reserve_after_ms == reserve_after_ms
 
 
-def test_the_example_of_the_reference_is_valid() -> None:
+def test_example_of_the_cluster_reference_is_valid() -> None:
     config = check_cluster(EXAMPLE)
     gpus, small = config.resource_pools
     settings = pool_settings(gpus, config, PoolSettings(draining=True))
@@ -326,7 +326,7 @@ def test_rejects_invalid_capacity_reservations(fields: str, problem: str) -> Non
     check_cluster(text % "capacity_reservation: cr-0123456789abcdef0, capacity_block: true")
 
 
-def test_task_defaults_of_pool_override_those_of_the_cluster() -> None:
+def test_task_defaults_of_pools_override_defaults_of_the_cluster() -> None:
     text = """
 task_container_defaults: {preemption_timeout: 9, shm_size_bytes: 7}
 resource_pools:

@@ -56,7 +56,7 @@ def stopped_counts(searcher: str) -> list[list[tuple[int, int]]]:
         ),
     ],
 )
-def test_preview_counts_trials_with_their_length(searcher: str, trials: int, length: int) -> None:
+def test_preview_counts_trials_with_the_length(searcher: str, trials: int, length: int) -> None:
     preview = preview_search(check_searcher(searcher))
     assert preview.brackets == (Bracket((Rung(length, trials, trials, trials),)),)
     assert not preview.is_example
@@ -123,7 +123,7 @@ def test_preview_with_stop_once_continues_the_first_trial() -> None:
     assert stopped_counts(every) == [[(1, 0), (3, 0), (9, 9)]]
 
 
-def test_a_rung_that_no_trial_reaches_is_shown() -> None:
+def test_preview_shows_rungs_without_trials() -> None:
     halving = "name: async_halving, metric: m, num_rungs: 4, max_trials: 5"
     preview = preview_search(check_searcher(f"{halving}, max_length: {{batches: 64}}"))
     # Of 5 trials int(5 / 4) = 1 continues, and of 1 trial 0; the estimate assumes 1 at the end.

@@ -75,7 +75,7 @@ def test_cluster_login_is_withheld_from_other_registries(
         ("ghcr.io/org/cpu:1", OURS, THEIRS),
     ],
 )
-def test_cluster_login_is_used_for_all_images_of_its_registry(
+def test_cluster_login_is_used_for_all_images_of_the_registry(
     image: Any, login: dict[str, str], own: Any
 ) -> None:
     assert login_account(login_layer(own), login_layer(image, login)) == "ours"

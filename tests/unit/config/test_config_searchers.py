@@ -168,7 +168,7 @@ def searcher_changes(searcher: dict[str, Any]) -> dict[str, Any]:
     return {"searcher": {"metric": "loss", **searcher}}
 
 
-def test_searchers_have_samples_in_their_eras() -> None:
+def test_searchers_have_samples_in_all_supported_eras() -> None:
     specs = searcher_specs()
     in_steps = {spec.name for spec in specs if spec.step_options}
     assert {searcher["name"] for searcher in STEP_SEARCHERS} == in_steps
@@ -405,7 +405,7 @@ def test_grid_search_plans_all_points() -> None:
         ),
     ],
 )
-def test_synchronous_searches_plan_their_rungs(
+def test_synchronous_searches_plan_rungs(
     base: dict[str, Any], searcher: dict[str, Any], method: MethodPlan
 ) -> None:
     searcher = {**searcher, "divisor": 3, "smaller_is_better": False}

@@ -49,7 +49,7 @@ def test_secrets_are_masked_in_values_and_repr() -> None:
         assert CANARY not in text
 
 
-def test_the_stored_form_keeps_secrets() -> None:
+def test_stored_form_keeps_secrets() -> None:
     config = ExperimentConfig.from_json(check_changed(LENGTH, SECRETS).to_json())
     storage = config.checkpoint_storage
     assert isinstance(storage, S3)

@@ -318,7 +318,7 @@ def test_unset_sections_have_the_documented_defaults() -> None:
 @pytest.mark.parametrize(
     ("base", "average_training_metrics", "cycle_time"), [(STEP, False, 5), (LENGTH, True, 1)]
 )
-def test_the_eras_differ_in_two_optimizations(
+def test_eras_differ_in_two_optimizations(
     base: dict[str, Any], average_training_metrics: bool, cycle_time: int
 ) -> None:
     for changes in ({}, {"optimizations": {"mixed_precision": "O1"}}, {"optimizations": None}):
@@ -353,7 +353,7 @@ def test_shm_size_is_bytes_or_a_number_with_a_unit(size: object, size_bytes: int
     assert check_changed(LENGTH, {"resources.shm_size": size}).resources.shm_size == size_bytes
 
 
-def test_the_length_era_allows_trials_without_slots() -> None:
+def test_length_era_allows_trials_without_slots() -> None:
     assert check_changed(LENGTH, {"resources.slots_per_trial": 0}).job.slots_per_trial == 0
 
 
@@ -367,7 +367,7 @@ def test_the_length_era_allows_trials_without_slots() -> None:
         "model_def:MyTrial",
     ],
 )
-def test_the_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
+def test_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
     parsed = check_changed(LENGTH, {"entrypoint": entrypoint}).entrypoint
     assert parsed == (tuple(entrypoint) if isinstance(entrypoint, list) else entrypoint)
 
@@ -390,7 +390,7 @@ def test_labels_are_unique_and_ordered() -> None:
     assert check_changed(STEP, {"labels": {"b": True, "a": False}}).labels == ("b",)
 
 
-def test_a_native_experiment_needs_no_entrypoint() -> None:
+def test_native_experiment_needs_no_entrypoint() -> None:
     changes = {"entrypoint": ABSENT, "internal": {"native": {"command": ["python3", "a.py"]}}}
     assert check_changed(STEP, changes).entrypoint is None
 

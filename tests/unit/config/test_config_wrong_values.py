@@ -146,7 +146,7 @@ def faults_of(
 
 
 @pytest.mark.parametrize("era", Era)
-def test_wrong_values_of_experiments_are_refused_at_their_place(era: Era) -> None:
+def test_wrong_values_of_experiments_are_refused_with_the_path(era: Era) -> None:
     faults = [
         fault
         for its_era, place, model, given in experiment_sections()
@@ -158,7 +158,7 @@ def test_wrong_values_of_experiments_are_refused_at_their_place(era: Era) -> Non
     assert faults == []
 
 
-def test_wrong_values_of_clusters_are_refused_at_their_place() -> None:
+def test_wrong_values_of_clusters_are_refused_with_the_path() -> None:
     base = {"resource_pools": [{"pool_name": "default"}]}
     faults = [
         fault

@@ -39,7 +39,7 @@ VALID = to_yaml(LENGTH)
         (".", "."),
     ],
 )
-def test_plain_scalars_are_read_with_their_type(text: str, value: object) -> None:
+def test_plain_scalars_are_read_with_types(text: str, value: object) -> None:
     scalar = parse_scalar(text)
     assert (type(scalar), scalar) == (type(value), value)
 
@@ -94,7 +94,7 @@ def test_lines_count_from_one_and_point_at_keys() -> None:
         ("a: [" + "1," * 100_001 + "]", "contains more than 100000 values", 1),
     ],
 )
-def test_malformed_text_is_one_problem(text: str, message: str, line: int | None) -> None:
+def test_malformed_text_is_a_single_problem(text: str, message: str, line: int | None) -> None:
     (problem,) = find_problems(text)
     assert message in problem.message
     if line is not None:
@@ -190,7 +190,7 @@ resources:
     assert hints["hyperparameters.lr2.type"] == "did you mean double?"
 
 
-def test_a_problem_reads_as_one_line() -> None:
+def test_problem_is_rendered_in_one_line() -> None:
     (problem,) = find_problems(VALID + "max_restarts: -1\n")
     assert problem.text("my.yaml") == "my.yaml:7: max_restarts: must be at least 0, not -1"
 

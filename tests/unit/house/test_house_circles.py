@@ -46,7 +46,7 @@ def test_all_forms_of_python_imports_count(text: str) -> None:
     assert find_circles(python_imports(files)) == [(A, B)]
 
 
-def test_package_is_its_init_file() -> None:
+def test_package_means_the_init_file() -> None:
     package = "harness/detcloud/x/__init__.py"
     part = "harness/detcloud/x/part.py"
     files = [Source(package, "from .part import Part"), Source(part, "from detcloud.x import Y")]

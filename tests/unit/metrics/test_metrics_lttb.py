@@ -33,7 +33,7 @@ def test_triangle_area_depends_on_distance_and_height() -> None:
     assert lttb([0, 10, 50, 90, 100], [0, 1, 4, 9, 10], 3) == [0, 2, 4]
 
 
-def test_the_first_of_equal_triangles_is_kept() -> None:
+def test_first_of_equal_triangles_is_kept() -> None:
     assert lttb(range(5), [0, 0, 0, 0, 0], 3) == [0, 1, 4]
 
 

@@ -130,7 +130,7 @@ def test_listing_omits_files_without_a_valid_key(store: DirectoryObjectStore, ro
     ]
 
 
-def test_a_folder_cannot_be_overwritten(store: DirectoryObjectStore) -> None:
+def test_folder_cannot_be_overwritten(store: DirectoryObjectStore) -> None:
     store.put(ObjectKey("logs/1/2"), b"x")
     for if_absent in (True, False):
         with pytest.raises(ObjectConflict, match="logs/1"):

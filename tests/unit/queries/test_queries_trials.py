@@ -60,7 +60,7 @@ def uuids(cluster: Cluster, path: str) -> list[str]:
     return [item["uuid"] for item in cluster.get(path).json["items"]]
 
 
-def test_trial_shows_its_allocation(cluster: Cluster, agent: Agent) -> None:
+def test_trial_shows_the_allocation(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", {"kind": "container", "state": "RUNNING"}, writer="agent")
     agent.report("1.1", {"kind": "environment", "time_ms": 5, "python": "3.12", "threads": 2})
     trial = cluster.get("/trials/1").json
@@ -114,7 +114,7 @@ def test_metrics_are_listed_by_group_in_pages(cluster: Cluster, agent: Agent) ->
     assert cluster.get("/trials/1/metrics?group=valid").json["items"] == []
 
 
-def test_running_trial_shows_steps_of_its_last_report(cluster: Cluster, agent: Agent) -> None:
+def test_running_trial_shows_steps_of_the_last_report(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(3, loss=1), metrics(4, loss=1), metrics(2, "other"))
     agent.report("2.1", metrics(99, loss=1), {**metrics(100), "steps_completed": "many"})
     assert cluster.get("/trials/1").json["steps_completed"] == 4
@@ -133,7 +133,7 @@ def test_malformed_metrics_are_left_out(cluster: Cluster, agent: Agent) -> None:
     assert item["steps_completed"] == 2
 
 
-def test_log_is_read_in_parts_up_to_its_end(cluster: Cluster, agent: Agent) -> None:
+def test_log_is_read_in_parts_up_to_the_end(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "one\n")
     log = cluster.get("/trials/1/logs").json
     assert log == {"text": "one\n", "next": 4, "complete": False}

@@ -29,7 +29,7 @@ def sorts(table: StateTable, first: str = "a", last: str = "z", limit: int = 9) 
     return [row.key.sort for row in table.query("p", first, last, limit=limit).rows]
 
 
-def test_crash_before_a_commit_writes_nothing(table: SqliteTable) -> None:
+def test_crash_before_a_commit_writes_no_row(table: SqliteTable) -> None:
     dying = CrashingTable(table, crash_at=2, when="before")
     dying.commit([put("a")])
     with pytest.raises(Crash):
@@ -37,7 +37,7 @@ def test_crash_before_a_commit_writes_nothing(table: SqliteTable) -> None:
     assert sorts(table) == ["a"]
 
 
-def test_crash_after_a_commit_writes_everything(table: SqliteTable) -> None:
+def test_crash_after_a_commit_keeps_the_commit(table: SqliteTable) -> None:
     dying = CrashingTable(table, crash_at=1, when="after")
     with pytest.raises(Crash):
         dying.commit([put("a"), put("b")])

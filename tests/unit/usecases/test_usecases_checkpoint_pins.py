@@ -53,7 +53,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
-def test_pin_without_users_keeps_its_old_format() -> None:
+def test_pin_without_users_keeps_the_old_format() -> None:
     assert encode_pin(Pin((1,))) == b'{"by": [1], "gone": false}'
     assert decode_pin(b'{"by": [1], "gone": false, "versions": ["m/1"]}').users == ()
     pin = Pin((1,), versions=("m/1",), users=("ada", "bob"))
@@ -80,7 +80,7 @@ def test_users_have_separate_pins(cluster: Cluster, agent: Agent) -> None:
     assert remove_pin(cluster).status == 200
 
 
-def test_checkpoint_shows_holders_of_its_pin(
+def test_checkpoint_shows_holders_of_the_pin(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin = Pin((7,), versions=("m/1",), users=("ada",))

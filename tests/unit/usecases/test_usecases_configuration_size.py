@@ -25,7 +25,7 @@ def submit(cluster: Cluster, section: str, text: str) -> Answer:
 
 @pytest.mark.parametrize("section", ["hyperparameters", "data"])
 @pytest.mark.parametrize("text", ["a", "\N{GREEK SMALL LETTER ALPHA}", '"\\'])
-def test_configuration_is_stored_up_to_its_limit(cluster: Cluster, section: str, text: str) -> None:
+def test_configuration_is_stored_up_to_the_limit(cluster: Cluster, section: str, text: str) -> None:
     fits, refused = 1_000, CHARACTERS_MAX
     assert submit(cluster, section, text * (fits // len(text))).status == 201
     while refused - fits > 1_000:

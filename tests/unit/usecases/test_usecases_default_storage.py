@@ -73,7 +73,7 @@ def test_rejects_override_of_part_of_cluster_default(cluster: Cluster) -> None:
     assert "canary" not in refused.body.decode()
 
 
-def test_experiment_keeps_default_from_its_submission(cluster: Cluster) -> None:
+def test_experiment_keeps_default_from_the_submission(cluster: Cluster) -> None:
     apply(cluster, DEFAULT)
     cluster.create(CONFIG)
     apply(cluster, DEFAULT.replace("ours", "newer"))

@@ -155,7 +155,7 @@ def test_rejects_invalid_seed(cluster: Cluster, seed: str) -> None:
     assert detail["path"] == "reproducibility.experiment_seed"
 
 
-def test_killed_trial_does_not_end_its_experiment(cluster: Cluster) -> None:
+def test_killed_trial_does_not_end_the_experiment(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -197,7 +197,7 @@ def test_spec_names_the_era(cluster: Cluster) -> None:
     assert [entry["spec"]["era"] for entry in agent.sync().json["desired"]] == ["steps", "length"]
 
 
-def test_continued_experiment_starts_from_its_checkpoints(cluster: Cluster) -> None:
+def test_continued_experiment_starts_from_checkpoints(cluster: Cluster) -> None:
     agent = run_failing_experiment(cluster)
     answer = cluster.post("/experiments/1/continue", {"overrides": ["max_restarts=3"]})
     assert (answer.status, answer.json["state"]) == (200, "ACTIVE"), answer.body

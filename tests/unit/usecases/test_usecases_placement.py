@@ -394,7 +394,7 @@ def test_user_move_ends_automatic_moves(cluster: Cluster) -> None:
     assert sentence in [event["text"] for event in events]
 
 
-def test_command_error_names_its_own_setting(cluster: Cluster) -> None:
+def test_command_error_names_the_setting_of_commands(cluster: Cluster) -> None:
     enrol(cluster, "one", 2)
     answer = cluster.create("entrypoint: [echo]", kind="command", overrides=["resources.slots=5"])
     assert problem(answer) == (

@@ -78,7 +78,7 @@ def test_pool_keeps_machine_types_from_deployment(tmp_path: Path) -> None:
     assert put(cluster, "default", "provider: {type: local}").status == 422
 
 
-def test_rejects_invalid_pool_with_its_line(cluster: Cluster) -> None:
+def test_rejects_invalid_pool_with_the_line(cluster: Cluster) -> None:
     answer = put(cluster, "gpus", "description: x\nscheduler: {type: priorty}")
     assert (answer.status, answer.code) == (422, "invalid")
     (detail,) = answer.json["error"]["details"]
@@ -224,7 +224,7 @@ def test_task_defaults_apply_to_experiments(cluster: Cluster) -> None:
     assert cluster.get("/experiments/2").json["config"]["preemption_timeout"] == 5
 
 
-def test_join_token_is_valid_for_its_pool_only(cluster: Cluster) -> None:
+def test_join_token_is_valid_for_a_single_pool(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
     asked = {"role": "join", "resource_pool": "gpus"}
     made = ask(cluster, "POST", "/tokens", asked)

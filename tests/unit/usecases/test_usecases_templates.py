@@ -67,7 +67,7 @@ def test_deleted_template_is_not_found(cluster: Cluster) -> None:
     assert request_template(cluster, "GET").json["items"] == []
 
 
-def test_configuration_overrides_its_template(cluster: Cluster) -> None:
+def test_configuration_overrides_the_template(cluster: Cluster) -> None:
     put(cluster, "base", TEXT + "resources: {slots_per_trial: 2}\n")
     answer = cluster.create(CONFIG + "labels: [mine]\n", template="base")
     assert answer.status == 201, answer.body
@@ -113,7 +113,7 @@ def test_problem_names_line_of_template_or_configuration(cluster: Cluster) -> No
         ("a: &x [*x]", 1, "a[0]"),
     ],
 )
-def test_rejects_invalid_template_with_its_line(
+def test_rejects_invalid_template_with_the_line(
     cluster: Cluster, text: str, line: int, path: str
 ) -> None:
     answer = put(cluster, "base", text)
@@ -132,7 +132,7 @@ def test_template_size_is_limited(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
-def test_largest_template_fits_into_its_rows(cluster: Cluster, role: Role) -> None:
+def test_largest_template_fits_into_rows(cluster: Cluster, role: Role) -> None:
     # A quotation mark takes two bytes in a reply, four in an answer. A secret adds a second text.
     quotes = '"' * (BYTES_MAX - 100)
     text = f"{SECRET}x: '{quotes}'\n"

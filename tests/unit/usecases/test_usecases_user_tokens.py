@@ -128,7 +128,7 @@ def test_token_expires(cluster: Cluster) -> None:
     assert token_ids(cluster, USER) == [1]
 
 
-def test_new_token_does_not_outlive_its_maker(cluster: Cluster) -> None:
+def test_new_token_does_not_outlive_the_maker(cluster: Cluster) -> None:
     short = make(cluster, USER, expires_days=2)
     for days in (None, 1, 300):
         content = {} if days is None else {"expires_days": days}
