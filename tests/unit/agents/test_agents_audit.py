@@ -223,7 +223,7 @@ def test_audit_mails_the_findings(tmp_path: Path) -> None:
 
 
 def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> AuditFindings:
-    """Return the findings about a pool's jobs. Experiments 1 to 5 exist; `live` ones are active."""
+    """Return the findings about a pool's jobs. Experiments 1 to 5 exist, active if in `live`."""
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
 

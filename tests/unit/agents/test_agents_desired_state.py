@@ -233,7 +233,7 @@ def test_gang_node_waits_for_other_nodes() -> None:
 def test_all_nodes_of_a_broken_gang_are_killed() -> None:
     broken = AllocationExited(1, "errored", node_rank=0, nodes=2)
     [entry] = gang_on("b", SlotsAssigned(1, PLACES), broken)
-    # A worker that hangs on another machine is killed within ten seconds of the failure.
+    # A worker that hangs on a second machine is killed within ten seconds of the failure.
     assert (entry["state"], entry["grace_ms"]) == ("kill", BROKEN_GANG_GRACE_MS)
     # The worker may save a checkpoint.
     assert entry["directives"]["preempt"] is not None

@@ -305,7 +305,7 @@ def test_reads_during_merges_get_reports_once(
 def test_later_read_continues_at_offset(
     objects: ObjectStore, sizes: list[int], cuts: list[int], earlier: int
 ) -> None:
-    """Each page is read after another merge, from the offset where the previous page ended."""
+    """Each page is read after a merge, from the offset where the previous page ended."""
     table = SqliteTable(":memory:")
     offsets, act = _write_rows(table, objects, sizes, earlier)
     seen: list[int] = []

@@ -173,7 +173,7 @@ def test_checkpoint_becomes_message() -> None:
     passed_on = CheckpointReported(2, reference, 8, 1, {"note": "x"})
     assert read(CHECKPOINT) == passed_on
     assert read(CHECKPOINT | {"metric": 0.5}) == replace(passed_on, metric=0.5)
-    # NaN is a metric without a value, so the checkpoint counts. Another text is invalid.
+    # NaN is a metric without a value, so the checkpoint counts. Other texts are invalid.
     assert read(CHECKPOINT | {"metric": "NaN"}) == passed_on
     assert read(CHECKPOINT | {"metric": "half"}) is None
 

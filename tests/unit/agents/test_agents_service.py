@@ -52,7 +52,7 @@ RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 class Table(TableDecorator):
     """A SQLite table with hooks that run once.
 
-    `before_get` runs before the read of its key, `before_commit` before a commit.
+    `before_get` runs before the read of the key, `before_commit` before a commit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -285,7 +285,7 @@ def test_checkpoints_announced_after_a_runs_end_are_recorded(site: Site) -> None
     site.submit(2)
     begun = {"kind": "checkpoint_intent", "uuid": "0000000a-0000-4000-8000-000000000001"}
     stored = {"kind": "checkpoint", "uuid": begun["uuid"], "steps_completed": 3}
-    # Trial 2 runs on another agent. Trial 7 does not exist.
+    # Trial 2 does not run on the agent. Trial 7 does not exist.
     lines = [report(begun, 10, trial=2), report(stored, 20, trial=2), report(begun, 10, trial=7)]
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1", "7.1"), tuple(lines)))
     [row] = site.table.query("trial#2", "I#", "I$").rows
@@ -301,7 +301,7 @@ def test_next_run_gets_metadata_of_previous_run(site: Site) -> None:
     assert spec["metadata"] == {}
     line = report({"kind": "trial_metadata", "metadata": {"note": "x"}}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
-    # The agent has lost the allocation, so the trial gets another allocation.
+    # The agent has lost the allocation, so the trial gets a new allocation.
     spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
     assert spec["metadata"] == {"note": "x"}
 
@@ -457,7 +457,7 @@ def test_checkpoints_with_large_metadata_are_accepted(site: Site) -> None:
 
 
 def test_many_lost_allocations_are_reported_over_several_calls(site: Site) -> None:
-    # The agent lost all 110 running allocations and reports nothing else.
+    # The agent lost all 110 running allocations and sends no report.
     epoch = site.enrol(slots=110)
     site.submit(110)
     site.engine.advance_until_idle(["experiment#1"])

@@ -131,9 +131,7 @@ class Note(BaseModel):
 
 
 def build_app_with_notes(root: Path) -> FastAPI:
-    """Return an application with an additional noun, `notes`, that is registered like the built-in
-    nouns.
-    """
+    """Return an application with a further noun, `notes`, registered like built-in nouns."""
     router = guarded_router("notes")
 
     @router.post("/notes")

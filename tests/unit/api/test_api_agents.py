@@ -428,7 +428,7 @@ def test_trial_that_leaves_an_ending_machine_is_not_assigned_again(cluster: Clus
     cluster.create(CONFIG)
     agent = Agent(cluster)
     assert agent.take_work() == ["1.1", "2.1"]
-    # The instance itself reported the notice first. The agent then sends notice and exit together.
+    # The instance reported the notice first. The agent then sends notice and exit together.
     record_notice(cluster.services.table, InstanceNotice("node", 1_800_000_119_000), 1)
     ends = {"deadline_ms": 1_800_000_120_000}
     left = {"kind": "exited", "reason": "killed", "notice": "it is taken away"}

@@ -107,7 +107,7 @@ def test_deletion_preview_of_an_experiment_counts_all_checkpoints(
     kill(cluster, agent)
     collect(cluster)
     path = "/experiments/1/checkpoint-gc?delete_experiment=true"
-    # Trial 1 keeps 2 and 6, trial 2 its only checkpoint: two objects per checkpoint, with manifest.
+    # Trial 1 keeps 2 and 6, trial 2 the only checkpoint: two objects per checkpoint, with manifest.
     counts = {"delete_count": 3, "delete_files": 6, "keep_count": 0}
     assert counts.items() <= cluster.get(path).json.items()
     assert cluster.post(f"/checkpoints/{UUIDS[0]}/pin", {}).status == 200

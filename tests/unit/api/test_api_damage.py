@@ -21,7 +21,7 @@ CAUSE = "weights.bin is not the file that was stored"
 def agent(cluster: Cluster) -> Agent:
     """An agent with checkpoints of trial 1 at 2, 4 and 6 and of trial 2 at 2.
 
-    The losses of trial 1 are 0.1, 0.3 and 0.05. Its second run begins from the checkpoint at 6.
+    The losses of trial 1 are 0.1, 0.3 and 0.05. The second run begins from the checkpoint at 6.
     """
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -97,7 +97,7 @@ def test_damaged_checkpoint_is_neither_counted_nor_collected(
     collect(cluster)
     # The latest undamaged checkpoints stay, and damage alone is no reason for a deletion.
     assert states(cluster) == [(2, "DELETED"), (4, "COMPLETED"), (6, "DAMAGED"), (2, "COMPLETED")]
-    # The checkpoint at 2 was deleted, so that no earlier one is left.
+    # The checkpoint at 2 was deleted, so that no earlier checkpoint is left.
     report_damage(agent, "1.3", SECOND)
     spec = end(agent, "1.3", "errored")
     assert (spec["latest_checkpoint"], spec["steps_completed"]) == (None, 0)
@@ -125,7 +125,7 @@ def test_damaged_checkpoint_is_no_version_and_no_warm_start(cluster: Cluster, ag
     refused = cluster.create(CONFIG.replace("metric: loss", f"metric: loss, {named}"))
     assert refused.status == 422
     assert f"checkpoint {THIRD} is damaged: {CAUSE}" in refused.body.decode()
-    # A trial as the source stands for its latest undamaged checkpoint.
+    # A trial as the source stands for the latest undamaged checkpoint.
     started = cluster.create(CONFIG.replace("metric: loss", "metric: loss, source_trial_id: 1"))
     assert started.status == 201
     number = started.json["id"]

@@ -104,7 +104,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/jobs/1", {"weight": 0.5}),
         Call("/jobs/1", {"resource_pool": "default"}),
         Call("/jobs/1", {"behind_of": "4"}, names_others=True),
-        # Experiment 4 belongs to `user-2`, who moves it relative to a job of `user-1`.
+        # Experiment 4 belongs to `user-2`, who moves the job next to a job of `user-1`.
         Call("/jobs/4", {"ahead_of": "1"}, names_others=True),
         Call("/jobs/4", {"behind_of": "1"}, names_others=True),
     ),

@@ -83,7 +83,7 @@ def test_projects_and_workspaces_are_counted(cluster: Cluster) -> None:
     counts = {"experiments": 1, "open": 1, "archived": 0}
     assert none == {"workspace": "Uncategorized", "project": "Uncategorized", **counts}
     assert faces == {"workspace": "Vision", "project": "Faces", **counts}
-    # One of the two was killed and archived.
+    # The first of the two was killed and archived.
     assert digits == {"workspace": "Vision", "project": "Digits", "experiments": 2} | {
         "open": 1,
         "archived": 1,

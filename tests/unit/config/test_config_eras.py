@@ -72,7 +72,7 @@ def test_configuration_without_marks_has_the_length_era() -> None:
         ({"searcher.max_length": 500}, "batches", 500, 500),
         ({"searcher.max_length": {"batches": 500}}, "batches", 500, 500),
         ({"searcher.max_length": {"records": 1000}}, "records", 1000, 15),  # 1000 // 64
-        ({"searcher.max_length": {"records": 10}}, "records", 10, 1),  # at least one batch
+        ({"searcher.max_length": {"records": 10}}, "records", 10, 1),  # at least 1 batch
         ({"searcher.max_length": {"epochs": 3}}, "epochs", 3, 46),  # 3 * 1000 // 64
     ],
 )

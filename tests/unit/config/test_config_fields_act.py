@@ -115,7 +115,7 @@ CANDIDATES: tuple[Any, ...] = (
     {"resample_probability": 0.3, "perturb_factor": 0.3},
 )
 # The default of `sync_timings` differs between releases, so that neither value has an effect.
-# These fields select a section or are sections, and each section has a base of its own.
+# These fields select a section or are sections, and `bases` yields each section separately.
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
     *("reproducibility", "optimizations", "profiling", "data_layer"),

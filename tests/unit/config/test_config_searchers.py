@@ -119,7 +119,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "is too small: no trial would be made",
     ),
     (
-        # One rung of 2 steps: 2000002 steps are 1000001 trials.
+        # A single rung of 2 steps: 2000002 steps are 1000001 trials.
         {"name": "sync_halving", "target_trial_steps": 2, "num_rungs": 1, "step_budget": 2000002},
         "searcher.step_budget",
         "makes 1000001 trials, at most 1000000 are allowed",
