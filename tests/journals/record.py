@@ -16,7 +16,7 @@ from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.engine.journal import decode_journal_row
 from control_plane.state.table import Row
 from detcloud import __version__
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
 from tests.journals import journal_files, row_files
 from tests.journals.scenarios import SCENARIOS_TO_RECORD
 from tests.simulation.cluster import Cluster

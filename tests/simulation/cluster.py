@@ -35,7 +35,7 @@ from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from control_plane.suggestions.suggester import Suggester
-from lambdas.simulation.state_checker import CheckedTable, StateChecker
+from simulator.checks.state_checker import CheckedTable, StateChecker
 from tests.engine_timing import UNHURRIED
 from tests.simulation.scripted_agent import Script, ScriptedAgent
 

@@ -31,7 +31,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
 from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import (
     POOL,

@@ -19,7 +19,7 @@ import pytest
 
 from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
-from lambdas.simulation.state_checker import InvariantBroken
+from simulator.checks.state_checker import InvariantBroken
 from tests.simulation.cluster import Cluster, Faults, end_state
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_BIG, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario

@@ -22,7 +22,7 @@ from control_plane.engine.replay import Difference, replay_actor
 from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
 from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice

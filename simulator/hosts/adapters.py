@@ -11,11 +11,11 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectStore
 from control_plane.state.table import StateTable
 from lambdas.adapters import Adapters
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.faulty_table import FaultyTable
-from lambdas.simulation.suggestions import sample_point
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
+from simulator.faults.fault_state import FaultState
+from simulator.faults.faulty_table import FaultyTable
+from simulator.hosts.suggestions import sample_point
 
 CLOCK_SKEW_MS_MAX = 3_000
 CLUSTER = "simulated"

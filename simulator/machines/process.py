@@ -13,9 +13,9 @@ from typing import Any
 
 from control_plane.searchers.method import ENDLESS
 from control_plane.simulation.virtual_clock import VirtualClock
-from lambdas.simulation.checkpoints import CheckpointStore, StoredCheckpoint
-from lambdas.simulation.gang import Gang, gang_registry
-from lambdas.simulation.training import Training
+from simulator.machines.checkpoints import CheckpointStore, StoredCheckpoint
+from simulator.machines.gang import Gang, gang_registry
+from simulator.machines.training import Training
 
 Line = dict[str, Any]
 AGENT = "agent"

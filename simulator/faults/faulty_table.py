@@ -16,7 +16,7 @@ from control_plane.state.table import (
     Unavailable,
     Write,
 )
-from lambdas.simulation.fault_state import DEPTH_MAX, FaultState
+from simulator.faults.fault_state import DEPTH_MAX, FaultState
 
 
 class FaultyTable(TableDecorator):

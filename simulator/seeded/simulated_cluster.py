@@ -25,23 +25,23 @@ from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
 from lambdas.maintenance import Maintenance
-from lambdas.simulation.adapters import HostEnvironment
-from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
-from lambdas.simulation.checkpoints import CheckpointStore
-from lambdas.simulation.cloud import SimulatedCloud, cloud_rules, offerings
-from lambdas.simulation.fault_injector import NOTICES_MS, FaultInjector
-from lambdas.simulation.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.fleet_checker import FleetChecker, FleetLimits
-from lambdas.simulation.hosts import Host, HostPool, NoResponse
-from lambdas.simulation.invariants import Invariants
-from lambdas.simulation.machines import Machines, StaticMachines
-from lambdas.simulation.network import Network
-from lambdas.simulation.process import ProcessEnvironment
-from lambdas.simulation.searches import PoolCapacity, Searches
-from lambdas.simulation.state_checker import CheckedTable, InvariantBroken, StateChecker
-from lambdas.simulation.users import Users
 from provisioner.pools import PoolsFailed
+from simulator.checks.fleet_checker import FleetChecker, FleetLimits
+from simulator.checks.state_checker import CheckedTable, InvariantBroken, StateChecker
+from simulator.faults.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
+from simulator.faults.fault_state import FaultState
+from simulator.hosts.adapters import HostEnvironment
+from simulator.hosts.hosts import Host, HostPool, NoResponse
+from simulator.hosts.network import Network
+from simulator.machines.agent import AgentEnvironment, SimulatedAgent
+from simulator.machines.checkpoints import CheckpointStore
+from simulator.machines.cloud import SimulatedCloud, cloud_rules, offerings
+from simulator.machines.machines import Machines, StaticMachines
+from simulator.machines.process import ProcessEnvironment
+from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
+from simulator.seeded.invariants import Invariants
+from simulator.seeded.searches import PoolCapacity, Searches
+from simulator.seeded.users import Users
 
 START_MS = 1_700_000_000_000
 TICK_MS = 60_000

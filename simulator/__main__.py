@@ -1,4 +1,4 @@
-"""`python -m lambdas.simulation --seed N`: run simulated clusters, and print the outcome as JSON.
+"""`python -m simulator --seed N`: run simulated clusters, and print the outcome as JSON.
 
 The exit status is 0 if all invariants held, 1 if an invariant was broken, and 2 for an invalid
 command line.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lambdas.simulation.fault_rates import FAULT_NAMES, UnknownFault, parse_fault_names
-from lambdas.simulation.runs import (
+from simulator.faults.fault_rates import FAULT_NAMES, UnknownFault, parse_fault_names
+from simulator.seeded.runs import (
     Outcome,
     Plan,
     outcome_writer,
@@ -23,7 +23,7 @@ from lambdas.simulation.runs import (
     run_seeds,
     sum_outcomes,
 )
-from lambdas.simulation.simulated_cluster import ClusterSize
+from simulator.seeded.simulated_cluster import ClusterSize
 
 VIOLATION, USAGE = 1, 2
 SHOWN_MAX = 20
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lambdas.simulation", description="Simulate a cluster under faults."
+        prog="python -m simulator", description="Simulate a cluster under faults."
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="this seed alone")

@@ -16,7 +16,7 @@ from control_plane.fleet.rows import decode_instance, read_instances, read_inten
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Put, Row, Write
-from lambdas.simulation.state_checker import InvariantBroken, StateChecker
+from simulator.checks.state_checker import InvariantBroken, StateChecker
 
 WINDOW_MS = 3_600_000
 # A request that has waited this long was known to the pass that drains an instance.

@@ -8,11 +8,11 @@ from dataclasses import replace
 from random import Random
 
 from control_plane.fleet.records import IntentRow, Market, Offering
-from lambdas.simulation.fault_rates import NO_FAULTS
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.state_checker import InvariantBroken
 from provisioner.clouds.fake.provider import FakeCloud, FakeMachine, FakeRules
 from provisioner.clouds.provider import CloudError, CloudInstance, TokenReused
+from simulator.checks.state_checker import InvariantBroken
+from simulator.faults.fault_rates import NO_FAULTS
+from simulator.faults.fault_state import FaultState
 
 ZONES = ("a", "b")
 REPLAY_MS = (100, 900_000)

@@ -1,4 +1,4 @@
-"""`python -m control_plane.simulation`: every searcher, and what it says of what it cannot do."""
+"""`python -m simulator.search`: every searcher, and what it says of what it cannot do."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control_plane.simulation.__main__ import main
+from simulator.search.__main__ import main
 from tests.conftest import require
 
 STEPS: dict[str, dict[str, Any]] = {

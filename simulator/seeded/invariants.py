@@ -18,11 +18,11 @@ from control_plane.simulation.experiment import SimulationResult, simulate_exper
 from control_plane.simulation.machines import ValidationSchedule
 from control_plane.simulation.submission import validation_schedule
 from control_plane.state.table import TableError
-from lambdas.simulation.agent import SimulatedAgent
-from lambdas.simulation.checkpoints import CheckpointStore
-from lambdas.simulation.searches import DETERMINISTIC_FAMILIES, EPOCH_BATCHES, Search
-from lambdas.simulation.state_checker import InvariantBroken, StateChecker
-from lambdas.simulation.users import SubmittedExperiment
+from simulator.checks.state_checker import InvariantBroken, StateChecker
+from simulator.machines.agent import SimulatedAgent
+from simulator.machines.checkpoints import CheckpointStore
+from simulator.seeded.searches import DETERMINISTIC_FAMILIES, EPOCH_BATCHES, Search
+from simulator.seeded.users import SubmittedExperiment
 
 # Enough slots for all trials of a search at once.
 SLOTS_AMPLE = 64

@@ -13,8 +13,8 @@ from control_plane.agents.leases import LEASE_MS, LOSS_DETECTION_SORT
 from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.table import Put, Write
-from lambdas.simulation.network import Network
-from lambdas.simulation.state_checker import InvariantBroken
+from simulator.checks.state_checker import InvariantBroken
+from simulator.hosts.network import Network
 
 # Other events may run between a pass's probe of the API and its commit, and clocks differ.
 TOLERANCE_MS = 15_000

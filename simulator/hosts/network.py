@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 from control_plane.actors.step import CommandRefused
 from control_plane.simulation.virtual_clock import VirtualClock
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.hosts import Host, HostPool, NoResponse
+from simulator.faults.fault_state import FaultState
+from simulator.hosts.hosts import Host, HostPool, NoResponse
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.simulation.submission import simulated_submission, time_lengths
 from control_plane.simulation.synthetic_curves import SyntheticCurves
-from lambdas.simulation.checkpoints import CheckpointStore
-from lambdas.simulation.training import BYTES_PER_SECOND, Training, hash_fraction
+from simulator.machines.checkpoints import CheckpointStore
+from simulator.machines.training import BYTES_PER_SECOND, Training, hash_fraction
 
 METRIC = "loss"
 HOUR_MS = 3_600_000

@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from lambdas.simulation.fault_rates import FAULT_NAMES, sample_fault_rates
-from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
-from lambdas.simulation.state_checker import InvariantBroken
+from simulator.checks.state_checker import InvariantBroken
+from simulator.faults.fault_rates import FAULT_NAMES, sample_fault_rates
+from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 
 # Simulated clusters write small files, which are fastest in a folder in memory.
 FAST_FOLDER = Path("/dev/shm")

@@ -26,10 +26,10 @@ from control_plane.actors.step import CommandRefused
 from control_plane.rows.user_rows import IDEMPOTENCY_KEY
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.table import Conflict, Expect, Key, Put, Write
-from lambdas.simulation.hosts import Host
-from lambdas.simulation.network import Network
-from lambdas.simulation.searches import PoolCapacity, Search, Searches, sample_search
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
+from simulator.hosts.hosts import Host
+from simulator.hosts.network import Network
+from simulator.seeded.searches import PoolCapacity, Search, Searches, sample_search
 
 COUNTER = Key(COUNTERS, "experiment")
 RETRY_MS = (500, 8_000)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from control_plane.state.memory import MemoryTable
-from lambdas.simulation.fault_rates import FaultRates
+from simulator.faults.fault_rates import FaultRates
 
 # The maximum nesting of events that run in the middle of an operation.
 DEPTH_MAX = 3

@@ -13,13 +13,13 @@ from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_instances, read_intents
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
-from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
-from lambdas.simulation.cloud import SimulatedCloud
-from lambdas.simulation.outage_checker import OutageChecker
-from lambdas.simulation.process import EndNotice
-from lambdas.simulation.state_checker import InvariantBroken
 from provisioner.clouds.fake.provider import FakeMachine
 from provisioner.clouds.provider import INTENT_TAG, POOL_TAG
+from simulator.checks.state_checker import InvariantBroken
+from simulator.hosts.outage_checker import OutageChecker
+from simulator.machines.agent import AgentEnvironment, SimulatedAgent
+from simulator.machines.cloud import SimulatedCloud
+from simulator.machines.process import EndNotice
 
 # A cloud machine that cannot reach the cluster for this long shuts itself down. A machine with
 # processes or unacknowledged reports waits for ALONE_BUSY_MS_MAX.

@@ -6,12 +6,12 @@ from random import Random
 
 from control_plane.fleet.records import Market
 from control_plane.simulation.virtual_clock import VirtualClock
-from lambdas.simulation.agent import SimulatedAgent
-from lambdas.simulation.cloud import ZONES, SimulatedCloud, cloud_rules
-from lambdas.simulation.fault_rates import HOUR_MS, FaultRates
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.machines import Machines
-from lambdas.simulation.network import Network
+from simulator.faults.fault_rates import HOUR_MS, FaultRates
+from simulator.faults.fault_state import FaultState
+from simulator.hosts.network import Network
+from simulator.machines.agent import SimulatedAgent
+from simulator.machines.cloud import ZONES, SimulatedCloud, cloud_rules
+from simulator.machines.machines import Machines
 
 LEASE_MS = 30_000
 # Google Cloud announces the end of a machine 30 s ahead, and AWS 120 s.

@@ -1,4 +1,4 @@
-"""The command `python -m control_plane.simulation FILE --slots N`.
+"""The command `python -m simulator.search FILE --slots N`.
 
 Simulates the experiment of a configuration and prints the result as JSON.
 """
@@ -21,7 +21,6 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid
 from control_plane.simulation.experiment import SimulationResult
 from control_plane.simulation.learning_curves import LearningCurves
-from control_plane.simulation.recorded_curves import CurvesInvalid, RecordedCurves, read_curves
 from control_plane.simulation.search_simulation import (
     check_simulable,
     refusal,
@@ -36,6 +35,7 @@ from control_plane.spot.replay import trace_job
 from control_plane.spot.traces import SpotTrace, TraceInvalid, generate_trace, read_trace
 from control_plane.suggestions.availability import missing_package_reason
 from control_plane.suggestions.in_memory import suggest_from_parts
+from simulator.search.recorded_curves import CurvesInvalid, RecordedCurves, read_curves
 
 DAYS_MAX = 60
 """The longest simulated deadline, in days."""
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m control_plane.simulation", description="Simulate an experiment."
+        prog="python -m simulator.search", description="Simulate an experiment."
     )
     parser.add_argument("file", metavar="FILE", help="the configuration")
     parser.add_argument("--json", action="store_true", help="print JSON, which is the default")

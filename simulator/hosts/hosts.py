@@ -23,7 +23,7 @@ from control_plane.config.storage import CheckpointStorage
 from control_plane.state.faults import Crash
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from lambdas.builder import Cluster
-from lambdas.simulation.adapters import CLUSTER, HostAdapters, HostEnvironment
+from simulator.hosts.adapters import CLUSTER, HostAdapters, HostEnvironment
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
 from control_plane.agents.service import SyncRequest, SyncResponse
 from control_plane.simulation.virtual_clock import VirtualClock
-from lambdas.simulation.fault_state import FaultState
-from lambdas.simulation.hosts import Host
-from lambdas.simulation.network import Network
-from lambdas.simulation.process import AGENT, EndNotice, Line, ProcessEnvironment, TrialProcess
-from lambdas.simulation.training import Training
+from simulator.faults.fault_state import FaultState
+from simulator.hosts.hosts import Host
+from simulator.hosts.network import Network
+from simulator.machines.process import AGENT, EndNotice, Line, ProcessEnvironment, TrialProcess
+from simulator.machines.training import Training
 
 GRACE_MS = 15_000
 PATIENT_MS = 1_500
