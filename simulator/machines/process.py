@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any
 
 from control_plane.searchers.method import ENDLESS
+from control_plane.simulation.trial_course import NextAction, next_action
 from control_plane.simulation.virtual_clock import VirtualClock
 from simulator.machines.checkpoints import CheckpointStore, StoredCheckpoint
 from simulator.machines.gang import Gang, gang_registry
@@ -260,33 +261,33 @@ class TrialProcess:
             self._gang.add_node(self)
 
     def _continue(self) -> None:
-        """Choose and start the chief's next action by the directives.
+        """Start the chief's next action by the directives; see `next_action`.
 
-        - A length that is not completed: save and exit as preempted if the gang must stop, complete
-          the length if it is reached, or else train.
-        - Closed directives: exit after the last training.
-        - If the gang must stop: save and exit as preempted.
-        - A length that the cluster has already answered: save and exit as idle.
-        - Otherwise: wait for work.
+        A length that is reached is completed instead of trained. Before an exit as preempted or
+        idle, save a checkpoint.
         """
         assert self._gang is not None
-        length, closed = self.directives["length"], self.directives["closed"]
-        done = max(self.completed_length, self.directives["answered"])
-        if length is not None and length > done:
-            if self._gang.must_stop:
-                self._save_checkpoint(lambda: self._exit("preempted"))
-            elif self.steps >= (end := self._end_batch()):
+        directives = self.directives
+        length, answered = directives["length"], directives["answered"]
+        match next_action(
+            length,
+            max(self.completed_length, answered),
+            answered,
+            is_closed=directives["closed"],
+            must_stop=self._gang.must_stop,
+        ):
+            case NextAction.TRAIN if self.steps >= (end := self._end_batch()):
                 self._complete_length(length)
-            else:
+            case NextAction.TRAIN:
                 self._train(end)
-        elif closed:
-            self._end()
-        elif self._gang.must_stop:
-            self._save_checkpoint(lambda: self._exit("preempted"))
-        elif length is not None and length <= self.directives["answered"]:
-            self._save_checkpoint(lambda: self._exit("idle"))
-        else:
-            self.phase = ProcessPhase.WAITING_FOR_WORK
+            case NextAction.COMPLETE:
+                self._end()
+            case NextAction.YIELD:
+                self._save_checkpoint(lambda: self._exit("preempted"))
+            case NextAction.IDLE:
+                self._save_checkpoint(lambda: self._exit("idle"))
+            case NextAction.WAIT:
+                self.phase = ProcessPhase.WAITING_FOR_WORK
 
     def _end_batch(self) -> int:
         """Return the length of the directives in batches."""

@@ -6,21 +6,13 @@ same results.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 from control_plane.searchers.method import ENDLESS
+from control_plane.simulation.learning_curves import LearningCurve
+from control_plane.simulation.trial_course import next_stop
 
 BYTES_PER_SECOND = 100_000_000
-
-
-class LearningCurve(Protocol):
-    """The learning curve of a trial, as in control_plane.simulation.learning_curves."""
-
-    @property
-    def batch_ms(self) -> float: ...
-
-    def metric(self, batches: int) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +65,4 @@ class Training:
 
     def next_stop(self, steps: int, length: int) -> int:
         """Return the next batch after `steps` with a validation or checkpoint, at most `length`."""
-        stops = [length]
-        for period in (self.validation_period, self.checkpoint_period):
-            if period:
-                stops.append(steps + period - steps % period)
-        return min(stops)
-
-
-def hash_fraction(*names: Any) -> float:
-    """Return a number in [0, 1) that depends only on the texts of the names."""
-    text = "/".join(map(str, names)).encode()
-    return int.from_bytes(blake2b(text, digest_size=6).digest(), "little") / 2**48
+        return next_stop(steps, length, self.validation_period, self.checkpoint_period)

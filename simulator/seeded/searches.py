@@ -14,10 +14,11 @@ from control_plane.actors.records import Retention
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.searchers.methods.random import RandomPlan
+from control_plane.simulation.hash_fractions import hash_fraction
 from control_plane.simulation.submission import simulated_submission, time_lengths
 from control_plane.simulation.synthetic_curves import SyntheticCurves
 from simulator.machines.checkpoints import CheckpointStore
-from simulator.machines.training import BYTES_PER_SECOND, Training, hash_fraction
+from simulator.machines.training import BYTES_PER_SECOND, Training
 
 METRIC = "loss"
 HOUR_MS = 3_600_000
