@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from control_plane.actors.step import CommandRefused
-from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
 from control_plane.simulation.virtual_clock import VirtualClock
 from simulator.faults.fault_state import FaultState
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
-from simulator.machines.process import AGENT, EndNotice, Line, ProcessEnvironment, TrialProcess
+from simulator.machines.machine_agent import MachineAgent
+from simulator.machines.process import EndNotice, ProcessEnvironment, TrialProcess
+from simulator.machines.report_stream import Line
 from simulator.machines.training import Training
 
-GRACE_MS = 15_000
 PATIENT_MS = 1_500
 STEADY_MS = (10_000, 15_000)
 BUSY_MS = 1_000
@@ -51,15 +51,10 @@ class AgentEnvironment:
     """Called with an agent and a specification before the agent starts the process."""
 
 
-class SimulatedAgent:
+class SimulatedAgent(MachineAgent[TrialProcess]):
     """An agent on a simulated machine, with the processes of trials on this machine.
 
-    Args:
-        slots: the number of the machine's slots.
-
     Attributes:
-        processes: the processes on the machine by allocation, including ended processes that the
-            cluster has not forgotten.
         is_cut_off: whether no call of the agent reaches the API.
         is_down: whether the machine reboots, and nothing runs on it.
         is_gone: whether the machine has ended for good.
@@ -67,18 +62,12 @@ class SimulatedAgent:
     """
 
     def __init__(self, environment: AgentEnvironment, name: str, pool: str, slots: int) -> None:
-        self.name = name
-        self.pool = pool
-        self.slots = slots
-        self.processes: dict[str, TrialProcess] = {}
+        super().__init__(name, pool, slots)
         self.is_cut_off = False
         self.is_gone = False
         self.is_down = False
         self.synced_ms = environment.clock.now_ms
         self._environment = environment
-        self._epoch: int | None = None
-        self._acked: Mapping[str, Mapping[str, int]] | None = None
-        self._calls = 0
         self._run_generation = 0
         self._is_calling = False
         self._is_fencing = False
@@ -95,7 +84,7 @@ class SimulatedAgent:
         if self.is_down:
             return
         self._run_generation += 1
-        self._epoch, self._acked, self._calls = None, None, 0
+        self.forget_session()
         self._is_calling, self._is_fencing, self._failures, self._wakes = False, False, 0, 0
         self._wake(0)
 
@@ -189,10 +178,12 @@ class SimulatedAgent:
             return
         self._is_calling = True
         generation = self._run_generation
-        if self._epoch is None:
-            self._call(generation, self._enrol, self._handle_enrolment)
+        if self.epoch is None:
+            self._call(
+                generation, lambda host: self.request_session(host.agents), self._handle_enrolment
+            )
         else:
-            request = self._sync_request(self._epoch)
+            request = self.sync_request(self.epoch, LINES_PER_CALL)
             self._call(
                 generation, lambda host: host.agents.sync(self.name, request), self._handle_answer
             )
@@ -220,13 +211,8 @@ class SimulatedAgent:
             is_cut_off=lambda: self.is_cut_off or self.is_gone,
         )
 
-    def _enrol(self, host: Host) -> int:
-        """Enrol the agent, and return the epoch of the new session. Raises CommandRefused."""
-        slots = tuple((n, "cpu", f"{self.name}-{n}", "cpu") for n in range(self.slots))
-        return host.agents.enrol(self.name, self.pool, slots, "1")
-
     def _handle_enrolment(self, epoch: int) -> None:
-        self._epoch, self._acked = epoch, None
+        self.begin_session(epoch)
         self._wake(0)
 
     def _handle_failure(self, refused: CommandRefused | None) -> None:
@@ -242,11 +228,11 @@ class SimulatedAgent:
         delay_ms_max = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, 10))
         delay_ms = self._environment.faults.random.randint(BACKOFF_MS_FIRST, delay_ms_max)
         if refused is not None and refused.code == "conflict":
-            self._epoch = None
+            self.epoch = None
             self._kill_fenced_trials(delay_ms)
             return
         if refused is not None and refused.code == "not_found":
-            self._epoch = None
+            self.epoch = None
         self._wake(delay_ms)
 
     def _kill_fenced_trials(self, delay_ms: int) -> None:
@@ -264,71 +250,16 @@ class SimulatedAgent:
 
         self._call_later(1, end_fencing)
 
-    def _sync_request(self, epoch: int) -> SyncRequest:
-        """Return the next sync request, with up to LINES_PER_CALL reports of all processes.
-
-        Ended processes come first. The first request of a session contains no reports, because the
-        agent does not know the acknowledged offsets yet.
-        """
-        self._calls += 1
-        reports: list[Report] = []
-        if self._acked is not None:
-            acked = self._acked
-            ended_first = sorted(self.processes.values(), key=lambda process: not process.has_ended)
-            for process in ended_first:
-                reports += _unacknowledged_reports(process, acked.get(process.allocation, {}))
-        known = tuple(self.processes)
-        return SyncRequest(epoch, known, tuple(reports[:LINES_PER_CALL]), call=self._calls)
-
     def _handle_answer(self, answer: SyncResponse) -> None:
         """Apply the desired state of an answer, and schedule the next call.
 
         The delay is 0 if reports are left, short if processes changed, and long otherwise.
         """
-        self._acked = answer.acked
-        is_news = False
-        for entry in answer.desired:
-            is_news = is_news or "spec" in entry or entry["state"] != "run"
-            self._apply_entry(entry)
-        has_more = any(
-            _unacknowledged_reports(process, self._acked.get(process.allocation, {}))
-            for process in self.processes.values()
-        )
+        is_news = self.apply_answer(answer)
+        has_more = self.has_unacknowledged_reports
         random = self._environment.faults.random
         steady_ms = random.randint(*STEADY_MS)
         self._wake(0 if has_more else BUSY_MS if is_news else steady_ms)
-
-    def _apply_entry(self, entry: Mapping[str, Any]) -> None:
-        """Apply the desired state of an allocation.
-
-        - "wait": do nothing.
-        - "run": start the process, or apply new directives to it.
-        - "kill": kill the process after the grace period, at most GRACE_MS. For an unknown process,
-          report an exit.
-        - "forget": delete an ended process, or kill a running one.
-        """
-        name = entry["allocation"]
-        process = self.processes.get(name)
-        match entry["state"]:
-            case "wait":
-                return
-            case "run" if process is not None:
-                process.apply_directives(entry["directives"])
-            case "run":
-                self._start_process(name, entry)
-            case "kill":
-                if process is None:
-                    process = self._add_process(
-                        TrialProcess(
-                            name, self._environment.process_environment, self._wake_for_report
-                        )
-                    )
-                    process.fail("killed", "killed before it was started here")
-                process.kill(min(GRACE_MS, entry["grace_ms"]))
-            case "forget" if process is not None and process.has_ended:
-                del self.processes[name]
-            case "forget" if process is not None:
-                process.kill(0)
 
     def _start_process(self, name: str, entry: Mapping[str, Any]) -> None:
         """Add the process of an allocation, apply the entry's directives, and schedule the start.
@@ -336,16 +267,9 @@ class SimulatedAgent:
         Call `on_process_start` before, and report the states of the container. If the machine has
         got a notice of its end, give the process this notice.
 
-        If the entry has no specification, or by the fault `failed_starts`, add a process that has
-        ended with a report of a failed start.
+        By the fault `failed_starts`, the process ends at once with a report of a failed start.
         """
         environment = self._environment
-        if "spec" not in entry:
-            process = self._add_process(
-                TrialProcess(name, environment.process_environment, self._wake_for_report)
-            )
-            process.fail("start_failed", "the cluster's assignment was refused: it has no spec")
-            return
         spec = entry["spec"]
         environment.on_process_start(self, spec)
         process = TrialProcess(
@@ -368,26 +292,9 @@ class SimulatedAgent:
         if self._notice is not None:
             process.give_notice(self._notice)
 
-    def _add_process(self, process: TrialProcess) -> TrialProcess:
-        self.processes[process.allocation] = process
-        return process
+    def _make_unstarted_process(self, name: str) -> TrialProcess:
+        return TrialProcess(name, self._environment.process_environment, self._wake_for_report)
 
 
 def _container_line(state: str) -> Line:
     return {"kind": "container", "state": state}
-
-
-def _unacknowledged_reports(process: TrialProcess, acked: Mapping[str, int]) -> list[Report]:
-    """Return a process's reports that the cluster has not acknowledged, in order, the exit last.
-
-    Args:
-        acked: the acknowledged offset of each writer.
-    """
-    trial_id, epoch = map(int, process.allocation.split("."))
-    # The cluster must receive all reports of the trial before the exit.
-    lines = sorted(process.lines, key=lambda line: line[0] == AGENT and line[2]["kind"] == "exited")
-    return [
-        Report(trial_id, epoch, writer, offset, line)
-        for writer, offset, line in lines
-        if offset > acked.get(writer, 0)
-    ]

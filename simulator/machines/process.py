@@ -16,11 +16,9 @@ from control_plane.simulation.trial_course import NextAction, next_action
 from control_plane.simulation.virtual_clock import VirtualClock
 from simulator.machines.checkpoints import CheckpointStore, StoredCheckpoint
 from simulator.machines.gang import Gang, gang_registry
+from simulator.machines.report_stream import Line, ReportStream
 from simulator.machines.training import Training
 
-Line = dict[str, Any]
-AGENT = "agent"
-LINE_BYTES = 100
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
@@ -90,8 +88,7 @@ class TrialProcess:
     """The specification from the cluster."""
     directives: Mapping[str, Any] = field(default_factory=dict)
     """The cluster's latest directives."""
-    lines: list[tuple[str, int, Line]] = field(default_factory=list)
-    """The reports: writer, end offset and content."""
+    reports: ReportStream = field(default_factory=ReportStream)
     phase: ProcessPhase = ProcessPhase.STARTING
     steps: int = 0
     """The batches that the trial has trained."""
@@ -104,7 +101,6 @@ class TrialProcess:
     """The cause of the exit that is not the process's own, or ""."""
     is_killed: bool = False
     _gang: Gang | None = None
-    _offsets: dict[str, int] = field(default_factory=dict)
     _since_ms: int = 0
     _action_number: int = 0
     _uploads: int = 0
@@ -117,16 +113,11 @@ class TrialProcess:
     @property
     def has_exit(self) -> bool:
         """Whether the reports contain an exit."""
-        return any(line["kind"] == "exited" for _, _, line in self.lines)
+        return self.reports.has_exit
 
     def report(self, line: Line) -> None:
-        """Append a report to the agent's stream or to the trial's stream, and call `on_report`.
-
-        Reports about the container and the exit belong to the agent's stream.
-        """
-        writer = AGENT if line["kind"] in ("container", "exited") else "0"
-        self._offsets[writer] = self._offsets.get(writer, 0) + LINE_BYTES
-        self.lines.append((writer, self._offsets[writer], line))
+        """Append a report to the process's reports, and call `on_report`."""
+        self.reports.append(line, self.rank)
         self.on_report(line["kind"] in URGENT)
 
     def start(self, delay_ms: int) -> None:
@@ -276,10 +267,10 @@ class TrialProcess:
             is_closed=directives["closed"],
             must_stop=self._gang.must_stop,
         ):
-            case NextAction.TRAIN if self.steps >= (end := self._end_batch()):
+            case NextAction.TRAIN if self.steps >= self._end_batch():
                 self._complete_length(length)
             case NextAction.TRAIN:
-                self._train(end)
+                self._train(self._end_batch())
             case NextAction.COMPLETE:
                 self._end()
             case NextAction.YIELD:
