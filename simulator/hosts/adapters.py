@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
+from control_plane.agents.desired_state import SpecBuilder
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.objects.signing import HmacUrlSigner
@@ -39,14 +40,20 @@ class SimulatedEngine(Engine):
 class HostEnvironment:
     """The parts of the simulation that all hosts share."""
 
-    table: StateTable
-    """The shared table. Each host accesses the table with its own faults."""
+    open_table: Callable[[], StateTable]
+    """Opens the shared table for a host, which accesses the table with its own faults."""
     faults: FaultState
     now_ms: Callable[[], int]
     """Returns the virtual time in epoch ms."""
-    objects: ObjectStore
+    open_objects: Callable[[], ObjectStore]
     checkpoints: CheckpointStorage
     cloud: CloudProvider
+    build_spec: SpecBuilder
+    """Builds the specifications that agents get."""
+    timing: EngineTiming | None = None
+    """The timing of engines. None for the virtual time without pauses after conflicts: a pause is
+    not needed in a single thread, because the other host has already finished.
+    """
     is_api_down: Callable[[], bool] = lambda: False
     """Returns whether the API answers no agent."""
 
@@ -78,11 +85,16 @@ class HostAdapters(Adapters):
 
     @cached_property
     def state_table(self) -> FaultyTable:
-        return FaultyTable(self._environment.table, self._environment.faults)
+        return FaultyTable(self._environment.open_table(), self._environment.faults)
+
+    @cached_property
+    def object_store(self) -> ObjectStore:
+        return self._environment.open_objects()
 
     @property
-    def object_store(self) -> ObjectStore:
-        return self._environment.objects
+    def build_spec(self) -> SpecBuilder:
+        """The builder of the specifications that agents get."""
+        return self._environment.build_spec
 
     @property
     def checkpoint_storage(self) -> CheckpointStorage:
@@ -94,11 +106,8 @@ class HostAdapters(Adapters):
 
     @property
     def timing(self) -> EngineTiming:
-        """The virtual time as monotonic clock, without pauses after conflicts.
-
-        A pause is not needed, because the other host has already finished.
-        """
-        return EngineTiming(
+        """The timing of the environment, by default the virtual time without pauses."""
+        return self._environment.timing or EngineTiming(
             monotonic_seconds=lambda: self._environment.now_ms() / 1000,
             pause_after_conflict=lambda: None,
         )

@@ -7,7 +7,7 @@ the table.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 from control_plane.actors import addresses
@@ -23,6 +23,7 @@ from control_plane.config.storage import CheckpointStorage
 from control_plane.state.faults import Crash
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from lambdas.builder import Cluster
+from provisioner.pools import PoolsFailed
 from simulator.hosts.adapters import CLUSTER, HostAdapters, HostEnvironment
 
 T = TypeVar("T")
@@ -57,9 +58,9 @@ class Host(Cluster):
         adapters = self._host_adapters
         return AgentService(
             self.engine,
-            _simulated_spec_builder(adapters.checkpoint_storage),
-            _log_chunk_write,
-            partial(store_full_segment, adapters.object_store),
+            adapters.build_spec,
+            log_chunk_write,
+            lambda put: store_full_segment(adapters.object_store, put),
         )
 
     @contextmanager
@@ -70,6 +71,27 @@ class Host(Cluster):
             yield
         finally:
             self._host_adapters.skew_ms -= ms
+
+
+def answer_call(host: Host, operation: Callable[[Host], T]) -> T:
+    """Run an operation on a host, and return the result.
+
+    Raises:
+        NoResponse: the host crashed and is dead now, the table failed, a pass over pools failed, or
+            the operation was refused as "unavailable". The operation may have been executed.
+        CommandRefused: the operation was refused with another code.
+    """
+    try:
+        return operation(host)
+    except Crash as crash:
+        host.table.is_dead = True
+        raise NoResponse(str(crash)) from None
+    except (Conflict, Unavailable, PoolsFailed) as error:
+        raise NoResponse(str(error)) from None
+    except CommandRefused as refused:
+        if refused.code == "unavailable":
+            raise NoResponse(str(refused)) from None
+        raise
 
 
 class HostPool:
@@ -91,31 +113,18 @@ class HostPool:
         self._warm: list[Host] = []
 
     def serve(self, operation: Callable[[Host], T]) -> T:
-        """Run an operation on an idle or new host, and return the result.
+        """Run an operation on an idle or new host, and return the result; see `answer_call`.
 
-        A host that crashes is discarded.
-
-        Raises:
-            NoResponse: the host crashed, the table failed or the operation was refused as
-                "unavailable". The operation may have been executed.
-            CommandRefused: the operation was refused with another code.
+        A host that crashes is discarded. Raises NoResponse and CommandRefused.
         """
         host = self._pick_host()
         host.is_busy = True
         try:
-            return operation(host)
-        except Crash as crash:
-            self.crashes += 1
-            raise NoResponse(str(crash)) from None
-        except (Conflict, Unavailable) as error:
-            raise NoResponse(str(error)) from None
-        except CommandRefused as refused:
-            if refused.code == "unavailable":
-                raise NoResponse(str(refused)) from None
-            raise
+            return answer_call(host, operation)
         finally:
             host.is_busy = False
             if host.table.is_dead:
+                self.crashes += 1
                 self._warm.remove(host)
 
     def _pick_host(self) -> Host:
@@ -138,7 +147,7 @@ class HostPool:
         return Host(HostAdapters(self._environment, self._on_commit))
 
 
-def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
+def simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
     """Return a builder of specifications with additional fields for simulated processes.
 
     The additional fields are `restarts`, `inherited` (the UUID of a checkpoint of another trial, or
@@ -156,7 +165,7 @@ def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
     return build_simulated_spec
 
 
-def _log_chunk_write(trial_id: int, chunk: LogChunk) -> Put:
+def log_chunk_write(trial_id: int, chunk: LogChunk) -> Put:
     """Build the Put that stores a chunk of a trial's log. A repeated chunk replaces the first."""
     key = Key(addresses.trial(trial_id), f"{LOGS}{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)

@@ -25,13 +25,12 @@ from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
 from lambdas.maintenance import Maintenance
-from provisioner.pools import PoolsFailed
 from simulator.checks.fleet_checker import FleetChecker, FleetLimits
 from simulator.checks.state_checker import CheckedTable, InvariantBroken, StateChecker
 from simulator.faults.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
 from simulator.faults.fault_state import FaultState
 from simulator.hosts.adapters import HostEnvironment
-from simulator.hosts.hosts import Host, HostPool, NoResponse
+from simulator.hosts.hosts import Host, HostPool, NoResponse, simulated_spec_builder
 from simulator.hosts.network import Network
 from simulator.machines.agent import AgentEnvironment, SimulatedAgent
 from simulator.machines.checkpoints import CheckpointStore
@@ -191,13 +190,17 @@ class SimulatedCluster:
         """Return the parts that all hosts share, and create the folders of the stores."""
         for name in ("checkpoints", "objects"):
             (folder / name).mkdir()
+        table = CheckedTable(self.rows, self.checker)
+        objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32)))
+        checkpoints = Directory(type="directory", container_path=str(folder / "checkpoints"))
         return HostEnvironment(
-            table=CheckedTable(self.rows, self.checker),
+            open_table=lambda: table,
             faults=self.faults,
             now_ms=self.now_ms,
-            objects=DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32))),
-            checkpoints=Directory(type="directory", container_path=str(folder / "checkpoints")),
+            open_objects=lambda: objects,
+            checkpoints=checkpoints,
             cloud=self.cloud,
+            build_spec=simulated_spec_builder(checkpoints),
             is_api_down=lambda: self.network.is_api_down(),
         )
 
@@ -302,13 +305,10 @@ class SimulatedCluster:
         return tasks
 
     def _mark_lost_agents(self, host: Host) -> None:
-        """Mark silent agents as lost. Raises NoResponse if any pool failed."""
+        """Mark silent agents as lost. Raises PoolsFailed if any pool failed."""
         maintenance = Maintenance(host.engine, host.adapters.is_api_down)
         self._holds_timers = maintenance.holds_timers
-        try:
-            maintenance.mark_lost_agents(TICK_MS)
-        except PoolsFailed as failed:
-            raise NoResponse(str(failed)) from None
+        maintenance.mark_lost_agents(TICK_MS)
 
     def _redrive_mail(self, host: Host) -> None:
         due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)

@@ -9,7 +9,6 @@ from functools import partial
 from random import Random
 
 from control_plane.actors import addresses
-from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.messages.experiment import (
     ActivateRequested,
     CancelRequested,
@@ -23,15 +22,13 @@ from control_plane.actors.messages.trial import CheckpointVerified, TrialKillReq
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
-from control_plane.rows.user_rows import IDEMPOTENCY_KEY
 from control_plane.simulation.virtual_clock import VirtualClock
-from control_plane.state.table import Conflict, Expect, Key, Put, Write
 from simulator.checks.state_checker import StateChecker
+from simulator.hosts.commands import command_once, idempotency_key, submit_once
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
 from simulator.seeded.searches import PoolCapacity, Search, Searches, sample_search
 
-COUNTER = Key(COUNTERS, "experiment")
 RETRY_MS = (500, 8_000)
 MINUTE_MS = 60_000
 PATIENCE_MS = (MINUTE_MS, 30 * MINUTE_MS)
@@ -129,10 +126,10 @@ class Users:
             search.message, settings=settings, name=name, job=job, grows_id_blocks=True
         )
         self.searches.by_name[name] = search
-        key = _idempotency_key(f"submit-{number}")
+        key = idempotency_key(f"submit-{number}")
 
         def submit(host: Host) -> int:
-            return _submit_once(host, message, key)
+            return submit_once(host, message, key)
 
         def handle_answer(experiment_id: int) -> None:
             submitted = SubmittedExperiment(experiment_id, search)
@@ -269,65 +266,7 @@ class Users:
             on_answer: called with 0 after the answer; not called after a refusal.
         """
         self.commands += 1
-        key = _idempotency_key(f"command-{self.commands}")
+        key = idempotency_key(f"command-{self.commands}")
         self._retry_until_answered(
-            lambda host: _command_once(host, address, message, key), on_answer
+            lambda host: command_once(host, address, message, key), on_answer
         )
-
-
-def _submit_once(host: Host, message: ExperimentSubmitted, key: Key) -> int:
-    """Create an experiment with the next free id, as usecases/submission.py does; return the id.
-
-    If a call with this idempotency key has succeeded before or succeeds meanwhile, return the id
-    of that call's experiment. The commit also increases the counter of ids and stores the key.
-    Raises CommandRefused if the command is refused, and TableError.
-    """
-    known = host.engine.table.get(key)
-    if known is not None:
-        return int(known.body)
-    while True:
-        row = host.engine.table.get(COUNTER)
-        number, revision = int(row.body) if row else 1, row.revision if row else 0
-        counter = Put(COUNTER, revision + 1, b"%d" % (number + 1), revision or Expect.ABSENT)
-        extra = (counter, Put(key, 1, b"%d" % number, Expect.ABSENT))
-        try:
-            host.engine.execute_command(
-                addresses.experiment(number),
-                replace(message, experiment_id=number),
-                by="user",
-                extra_writes=_constant_writes(extra),
-            )
-            return number
-        except Conflict:
-            known = host.engine.table.get(key)
-            if known is not None:
-                return int(known.body)
-
-
-def _command_once(host: Host, address: str, message: object, key: Key) -> int:
-    """Execute a command once, as control_plane.usecases.idempotency does, and return 0.
-
-    Do nothing if a call with this idempotency key has succeeded before, and ignore a refusal or
-    conflict if another call with the key succeeds meanwhile. Raises CommandRefused if the command
-    is refused, and TableError.
-    """
-    if host.engine.table.get(key) is not None:
-        return 0
-    extra = (Put(key, 1, b"", Expect.ABSENT),)
-    try:
-        host.engine.execute_command(
-            address, message, by="user", extra_writes=_constant_writes(extra)
-        )
-    except (Conflict, CommandRefused):
-        if host.engine.table.get(key) is None:
-            raise
-    return 0
-
-
-def _constant_writes(writes: tuple[Write, ...]) -> Callable[[object], tuple[Write, ...]]:
-    return lambda reply: writes
-
-
-def _idempotency_key(name: str) -> Key:
-    """Return the key of the row for an idempotency key of the simulated user."""
-    return Key(IDEMPOTENCY_KEY.partition_of("user"), IDEMPOTENCY_KEY.sort + name)

@@ -12,15 +12,15 @@ import pytest
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.emulators.ministack import Ministack
-from tests.simulation.cluster import Cluster
 from tests.simulation.crash_points import SEED, STRIDE_DYNAMODB, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.test_crash_proof import expect_the_same_end, run_without_crash
 
 
 @dataclass
-class DynamoCluster(Cluster):
+class DynamoCluster(SteppedCluster):
     """A cluster on the table that `path` names."""
 
     aws: Ministack | None = None

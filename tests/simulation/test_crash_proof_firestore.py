@@ -13,8 +13,8 @@ import pytest
 from control_plane.gcp.state_table import FirestoreTable
 from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.emulators.firestore import Firestore
-from tests.simulation.cluster import Cluster
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_FIRESTORE, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.test_crash_proof import expect_the_same_end, run_without_crash
@@ -29,7 +29,7 @@ PLAYED = [
 
 
 @dataclass
-class FirestoreCluster(Cluster):
+class FirestoreCluster(SteppedCluster):
     """A cluster on the database that `path` names."""
 
     firestore: Firestore | None = None

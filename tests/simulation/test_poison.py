@@ -19,10 +19,11 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.table import Expect, Key, Put
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
-from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 # Ticks after all that the real senders of the same millisecond have sent.
@@ -30,8 +31,8 @@ LATER = 1_000
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
+def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
+    made = SteppedCluster(tmp_path / "table.db")
     made.add_pool()
     yield made
     made.close()
@@ -72,17 +73,17 @@ def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 
     return key
 
 
-def pass_time(cluster: Cluster, seconds: int) -> None:
+def pass_time(cluster: SteppedCluster, seconds: int) -> None:
     for _ in range(seconds):
         cluster.round()
 
 
-def dead_letters(cluster: Cluster) -> list[Key]:
+def dead_letters(cluster: SteppedCluster) -> list[Key]:
     return [key for key in cluster.checker.rows if key.sort.startswith("D#")]
 
 
 def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -108,7 +109,7 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
 
 
 def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -129,7 +130,7 @@ def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
 
 
 def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
     died = poison(
@@ -150,7 +151,7 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
 
 
 def test_attempts_come_after_2_4_8_and_16_seconds(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
     tried = poison(
@@ -168,7 +169,7 @@ def test_attempts_come_after_2_4_8_and_16_seconds(
 
 
 def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -189,7 +190,7 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
     assert cluster.checker.actor_state(pool).queued == 1
 
 
-def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Cluster) -> None:
+def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     garbled = [Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)]
@@ -202,7 +203,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Clus
     assert cluster.checker.actor_state("trial#1").length == 8
 
 
-def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> None:
+def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     for n in range(50, 80):
@@ -215,7 +216,7 @@ def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> 
 
 @pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
 def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, trials: int
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, trials: int
 ) -> None:
     """At some number of trials the writes of the fallback alone fill a commit exactly."""
     cluster.submit(trials)
@@ -234,7 +235,7 @@ def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
 
 
 def test_a_dead_letter_waits_for_the_outbox_before_it(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outbox holds older messages: a trial must not get them after the end."""
     cluster.submit(120)
