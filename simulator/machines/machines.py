@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from random import Random
 
 from control_plane.agents.leases import OUTAGE_MS_MAX
-from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_instances, read_intents
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from provisioner.clouds.fake.provider import FakeMachine
-from provisioner.clouds.provider import INTENT_TAG, POOL_TAG
+from provisioner.clouds.provider import POOL_TAG
+from simulator.checks.instance_checker import InstanceChecker
 from simulator.checks.state_checker import InvariantBroken
 from simulator.hosts.outage_checker import OutageChecker
 from simulator.machines.agent import AgentEnvironment, SimulatedAgent
@@ -25,7 +25,6 @@ from simulator.machines.process import EndNotice
 # processes or unacknowledged reports waits for ALONE_BUSY_MS_MAX.
 ALONE_MS_MAX = 600_000
 ALONE_BUSY_MS_MAX = OUTAGE_MS_MAX
-ORPHAN_MS_MAX = 300_000
 BOOT_MS_MAX = 60_000
 
 
@@ -49,8 +48,7 @@ class Machines:
 
     Attributes:
         agents: all agents by name, including ended ones.
-        orphans: the number of times that a check found a cloud instance newly without an owner.
-        leaked: the number of instances without an owner for more than ORPHAN_MS_MAX.
+        instance_checker: checks and counts the cloud's machines.
     """
 
     def __init__(
@@ -62,8 +60,7 @@ class Machines:
     ) -> None:
         self.agents: dict[str, SimulatedAgent] = {}
         self.outage_checker = OutageChecker(environment.network, environment.clock, start_ms)
-        self.orphans = 0
-        self.leaked = 0
+        self.instance_checker = InstanceChecker(rows, cloud, lambda: environment.clock.now_ms)
         self._environment = environment
         self._clock: VirtualClock = environment.clock
         self._random: Random = environment.faults.random
@@ -73,7 +70,6 @@ class Machines:
         self._static_count = 0
         self._slots_seen = 0
         self._slots_held = 0
-        self._orphan_since_ms: dict[str, int] = {}
         self._booted_ids: set[str] = set()
         cloud.on_machine_change = self.follow_machine
         cloud.call_later = self._call_later
@@ -151,10 +147,9 @@ class Machines:
         )
 
     def check_machines(self, pools: Iterable[str]) -> None:
-        """Shut down cloud machines without contact to the cluster, and check for orphans.
+        """Shut down cloud machines without contact to the cluster, and check the instances' owners.
 
-        Also update `utilisation` and the counts of orphans. Raises InvariantBroken if an instance
-        has had no owner for more than ORPHAN_MS_MAX.
+        Also update `utilisation`. Raises InvariantBroken; see InstanceChecker.
 
         Args:
             pools: all pools that may own instances.
@@ -167,48 +162,7 @@ class Machines:
         for agent in self.present_agents():
             self._slots_seen += agent.slots
             self._slots_held += agent.used_slots()
-        self._check_orphans(pools)
-
-    def check_maximum(self, pool: str, instances_max: int) -> None:
-        """Check that a pool's instances and open launch intents do not exceed the maximum.
-
-        Instances with a notice and terminating instances do not count. Raises InvariantBroken.
-        """
-        rows = [
-            row
-            for row in read_instances(self._rows, pool)
-            if row.state is not InstanceState.TERMINATING and row.notice_ms is None
-        ]
-        pending = sum(intent.count for intent in read_intents(self._rows, pool))
-        if len(rows) + pending > instances_max:
-            text = f"pool {pool} has {len(rows)} instances and {pending} are asked for"
-            raise InvariantBroken(f"{text}; it may have {instances_max}")
-
-    def _check_orphans(self, pools: Iterable[str]) -> None:
-        """Check live cloud machines without an instance row and an open intent, and count them.
-
-        Raises InvariantBroken if a machine has been without them for more than ORPHAN_MS_MAX.
-        """
-        living = {machine.id: machine for machine in self._cloud.live_machines()}
-        if not living and not self._orphan_since_ms:
-            return
-        known = {row.id for pool in pools for row in read_instances(self._rows, pool)}
-        open_intents = {
-            (pool, intent_row.id) for pool in pools for intent_row in read_intents(self._rows, pool)
-        }
-        for name in [name for name in self._orphan_since_ms if name not in living]:
-            del self._orphan_since_ms[name]
-        for name, machine in living.items():
-            intent = (machine.tags[POOL_TAG], machine.tags[INTENT_TAG])
-            if name in known or intent in open_intents:
-                self._orphan_since_ms.pop(name, None)
-                continue
-            if name not in self._orphan_since_ms:
-                self.orphans += 1
-            since_ms = self._orphan_since_ms.setdefault(name, self._clock.now_ms)
-            if self._clock.now_ms - since_ms > ORPHAN_MS_MAX:
-                self.leaked += 1
-                raise InvariantBroken(f"instance {name} is nobody's: {machine}")
+        self.instance_checker.check_owners(pools)
 
     def _boot(self, machine: FakeMachine) -> None:
         """Add and start the agent of a cloud machine, with a notice if the machine will end.

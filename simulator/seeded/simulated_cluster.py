@@ -317,7 +317,8 @@ class SimulatedCluster:
         """Run a provisioner pass over a pool with a provider, and check the pool's maximum."""
         if self.pools[pool].provider:
             host.provisioner.reconciler.reconcile(pool)
-            self.machines.check_maximum(pool, self._capacities[pool].machines)
+            maximum = self._capacities[pool].machines
+            self.machines.instance_checker.check_maximum(pool, maximum)
 
     def _terminate_orphans(self, host: Host) -> None:
         host.provisioner.orphan_cleaner.terminate_orphans()

@@ -32,12 +32,12 @@ from simulator.faults.fault_state import FaultState
 from simulator.hosts.adapters import HostAdapters, HostEnvironment
 from simulator.hosts.commands import command_once, idempotency_key
 from simulator.hosts.hosts import Host, NoResponse, answer_call
+from simulator.stepped.moved_clock import MovedClock
 from simulator.stepped.scripted_agent import Script, ScriptedAgent
 from simulator.stepped.small_search import POOL, build_search_spec, submission
 
 T = TypeVar("T")
 
-START_MS = 1_700_000_000_000
 ROUND_MS = 1_000
 RESTART_MS = 2_000
 ROUNDS_MAX = 600
@@ -71,7 +71,7 @@ class SteppedHost(Host):
 
 
 @dataclass
-class SteppedCluster:
+class SteppedCluster(MovedClock):
     """A cluster whose clock only a test moves. A single host at a time serves all calls."""
 
     path: Path
@@ -102,15 +102,6 @@ class SteppedCluster:
             timing=EngineTiming(monotonic_seconds=lambda: 0.0),
         )
         self.host = self.boot()
-
-    @property
-    def now_ms(self) -> int:
-        """The virtual time in epoch ms. A test may set it, also to an earlier time."""
-        return START_MS + self.clock.now_ms
-
-    @now_ms.setter
-    def now_ms(self, now_ms: int) -> None:
-        self.clock.now_ms = now_ms - START_MS
 
     @property
     def engine(self) -> Engine:

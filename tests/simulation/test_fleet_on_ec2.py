@@ -15,10 +15,10 @@ from provisioner.clouds.aws.provider import Ec2Clouds
 from provisioner.model import ProvisionerSettings
 from provisioner.orphan_cleanup import OrphanCleaner
 from provisioner.reconcile import Reconciler
-from tests.simulation.slot_pool import POOL, SlotPool
+from simulator.stepped.scripted_pool import ScriptedPool, Work
 from tests.unit.provisioner.ec2_account import G5, Account, open_account, request
 
-CLUSTER = "c1"
+CLUSTER, POOL = "c1", "blue"
 A, B = "us-east-1a", "us-east-1b"
 STEP_MS = 5_000
 SPOT_A = Offering("spot-a", G5, A, Market.SPOT, 4, 1.0)
@@ -41,8 +41,8 @@ class SimulatedFleet:
         fleet = ProvisionerSettings("aws", offerings=sold, section=section, **settings)
         self.ec2, self.region = ec2, ec2.region
         self.table = SqliteTable(Path(":memory:"))
-        self.pool = SlotPool(fleet)
-        self.region.on_running = lambda machine: self.pool.bring_up(machine.id)
+        self.pool = ScriptedPool(fleet, lambda name: 4, POOL, yields_at_once=True)
+        self.region.on_running = lambda machine: self.pool.connect(machine.id)
         self.region.on_terminated = lambda machine: self.pool.lose(machine.id)
         clock = lambda: ec2.now_ms  # noqa: E731
         clouds = Ec2Clouds(lambda item: b"boot", clock, lambda region: ec2.api).cloud
@@ -50,6 +50,9 @@ class SimulatedFleet:
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
         self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)
+
+    def add_work(self, count: int) -> None:
+        self.pool.work += [Work(4, 1) for _ in range(count)]
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds * 1000 // STEP_MS):
@@ -73,14 +76,14 @@ class SimulatedFleet:
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
-    simulation.pool.waiting = 2
+    simulation.add_work(2)
     simulation.run(5)
     assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
     # They are not listed yet for 10 s and up after 20: nobody asks for others.
     simulation.run(30)
     assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
     assert len(simulation.region.machines) == 2
-    simulation.pool.busy.clear()
+    simulation.pool.work.clear()
     simulation.run_until(lambda: not simulation.states(), 180)
     assert not simulation.living()
     past, _ = read_past_instances(simulation.table, POOL)
@@ -92,7 +95,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
 def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.region.capacity = {(G5, A, "spot"): 0}
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     (machine,) = simulation.region.machines.values()
     assert (machine.zone, machine.is_spot) == (B, True)
@@ -106,7 +109,7 @@ def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
 def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, ON_DEMAND)
     simulation.region.quota = {"spot": 0}
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     assert [machine.is_spot for machine in simulation.region.machines.values()] == [False]
 
@@ -114,7 +117,7 @@ def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account)
 def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, starting_ms_max=60_000)
     simulation.region.sleepers = 1
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     (sleeper,) = simulation.living()
     simulation.ec2.machine(
@@ -126,7 +129,7 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
     simulation.run_until(
-        lambda: bool(simulation.pool.busy) and sleeper not in simulation.states(), 300
+        lambda: simulation.pool.is_working and sleeper not in simulation.states(), 300
     )
     past, _ = read_past_instances(simulation.table, POOL)
     assert [row.boot_log for row in past] == ["ubuntu login: E: no space left, token=********"]
@@ -135,7 +138,7 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
 
 def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     (name,) = simulation.living()
     code = "Client.InternalError"
@@ -153,8 +156,8 @@ def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None
 
 def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
     simulation.region.interrupt(first)
     simulation.run(10)
@@ -171,7 +174,7 @@ def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
 def test_a_lost_answer_launches_once(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.region.lose("CreateFleet")
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     assert (len(simulation.living()), simulation.states()) == (1, {})
     assert len(read_intents(simulation.table, POOL)) == 1
@@ -184,7 +187,7 @@ def test_a_lost_answer_launches_once(lasting: Account) -> None:
 def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.region.fail("DescribeInstances", "RequestLimitExceeded", "Request limit exceeded.")
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
@@ -195,7 +198,7 @@ def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> 
 
 def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(30)
     (ours,) = simulation.living()
     (leaked,) = simulation.cloud.launch(request("nobody-s"))

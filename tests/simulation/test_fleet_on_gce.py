@@ -15,10 +15,10 @@ from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.model import ProvisionerSettings
 from provisioner.orphan_cleanup import OrphanCleaner
 from provisioner.reconcile import PASS_MS, Reconciler
-from tests.simulation.slot_pool import POOL, SlotPool
+from simulator.stepped.scripted_pool import ScriptedPool, Work
 from tests.unit.provisioner.gce_account import A2, PLACE, Account, open_account, request
 
-CLUSTER = "c1"
+CLUSTER, POOL = "c1", "blue"
 A, B = "us-central1-a", "us-central1-b"
 STEP_MS = 5_000
 SPOT_A = Offering("spot-a", A2, A, Market.SPOT, 4, 1.0)
@@ -49,14 +49,17 @@ class SimulatedFleet:
         fleet = ProvisionerSettings("gcp", offerings=sold, section=json.dumps(PLACE), **settings)
         self.gce, self.project = gce, gce.project
         self.table = SqliteTable(Path(":memory:"))
-        self.pool = SlotPool(fleet)
-        self.project.on_running = lambda machine: self.pool.bring_up(machine.name)
+        self.pool = ScriptedPool(fleet, lambda name: 4, POOL, yields_at_once=True)
+        self.project.on_running = lambda machine: self.pool.connect(machine.name)
         self.project.on_terminated = lambda machine: self.pool.lose(machine.name)
         clock = lambda: gce.now_ms  # noqa: E731
         clouds = GceClouds(lambda item: b"boot", clock, api=lambda: gce.api).cloud
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
         self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)
+
+    def add_work(self, count: int) -> None:
+        self.pool.work += [Work(4, 1) for _ in range(count)]
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds * 1000 // STEP_MS):
@@ -80,7 +83,7 @@ class SimulatedFleet:
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
-    simulation.pool.waiting = 2
+    simulation.add_work(2)
     simulation.run(5)
     # Asked for, and nothing is known of it: the next pass looks again, and nobody is troubled.
     assert (len(simulation.living()), simulation.states()) == (2, {})
@@ -97,7 +100,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     simulation.run(10)
     assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
     assert len(simulation.project.machines) == 2
-    simulation.pool.busy.clear()
+    simulation.pool.work.clear()
     simulation.run_until(lambda: not simulation.states(), 240)
     assert not simulation.living()
     past, _ = read_past_instances(simulation.table, POOL)
@@ -110,7 +113,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
 def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.project.capacity = {(A2, A, "spot"): 0}
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     # 12 s until the operation says so, and as long for the other.
     simulation.run_until(lambda: bool(simulation.states()), 40)
     (machine,) = simulation.project.machines.values()
@@ -125,7 +128,7 @@ def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
 def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, ON_DEMAND)
     simulation.project.quota = {"spot": 0}
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run_until(lambda: bool(simulation.states()), 40)
     assert [machine.is_spot for machine in simulation.project.machines.values()] == [False]
     fleet = read_fleet(simulation.table, POOL)
@@ -137,7 +140,7 @@ def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account)
 def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, starting_ms_max=60_000)
     simulation.project.sleepers = 1
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run_until(lambda: bool(simulation.states()), 30)
     (sleeper,) = simulation.living()
     simulation.gce.machine(
@@ -148,7 +151,7 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
     simulation.run_until(
-        lambda: bool(simulation.pool.busy) and sleeper not in simulation.states(), 300
+        lambda: simulation.pool.is_working and sleeper not in simulation.states(), 300
     )
     past, _ = read_past_instances(simulation.table, POOL)
     assert [row.boot_log for row in past] == ["ubuntu login: no space left, token=********"]
@@ -157,8 +160,8 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
 
 def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
     simulation.project.preempt(first)
     simulation.run(5)
@@ -177,8 +180,8 @@ def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> 
 
 def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
     simulation.project.shut_down(first)
     simulation.run(60)
@@ -189,7 +192,7 @@ def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account)
 def test_a_lost_answer_launches_once(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.project.lose("bulkInsert")
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     assert (len(simulation.living()), simulation.states()) == (1, {})
     assert len(read_intents(simulation.table, POOL)) == 1
@@ -202,7 +205,7 @@ def test_a_lost_answer_launches_once(lasting: Account) -> None:
 def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.project.fail("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(5)
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
@@ -213,7 +216,7 @@ def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> 
 
 def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
+    simulation.add_work(1)
     simulation.run(30)
     (ours,) = simulation.living()
     (leaked,) = lasting.launch(simulation.cloud, request("nobody-s"))

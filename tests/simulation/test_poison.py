@@ -194,7 +194,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Step
     cluster.submit(1)
     engine = cluster.engine
     garbled = [Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)]
-    engine.table.table.commit(garbled)  # type: ignore[attr-defined]
+    cluster.host.rows.commit(garbled)
     for n in range(50, 80):
         put_mail(engine, f"trial#{n}", EXPERIMENT, WorkAssigned(8, False))
     put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))

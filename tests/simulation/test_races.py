@@ -129,7 +129,7 @@ class CallsFromTwoPlaces:
     def enrol(
         self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
     ) -> int:
-        return self._random.choice(self._hosts).service.enrol(agent, pool, slots, version)
+        return self._random.choice(self._hosts).agents.enrol(agent, pool, slots, version)
 
     def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
         chosen = self._random.sample(self._hosts, 2)

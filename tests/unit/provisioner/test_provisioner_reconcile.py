@@ -23,27 +23,29 @@ from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.pools import PoolsFailed
 from provisioner.reconcile import PASS_MS, Reconciler
 from provisioner.settings import SettingsInvalid
-from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, SPOT_B, SimulatedFleet, Work
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, SPOT_B, SteppedFleet
 
 CALM = FakeRules()
 
 
 def _make_fleet(
     *sold: Offering, rules: FakeRules = CALM, work: int = 0, **settings: Any
-) -> SimulatedFleet:
+) -> SteppedFleet:
     given: dict[str, Any] = {"kind": "fake", "max_instances": 3, "idle_ms_max": 60_000} | settings
-    simulation = SimulatedFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
+    simulation = SteppedFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
     simulation.pool.work = [Work(4, 10_000_000) for _ in range(work)]
     return simulation
 
 
-def _fleet(simulation: SimulatedFleet) -> FleetRow:
+def _fleet(simulation: SteppedFleet) -> FleetRow:
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     return fleet
 
 
-def _states(simulation: SimulatedFleet) -> list[InstanceState]:
+def _states(simulation: SteppedFleet) -> list[InstanceState]:
     return [row.state for row in read_instances(simulation.table, POOL)]
 
 
