@@ -19,8 +19,8 @@ from control_plane.engine.head import HEAD, PARTS, decode_head
 from control_plane.engine.journal import JOURNAL, decode_journal_row
 from control_plane.engine.mailbox import MAIL, TIMERS, mail_key
 from control_plane.rows import actor_rows
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
 
 
 class InvariantBroken(BaseException):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from control_plane.fleet.records import IntentRow, Offering
-from control_plane.state.faults import Crash, CrashMoment
 from provisioner.clouds.provider import CloudInstance, CloudProvider
+from simulator.faults.table_faults import Crash, CrashMoment
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from control_plane.engine.mailbox import MAIL
-from control_plane.state.faults import Crash, TableDecorator
 from control_plane.state.table import (
     NEVER_MS,
     Conflict,
@@ -17,6 +16,7 @@ from control_plane.state.table import (
     Write,
 )
 from simulator.faults.fault_state import DEPTH_MAX, FaultState
+from simulator.faults.table_faults import Crash, TableDecorator, torn_page
 
 
 class FaultyTable(TableDecorator):
@@ -59,10 +59,7 @@ class FaultyTable(TableDecorator):
         self._check_alive()
         torn_at = faults.random.choice(page.rows).key.sort
         again = self.table.query(partition, first, last, limit=limit)
-        early = (row for row in page.rows if row.key.sort <= torn_at)
-        late = (row for row in again.rows if row.key.sort > torn_at)
-        rows = (*early, *late)
-        return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
+        return torn_page(page, again, torn_at, limit)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         """Return the shards that may have due rows, as StateTable describes.

@@ -20,10 +20,10 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LOGS, LogChunk
 from control_plane.agents.spec import spec_builder
 from control_plane.config.storage import CheckpointStorage
-from control_plane.state.faults import Crash
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from lambdas.builder import Cluster
 from provisioner.pools import PoolsFailed
+from simulator.faults.table_faults import Crash
 from simulator.hosts.adapters import CLUSTER, HostAdapters, HostEnvironment
 
 T = TypeVar("T")

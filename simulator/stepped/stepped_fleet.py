@@ -13,7 +13,6 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.fleet.records import Market, Offering
 from control_plane.fleet.rows import read_instances, read_intents
 from control_plane.simulation.virtual_clock import VirtualClock
-from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
@@ -23,6 +22,7 @@ from provisioner.reconcile import CloudFactory, Reconciler
 from simulator.checks.instance_checker import InstanceChecker
 from simulator.checks.state_checker import InvariantBroken
 from simulator.faults.crashing_cloud import CrashingCloud
+from simulator.faults.table_faults import Crash
 from simulator.stepped.moved_clock import START_MS, MovedClock
 from simulator.stepped.scripted_pool import ScriptedPool
 from simulator.stepped.small_search import POOL

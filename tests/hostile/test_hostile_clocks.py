@@ -13,8 +13,8 @@ import pytest
 from control_plane.agents.leases import LEASE_MS, mark_lost_agents, read_leases
 from control_plane.engine import due_rows
 from control_plane.engine.mailbox import MAIL, read_mail
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Put, Row, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
 from simulator.machines.report_stream import Line
 from simulator.stepped.scripted_agent import Run, ScriptedAgent
 from simulator.stepped.small_search import POOL

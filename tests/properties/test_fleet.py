@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from control_plane.fleet.records import InstanceState, Market
 from control_plane.fleet.rows import read_instances
-from control_plane.state.faults import FlakyTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
+from simulator.faults.table_faults import FlakyTable
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
 from simulator.stepped.stepped_fleet import ON_DEMAND, SPOT, SPOT_B, SteppedFleet

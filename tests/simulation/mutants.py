@@ -14,7 +14,6 @@ from control_plane.agents import desired_state as desired
 from control_plane.agents import service
 from control_plane.engine import due_rows, fold_steps, mailbox
 from control_plane.fleet.records import Market
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from provisioner import (
     consolidation,
@@ -29,6 +28,7 @@ from provisioner.model import ConnectedAgent, Launch
 from provisioner.request_shapes import RequestShape
 from simulator.checks.state_checker import CheckedTable, StateChecker
 from simulator.faults.fault_rates import NO_FAULTS, FaultRates
+from simulator.faults.table_faults import TableDecorator
 from simulator.seeded import simulated_cluster
 from simulator.seeded.simulated_cluster import ClusterSize
 from tests.simulation.conditions import Family, WithoutCondition

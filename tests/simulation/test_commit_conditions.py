@@ -29,9 +29,9 @@ from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
 from simulator.checks.state_checker import StateChecker
+from simulator.faults.table_faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from simulator.hosts.hosts import log_chunk_write
 from simulator.stepped.small_search import POOL, build_search_spec, submission
 from simulator.stepped.stepped_cluster import SteppedCluster

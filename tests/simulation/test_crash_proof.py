@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from simulator.checks.end_state import end_state
 from simulator.checks.state_checker import InvariantBroken
+from simulator.faults.table_faults import CrashingTable, CrashMoment
 from simulator.stepped.scripted_agent import ScriptedAgent
 from simulator.stepped.stepped_cluster import Faults, SteppedCluster
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_BIG, WHENS, crash_points

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
+from simulator.faults.table_faults import CrashingTable, CrashMoment
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.emulators.ministack import Ministack
 from tests.simulation.crash_points import SEED, STRIDE_DYNAMODB, WHENS, crash_points

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from control_plane.gcp.state_table import FirestoreTable
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
+from simulator.faults.table_faults import CrashingTable, CrashMoment
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.emulators.firestore import Firestore
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_FIRESTORE, WHENS, crash_points

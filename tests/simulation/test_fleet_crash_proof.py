@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
+from simulator.faults.table_faults import CrashingTable, CrashMoment
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.stepped_fleet import SteppedFleet
 from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points

@@ -17,8 +17,8 @@ from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import ActorType, encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.table import Expect, Key, Put
+from simulator.faults.table_faults import Crash, CrashingTable
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED

@@ -22,14 +22,6 @@ from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import (
-    Crash,
-    CrashingTable,
-    FlakyTable,
-    InterleavingTable,
-    TableDecorator,
-    TearingTable,
-)
 from control_plane.state.table import (
     NEVER_MS,
     Conflict,
@@ -41,6 +33,14 @@ from control_plane.state.table import (
     Write,
 )
 from simulator.checks.end_state import end_state
+from simulator.faults.table_faults import (
+    Crash,
+    CrashingTable,
+    FlakyTable,
+    InterleavingTable,
+    TableDecorator,
+    TearingTable,
+)
 from simulator.machines.machine_agent import AgentCalls
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster, SteppedHost

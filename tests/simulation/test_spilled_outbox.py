@@ -13,7 +13,7 @@ from control_plane.actors.messages.experiment import (
 from control_plane.actors.records import Status
 from control_plane.engine.engine import Engine
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import Crash, CrashingTable, CrashMoment
+from simulator.faults.table_faults import Crash, CrashingTable, CrashMoment
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED

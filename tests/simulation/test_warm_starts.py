@@ -17,8 +17,8 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.engine.engine import Engine
-from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write
+from simulator.faults.table_faults import InterleavingTable
 from simulator.stepped.small_search import submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED

@@ -13,7 +13,6 @@ from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
@@ -24,6 +23,7 @@ from control_plane.state.table import (
     Row,
     Unavailable,
 )
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"

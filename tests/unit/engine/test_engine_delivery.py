@@ -16,8 +16,8 @@ from control_plane.engine.head import HEAD
 from control_plane.engine.journal import read_entry, read_entry_rows
 from control_plane.engine.mailbox import MAIL, MAIL_END
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import OPERATIONS_MAX, InvalidCommit, Key, Put, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
 from simulator.stepped.small_search import submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED

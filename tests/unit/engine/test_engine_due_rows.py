@@ -14,7 +14,6 @@ from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encod
 from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     NEVER_MS,
@@ -27,6 +26,7 @@ from control_plane.state.table import (
     Write,
     shard_of,
 )
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.engine.late_mail import NOW_MS, attempts, mail_for
 

@@ -3,9 +3,9 @@
 import pytest
 
 from control_plane.fleet.records import ErrorKind, FleetRow, OfferingHealth
-from control_plane.state.faults import Crash
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
+from simulator.faults.table_faults import Crash
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
 from simulator.stepped.stepped_fleet import SteppedFleet

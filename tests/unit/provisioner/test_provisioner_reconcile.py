@@ -14,7 +14,6 @@ from control_plane.fleet.records import (
     Offering,
 )
 from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
-from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Delete, Expect, Key, Put, Unavailable, Write
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import ConfigurationError, ThrottlingError
@@ -23,6 +22,7 @@ from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.pools import PoolsFailed
 from provisioner.reconcile import PASS_MS, Reconciler
 from provisioner.settings import SettingsInvalid
+from simulator.faults.table_faults import InterleavingTable
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
 from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, SPOT_B, SteppedFleet

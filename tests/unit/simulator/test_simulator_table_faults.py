@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.state.faults import (
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
+from simulator.faults.table_faults import (
     Crash,
     CrashingTable,
     FlakyTable,
     InterleavingTable,
     TearingTable,
 )
-from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ class TearingTable(TableDecorator):
         super().__init__(table)
         self.queries = 0
         self._act = act
-        self._torn_at = torn_at.encode()
+        self._torn_at = torn_at
         self._torn = queries
 
     def query(
@@ -230,12 +230,23 @@ class TearingTable(TableDecorator):
         before = super().query(partition, first, last, limit=limit, descending=descending)
         if descending or (self._torn is not None and self.queries not in self._torn):
             return before
-        if before.next_sort is not None and before.next_sort.encode() <= self._torn_at:
+        if before.next_sort is not None and before.next_sort.encode() <= self._torn_at.encode():
             # The page ends before `torn_at`, so a later page is torn instead.
             return before
         self._act(partition)
         after = super().query(partition, first, last, limit=limit)
-        early = (row for row in before.rows if row.key.sort.encode() <= self._torn_at)
-        late = (row for row in after.rows if row.key.sort.encode() > self._torn_at)
-        rows = (*early, *late)
-        return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else after.next_sort)
+        return torn_page(before, after, self._torn_at, limit)
+
+
+def torn_page(before: Page, after: Page, torn_at: str, limit: int) -> Page:
+    """Return a page with the rows of `before` up to the sort key `torn_at`, and later rows of
+    `after`.
+
+    Args:
+        limit: the maximum number of rows. The next page begins at the first row beyond this number.
+    """
+    last = torn_at.encode()
+    early = (row for row in before.rows if row.key.sort.encode() <= last)
+    late = (row for row in after.rows if row.key.sort.encode() > last)
+    rows = (*early, *late)
+    return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else after.next_sort)
