@@ -37,10 +37,9 @@ from simulator.stepped.small_search import POOL, build_search_spec, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
 from tests.simulation.conditions import Family, WithoutCondition
-from tests.simulation.mailed_messages import everything_mailed
+from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import hold
 from tests.simulation.scripts import train_at_once
-from tests.simulation.test_races import put_mail
 
 EXPERIMENT = "experiment#1"
 TRIAL = "trial#1"
@@ -85,7 +84,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None
 
     def act(partition: str) -> None:
         engine.advance(TRIAL)
-        put_mail(engine, TRIAL, EXPERIMENT, 99, [ExperimentStatusChanged(Status.PAUSED)])
+        put_mail(engine, TRIAL, EXPERIMENT, ExperimentStatusChanged(Status.PAUSED), tick=99)
 
     Engine(TearingTable(engine.table, act, HEAD), engine.clock, UNHURRIED).advance(TRIAL)
     engine.advance(TRIAL)
@@ -95,7 +94,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None
 def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
     """The recovery pass read the message; somebody folded it before it became a dead letter."""
     cluster.submit(1)
-    key = put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    key = put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     row = cluster.engine.table.get(key)
     assert row is not None
     cluster.engine.advance(TRIAL)
@@ -132,7 +131,7 @@ def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> N
     cluster.submit(1)
 
     def act() -> None:
-        put_mail(cluster.engine, TRIAL, "experiment#9", 0, [WorkAssigned(64, False)])
+        put_mail(cluster.engine, TRIAL, "experiment#9", WorkAssigned(64, False))
         cluster.engine.advance(TRIAL)
 
     _racing(cluster, act).execute_command(EXPERIMENT, PauseRequested())
@@ -199,7 +198,7 @@ def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
 def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
     """Another engine folds the message while an attempt is counted."""
     cluster.submit(1)
-    put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     due_rows.process_due_rows(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
     cluster.now_ms += 10_000
     due_rows.process_due_rows(cluster.engine)

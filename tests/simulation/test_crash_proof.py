@@ -121,14 +121,30 @@ def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[in
     return end, counting[0].commits, tuple(cluster.checker.outbox_commits)
 
 
+def crash_at_a_sample(
+    scenario: Scenario, stride: int, make_cluster: Callable[[Faults], SteppedCluster], where: str
+) -> str:
+    """Crash a scenario at some commits on another table; returns a line of coverage."""
+    began = time.perf_counter()
+    drawn = Random(f"{SEED} {scenario.name}")
+    points = crash_points(run_without_crash(scenario)[1], (), stride, drawn)
+    for n in points:
+        when = drawn.choice(WHENS)
+        cluster = make_cluster(_crashing(n, when))
+        expect_the_same_end(scenario, cluster, f"crash {when} commit {n}, CRASH_SEED={SEED}")
+    seconds = time.perf_counter() - began
+    return f"{scenario.name:10} {where:22} {len(points):4} crashes, {seconds:5.1f} s"
+
+
+def _crashing(n: int, when: CrashMoment) -> Faults:
+    return lambda table, process: CrashingTable(table, n if process == 0 else 0, when)
+
+
 def _crash_once(
     scenario: Scenario, after_crash: str, n: int, when: CrashMoment, path: Path
 ) -> None:
-    faults: Faults = lambda table, process: CrashingTable(  # noqa: E731
-        table, n if process == 0 else 0, when
-    )
     replay = f"scenario {scenario.name}, crash {when} commit {n}, {after_crash}, seed {SEED}"
-    cluster = SteppedCluster(path, faults, AFTER_CRASH[after_crash])
+    cluster = SteppedCluster(path, _crashing(n, when), AFTER_CRASH[after_crash])
     expect_the_same_end(scenario, cluster, replay)
     for name in path.parent.glob(f"{path.name}*"):
         name.unlink()

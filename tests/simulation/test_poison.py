@@ -14,7 +14,7 @@ from control_plane.actors.messages.trial import ValidationReported, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
 from control_plane.engine import actor_types, due_rows, mailbox
-from control_plane.engine.actor_types import ActorType, encode_message_for
+from control_plane.engine.actor_types import ActorType
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.table import Expect, Key, Put
@@ -22,6 +22,7 @@ from simulator.faults.table_faults import Crash, CrashingTable
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
+from tests.simulation.mailed_messages import put_mail
 from tests.simulation.scenarios import hold
 from tests.simulation.scripts import train_at_once
 
@@ -60,17 +61,6 @@ def poison(
     }
     monkeypatch.setattr(actor_types, "ACTOR_TYPES", poisoned)
     return raised
-
-
-def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 0) -> Key:
-    """Put a message from outside into a mailbox, due at once."""
-    now_ms = engine.clock()
-    clock = mailbox.next_clock(0, now_ms) + LATER + tick
-    key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_message_for(to, message)]
-    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)
-    engine.table.commit((put,))
-    return key
 
 
 def pass_time(cluster: SteppedCluster, seconds: int) -> None:

@@ -19,7 +19,6 @@ from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import SyncRequest, SyncResponse
 from control_plane.engine import actor_types, due_rows, mailbox
-from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.table import (
@@ -45,7 +44,7 @@ from simulator.machines.machine_agent import AgentCalls
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster, SteppedHost
 from tests.engine_timing import UNHURRIED
-from tests.simulation.mailed_messages import everything_mailed
+from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.test_crash_proof import run_without_crash
 
@@ -72,16 +71,6 @@ def play(scenario: Scenario, cluster: SteppedCluster) -> None:
         cluster.close()
     end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
     assert end == run_without_crash(scenario)[0]
-
-
-def put_mail(engine: Engine, to: str, sender: str, tick: int, messages: Sequence[object]) -> Key:
-    """Put a row of mail from outside at a tick of the clock, its sender's memory lost."""
-    clock = mailbox.next_clock(0, engine.clock()) + LATER + tick
-    key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_message_for(to, message) for message in messages]
-    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, engine.clock())
-    engine.table.commit((put,))
-    return key
 
 
 class FlakyCalls:
@@ -281,7 +270,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(
 
     def act(partition: str) -> None:
         engine.advance("trial#1")
-        put_mail(engine, "trial#1", "experiment#1", 99, [ExperimentStatusChanged(Status.PAUSED)])
+        put_mail(engine, "trial#1", "experiment#1", ExperimentStatusChanged(Status.PAUSED), tick=99)
 
     torn = TearingTable(engine.table, act, HEAD)
     Engine(torn, lambda: cluster.now_ms, UNHURRIED).advance("trial#1")
@@ -294,11 +283,11 @@ def test_a_sender_that_forgot_is_still_read_in_order(cluster: SteppedCluster) ->
     """Two rows appear during the second reading: the later one is seen without the earlier."""
     cluster.submit(1)
     engine, trial = cluster.engine, "trial#1"
-    put_mail(engine, trial, "somebody", 100, [WorkAssigned(8, False)])
+    put_mail(engine, trial, "somebody", WorkAssigned(8, False), tick=100)
 
     def act(partition: str) -> None:
-        put_mail(engine, trial, EXPERIMENT, 10, [ExperimentStatusChanged(Status.PAUSED)])
-        put_mail(engine, trial, EXPERIMENT, 60, [ExperimentStatusChanged(Status.ACTIVE)])
+        put_mail(engine, trial, EXPERIMENT, ExperimentStatusChanged(Status.PAUSED), tick=10)
+        put_mail(engine, trial, EXPERIMENT, ExperimentStatusChanged(Status.ACTIVE), tick=60)
 
     ticks = mailbox.next_clock(0, cluster.now_ms) + LATER
     middle = mailbox.mail_key(trial, ticks + 50, "").sort
@@ -315,7 +304,7 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
 ) -> None:
     other = cluster.boot()
     for tick in range(rows):
-        put_mail(cluster.engine, "trial#404", f"trial#{tick}", tick, [WorkAssigned(8, False)])
+        put_mail(cluster.engine, "trial#404", f"trial#{tick}", WorkAssigned(8, False), tick=tick)
     racing = InterleavingTable(
         cluster.engine.table, lambda: other.engine.advance("trial#404"), _writes_to("trial#404")
     )
