@@ -1,16 +1,16 @@
-"""A pool whose instances come from the fake cloud, in steps that a test runs.
+"""Pools whose instances come from a cloud, in steps that a test runs.
 
-The provisioner is the real one. The pool is a queue of work that takes time. The invariants hold
-after each step.
+The provisioner is the real one. The pool is a queue of work that takes time.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.fleet.records import Market, Offering
+from control_plane.fleet.records import InstanceState, Market, Offering
 from control_plane.fleet.rows import read_instances, read_intents
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.sqlite import SqliteTable
@@ -24,7 +24,7 @@ from simulator.checks.state_checker import InvariantBroken
 from simulator.faults.crashing_cloud import CrashingCloud
 from simulator.faults.table_faults import Crash
 from simulator.stepped.moved_clock import START_MS, MovedClock
-from simulator.stepped.scripted_pool import ScriptedPool
+from simulator.stepped.scripted_pool import ScriptedPool, Work
 from simulator.stepped.small_search import POOL
 
 CLUSTER = "c1"
@@ -36,6 +36,64 @@ LEASE_MS = 30_000
 ON_DEMAND = Offering("small/a/on_demand", "small", "a", Market.ON_DEMAND, 4, 1.0)
 SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 4, 0.3)
 SPOT_B = Offering("small/b/spot", "small", "b", Market.SPOT, 4, 0.3)
+
+
+class SteppedFleet(ABC):
+    """The provisioner of a pool without actors, in steps that a test runs."""
+
+    table: StateTable
+    pool: ScriptedPool
+    reconciler: Reconciler
+    orphan_cleaner: OrphanCleaner
+
+    def __init__(self, seed: int = 1) -> None:
+        self._random = Random(seed)
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The virtual time in epoch ms."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Run for STEP_MS, and a pass of the provisioner."""
+
+    @abstractmethod
+    def living(self) -> list[str]:
+        """Return the ids of the machines that the cloud bills."""
+
+    def boot(self, table: StateTable, clouds: CloudFactory) -> None:
+        """Start a process of the provisioner, which knows nothing but the table."""
+        clock = lambda: self.now_ms  # noqa: E731
+        self.reconciler = Reconciler(table, self.pool, clouds, CLUSTER, clock, self._random)
+        self.orphan_cleaner = OrphanCleaner(table, clouds, CLUSTER, clock)
+
+    def add_work(self, count: int) -> None:
+        """Add waiting work of four slots and 1 ms each."""
+        self.pool.work += [Work(4, 1) for _ in range(count)]
+
+    def run(self, seconds: int) -> None:
+        """Run for `seconds`, in steps of STEP_MS."""
+        for _ in range(seconds * 1000 // STEP_MS):
+            self.step()
+
+    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
+        """Run until `holds`. Raises AssertionError after `seconds`."""
+        until_ms = self.now_ms + seconds * 1000
+        while not holds():
+            assert self.now_ms < until_ms, f"waited {seconds} s in vain: {self.describe()}"
+            self.step()
+
+    def states(self) -> dict[str, InstanceState]:
+        """Return the states of the pool's instances by id."""
+        return {row.id: row.state for row in read_instances(self.table, self.pool.name)}
+
+    def describe(self) -> str:
+        """Return a description of the state, for errors."""
+        rows = read_instances(self.table, self.pool.name)
+        described = [(row.id, row.state, row.reason) for row in rows]
+        intents = read_intents(self.table, self.pool.name)
+        return f"{described}, {intents}, {self.living()}, {self.pool.work}"
 
 
 @dataclass
@@ -74,8 +132,8 @@ class LeasedPool(ScriptedPool):
             self.table.commit((Put(key, 1, b"{}", Expect.ABSENT),))
 
 
-class SteppedFleet(MovedClock):
-    """The cloud, the pool and the process that reconciles the pool.
+class FakeCloudFleet(MovedClock, SteppedFleet):
+    """A pool with the machines of the fake cloud, and the process that reconciles the pool.
 
     Args:
         sold: the offerings of the cloud.
@@ -86,6 +144,8 @@ class SteppedFleet(MovedClock):
         crashes: the number of processes that crashed.
     """
 
+    pool: LeasedPool
+
     def __init__(
         self,
         settings: ProvisionerSettings,
@@ -95,6 +155,7 @@ class SteppedFleet(MovedClock):
         seed: int = 0,
         faults: Callable[[StateTable], StateTable] = lambda table: table,
     ) -> None:
+        super().__init__(seed + 1)
         self.clock = VirtualClock()
         self.cloud = FakeCloud(lambda: self.now_ms, Random(seed), sold, rules)
         self.table = SqliteTable(Path(":memory:"))
@@ -103,26 +164,7 @@ class SteppedFleet(MovedClock):
         self.crashes = 0
         self._instances_max = settings.max_instances
         self._checker = InstanceChecker(self.table, self.cloud, lambda: self.clock.now_ms)
-        self._random = Random(seed + 1)
         self.boot(faults(self.table), lambda settings: self.watched)
-
-    def boot(self, table: StateTable, clouds: CloudFactory) -> None:
-        """Start a process, which knows nothing but the table."""
-        clock = lambda: self.now_ms  # noqa: E731
-        self.reconciler = Reconciler(table, self.pool, clouds, CLUSTER, clock, self._random)
-        self.orphan_cleaner = OrphanCleaner(table, clouds, CLUSTER, clock)
-
-    def run(self, seconds: int) -> None:
-        """Run for `seconds`, in steps of STEP_MS."""
-        for _ in range(seconds * 1000 // STEP_MS):
-            self.step()
-
-    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
-        """Run until `holds`. Raises AssertionError after `seconds`."""
-        until_ms = self.now_ms + seconds * 1000
-        while not holds():
-            assert self.now_ms < until_ms, f"waited {seconds} s in vain: {self.describe()}"
-            self.step()
 
     def step(self) -> None:
         """Run for STEP_MS and a pass of the provisioner, then check the invariants.
@@ -151,16 +193,11 @@ class SteppedFleet(MovedClock):
     def is_empty(self) -> bool:
         """Return whether no machine lives, and no instance row and no open intent is left."""
         rows = read_instances(self.table, POOL) or read_intents(self.table, POOL)
-        return not rows and not self.cloud.live_machines()
+        return not rows and not self.living()
 
-    def describe(self) -> str:
-        """Return a description of the state, for errors."""
-        seconds = self.clock.now_ms // 1000
-        rows = [(row.id, row.state, row.reason) for row in read_instances(self.table, POOL)]
-        living = [machine.id for machine in self.cloud.live_machines()]
-        return (
-            f"at {seconds} s: {rows=} {read_intents(self.table, POOL)=} {living=} {self.pool.work=}"
-        )
+    def living(self) -> list[str]:
+        """Return the ids of the machines that live."""
+        return [machine.id for machine in self.cloud.live_machines()]
 
     def _slots_of(self, name: str) -> int:
         return self.cloud.machines[name].offering.slots

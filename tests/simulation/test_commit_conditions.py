@@ -149,7 +149,7 @@ def a_report_is_folded_once(cluster: SteppedCluster) -> None:
     reports = tuple(
         Report(1, 1, writer, offset, line) for writer, offset, line in run.reports.lines
     )
-    request = SyncRequest(agent.epoch, ("1.1",), reports)
+    request = SyncRequest(agent.epoch or 0, ("1.1",), reports)
     act = lambda: cluster.host.agents.sync("a", request)  # noqa: E731
     _service(_racing(cluster, act)).sync("a", request)
     folded = [name for name, _ in cluster.checker.folded_messages(TRIAL)]

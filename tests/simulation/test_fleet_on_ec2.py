@@ -1,26 +1,23 @@
 """Passes and sweeps over pools whose instances are EC2's, on the simulated one."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
-from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
+from control_plane.fleet.rows import read_fleet, read_intents, read_past_instances
 from control_plane.state.sqlite import SqliteTable
 from provisioner.clouds.aws.provider import Ec2Clouds
 from provisioner.model import ProvisionerSettings
-from provisioner.orphan_cleanup import OrphanCleaner
-from provisioner.reconcile import Reconciler
-from simulator.stepped.scripted_pool import ScriptedPool, Work
+from simulator.stepped.scripted_pool import ScriptedPool
+from simulator.stepped.stepped_fleet import STEP_MS, SteppedFleet
 from tests.unit.provisioner.ec2_account import G5, Account, open_account, request
 
-CLUSTER, POOL = "c1", "blue"
+POOL = "blue"
 A, B = "us-east-1a", "us-east-1b"
-STEP_MS = 5_000
 SPOT_A = Offering("spot-a", G5, A, Market.SPOT, 4, 1.0)
 SPOT_B = Offering("spot-b", G5, B, Market.SPOT, 4, 1.0)
 ON_DEMAND = Offering("on-demand", G5, "", Market.ON_DEMAND, 4)
@@ -32,43 +29,31 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-class SimulatedFleet:
+class SimulatedFleet(SteppedFleet):
     """The account, the pool, and the provisioner, in steps of five seconds."""
 
     def __init__(self, ec2: Account, *sold: Offering, **settings: Any) -> None:
         ec2.reset(visible_ms=10_000, running_ms=20_000, ending_ms=15_000)
         section = json.dumps({"region": "us-east-1"})
+        super().__init__()
         fleet = ProvisionerSettings("aws", offerings=sold, section=section, **settings)
         self.ec2, self.region = ec2, ec2.region
         self.table = SqliteTable(Path(":memory:"))
         self.pool = ScriptedPool(fleet, lambda name: 4, POOL, yields_at_once=True)
         self.region.on_running = lambda machine: self.pool.connect(machine.id)
         self.region.on_terminated = lambda machine: self.pool.lose(machine.id)
-        clock = lambda: ec2.now_ms  # noqa: E731
-        clouds = Ec2Clouds(lambda item: b"boot", clock, lambda region: ec2.api).cloud
-        chance = Random(1)
-        self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
-        self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
+        clouds = Ec2Clouds(lambda item: b"boot", lambda: ec2.now_ms, lambda region: ec2.api).cloud
+        self.boot(self.table, clouds)
         self.cloud = clouds(fleet)
 
-    def add_work(self, count: int) -> None:
-        self.pool.work += [Work(4, 1) for _ in range(count)]
+    @property
+    def now_ms(self) -> int:
+        return self.ec2.now_ms
 
-    def run(self, seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            self.ec2.now_ms += STEP_MS
-            self.region.tend()
-            self.reconciler.reconcile(POOL)
-
-    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            if holds():
-                return
-            self.run(5)
-        raise AssertionError(f"waited {seconds} s in vain: {self.region.machines}")
-
-    def states(self) -> dict[str, InstanceState]:
-        return {row.id: row.state for row in read_instances(self.table, POOL)}
+    def step(self) -> None:
+        self.ec2.now_ms += STEP_MS
+        self.region.tend()
+        self.reconciler.reconcile(POOL)
 
     def living(self) -> list[str]:
         return [machine.id for machine in self.region.billed_machines()]

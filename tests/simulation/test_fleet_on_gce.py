@@ -1,26 +1,24 @@
 """Passes and sweeps over pools whose instances are Compute Engine's, on the simulated one."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
-from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
+from control_plane.fleet.rows import read_fleet, read_intents, read_past_instances
 from control_plane.state.sqlite import SqliteTable
 from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.model import ProvisionerSettings
-from provisioner.orphan_cleanup import OrphanCleaner
-from provisioner.reconcile import PASS_MS, Reconciler
-from simulator.stepped.scripted_pool import ScriptedPool, Work
+from provisioner.reconcile import PASS_MS
+from simulator.stepped.scripted_pool import ScriptedPool
+from simulator.stepped.stepped_fleet import STEP_MS, SteppedFleet
 from tests.unit.provisioner.gce_account import A2, PLACE, Account, open_account, request
 
-CLUSTER, POOL = "c1", "blue"
+POOL = "blue"
 A, B = "us-central1-a", "us-central1-b"
-STEP_MS = 5_000
 SPOT_A = Offering("spot-a", A2, A, Market.SPOT, 4, 1.0)
 SPOT_B = Offering("spot-b", A2, B, Market.SPOT, 4, 1.0)
 ON_DEMAND = Offering("on-demand", A2, "", Market.ON_DEMAND, 4)
@@ -32,7 +30,7 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-class SimulatedFleet:
+class SimulatedFleet(SteppedFleet):
     """The project, the pool, and the provisioner, in steps of five seconds. A bulk insert takes 12
     seconds: until then nobody knows what comes of it.
     """
@@ -46,36 +44,25 @@ class SimulatedFleet:
             operation_ms=12_000,
             late=True,
         )
+        super().__init__()
         fleet = ProvisionerSettings("gcp", offerings=sold, section=json.dumps(PLACE), **settings)
         self.gce, self.project = gce, gce.project
         self.table = SqliteTable(Path(":memory:"))
         self.pool = ScriptedPool(fleet, lambda name: 4, POOL, yields_at_once=True)
         self.project.on_running = lambda machine: self.pool.connect(machine.name)
         self.project.on_terminated = lambda machine: self.pool.lose(machine.name)
-        clock = lambda: gce.now_ms  # noqa: E731
-        clouds = GceClouds(lambda item: b"boot", clock, api=lambda: gce.api).cloud
-        self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
-        self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
+        clouds = GceClouds(lambda item: b"boot", lambda: gce.now_ms, api=lambda: gce.api).cloud
+        self.boot(self.table, clouds)
         self.cloud = clouds(fleet)
 
-    def add_work(self, count: int) -> None:
-        self.pool.work += [Work(4, 1) for _ in range(count)]
+    @property
+    def now_ms(self) -> int:
+        return self.gce.now_ms
 
-    def run(self, seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            self.gce.now_ms += STEP_MS
-            self.project.tend()
-            self.reconciler.reconcile(POOL)
-
-    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            if holds():
-                return
-            self.run(5)
-        raise AssertionError(f"waited {seconds} s in vain: {self.project.machines}")
-
-    def states(self) -> dict[str, InstanceState]:
-        return {row.id: row.state for row in read_instances(self.table, POOL)}
+    def step(self) -> None:
+        self.gce.now_ms += STEP_MS
+        self.project.tend()
+        self.reconciler.reconcile(POOL)
 
     def living(self) -> list[str]:
         return [machine.name for machine in self.project.billed_machines()]

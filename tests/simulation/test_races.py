@@ -248,7 +248,7 @@ def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster)
     """The agent gave its first call up and went on; the call arrives when a trial has begun."""
     agent = cluster.add_agent("a", 1, hold)
     cluster.submit(1)
-    late = SyncRequest(agent.epoch, known=(), call=agent.next_call())
+    late = SyncRequest(agent.epoch or 0, known=(), call=agent.next_call())
     agent.sync()
     agent.work()
     agent.sync()

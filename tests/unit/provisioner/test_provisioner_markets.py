@@ -10,7 +10,7 @@ from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand, Pr
 from provisioner.pools import PoolSnapshot
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
-from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, LeasedPool, SteppedFleet
+from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, FakeCloudFleet, LeasedPool
 
 HOUR = 60
 # A changeover takes 10 min, so a spot machine is taken with 20 min of slack or more.
@@ -91,7 +91,7 @@ class DuePool(LeasedPool):
 
 def test_waits_for_spot_until_the_deadline_is_near() -> None:
     settings = ProvisionerSettings("fake", max_instances=2)
-    simulation = SteppedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation = FakeCloudFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.__class__ = DuePool
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.cloud.capacity = {SPOT.name: 0}
@@ -108,7 +108,7 @@ def test_waits_for_spot_until_the_deadline_is_near() -> None:
 
 def test_urgent_work_uses_on_demand_without_fallback() -> None:
     settings = ProvisionerSettings("fake", max_instances=2, on_demand_fallback=False)
-    simulation = SteppedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation = FakeCloudFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.cloud.capacity = {SPOT.name: 0}
     simulation.run(170 * 60)

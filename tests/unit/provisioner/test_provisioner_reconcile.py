@@ -25,27 +25,27 @@ from provisioner.settings import SettingsInvalid
 from simulator.faults.table_faults import InterleavingTable
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
-from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, SPOT_B, SteppedFleet
+from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, SPOT_B, FakeCloudFleet
 
 CALM = FakeRules()
 
 
 def _make_fleet(
     *sold: Offering, rules: FakeRules = CALM, work: int = 0, **settings: Any
-) -> SteppedFleet:
+) -> FakeCloudFleet:
     given: dict[str, Any] = {"kind": "fake", "max_instances": 3, "idle_ms_max": 60_000} | settings
-    simulation = SteppedFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
+    simulation = FakeCloudFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
     simulation.pool.work = [Work(4, 10_000_000) for _ in range(work)]
     return simulation
 
 
-def _fleet(simulation: SteppedFleet) -> FleetRow:
+def _fleet(simulation: FakeCloudFleet) -> FleetRow:
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     return fleet
 
 
-def _states(simulation: SteppedFleet) -> list[InstanceState]:
+def _states(simulation: FakeCloudFleet) -> list[InstanceState]:
     return [row.state for row in read_instances(simulation.table, POOL)]
 
 
