@@ -1,6 +1,8 @@
 """The state table with a single host's faults: races, torn queries, throttling and crashes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
 from zlib import crc32
 
 from control_plane.engine.mailbox import MAIL
@@ -15,6 +17,7 @@ from control_plane.state.table import (
     Unavailable,
     Write,
 )
+from simulator.faults.fault_rates import NO_FAULTS
 from simulator.faults.fault_state import DEPTH_MAX, FaultState
 from simulator.faults.table_faults import Crash, TableDecorator, torn_page
 
@@ -140,3 +143,32 @@ class FaultyTable(TableDecorator):
         if is_hit:
             self._faults.count_fault("out_of_memory")
         return is_hit
+
+
+class FlakyTable(FaultyTable):
+    """Disturbs a random `share` of the commits and a random `reads_share` of the reads.
+
+    Half of the disturbed commits raise Unavailable, before or after the commit. The other half are
+    sent twice, as by a client library. The second of two equal commits may raise Conflict although
+    the first succeeded. A disturbed read raises Unavailable.
+
+    Equal seeds inject equal faults.
+    """
+
+    def __init__(
+        self, table: StateTable, seed: int, share: float = 0.1, reads_share: float = 0.0
+    ) -> None:
+        half = share / 2
+        # A commit is sent twice only if it did not raise Unavailable.
+        rates = replace(NO_FAULTS, throttling=half, duplicates=half / (1 - half))
+        super().__init__(table, FaultState(Random(seed), rates, lambda: None))
+        self._reads_share = reads_share
+
+    @property
+    def fault_count(self) -> int:
+        """The number of injected faults."""
+        return sum(self._faults.counts.values())
+
+    def _before_read(self) -> None:
+        if self._faults.draw_fault("throttling", self._reads_share):
+            raise Unavailable("throttled reading")

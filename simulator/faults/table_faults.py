@@ -1,17 +1,14 @@
 """State tables with injected faults, for tests and simulations. Each wraps another StateTable.
 
 - CrashingTable: the process dies at a commit.
-- FlakyTable: the table does not answer, or a client library repeats a commit.
 - InterleavingTable: another process acts between two calls.
 - TearingTable: another process acts between two rows of a query.
 """
 
 from collections.abc import Callable, Sequence
-from random import Random
-from threading import Lock
 from typing import Literal
 
-from control_plane.state.table import NEVER_MS, Key, Page, Row, StateTable, Unavailable, Write
+from control_plane.state.table import NEVER_MS, Key, Page, Row, StateTable, Write
 
 CrashMoment = Literal["before", "after"]
 
@@ -108,68 +105,6 @@ class CrashingTable(TableDecorator):
         """Raise Crash if the process has crashed already."""
         if self._crash_at and self.commits >= self._crash_at:
             raise Crash(f"crashed at commit {self._crash_at}")
-
-
-class FlakyTable(TableDecorator):
-    """Disturbs a random `share` of the commits and a random `reads_share` of the reads.
-
-    Half of the disturbed commits raise Unavailable, before or after the commit. The other half are
-    sent twice, as by a client library. The second of two equal commits may raise Conflict although
-    the first succeeded. A disturbed read raises Unavailable.
-
-    Equal seeds inject equal faults. `fault_count` counts the injected faults.
-    """
-
-    def __init__(
-        self, table: StateTable, seed: int, share: float = 0.1, reads_share: float = 0.0
-    ) -> None:
-        super().__init__(table)
-        self.fault_count = 0
-        self._random = Random(seed)
-        self._share = share
-        self._reads_share = reads_share
-        self._lock = Lock()
-
-    def get(self, key: Key) -> Row | None:
-        """Read a row. Return None for a missing row. A disturbed read raises Unavailable."""
-        self._maybe_fail_read()
-        return super().get(key)
-
-    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows in the order of `keys`. The entry of a missing row is None.
-
-        The call and each single read may be disturbed, which raises Unavailable.
-        """
-        self._maybe_fail_read()
-        return super().get_many(keys)
-
-    def query(
-        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
-    ) -> Page:
-        """Read a page of a range of rows; see StateTable. A disturbed read raises Unavailable."""
-        self._maybe_fail_read()
-        return super().query(partition, first, last, limit=limit, descending=descending)
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        """Apply all writes atomically, once or twice, or raise Unavailable; see the class."""
-        with self._lock:
-            random_number = self._random.random()
-            self.fault_count += random_number < self._share
-        if random_number < self._share / 4:
-            raise Unavailable("throttled before the commit")
-        super().commit(writes)
-        if random_number < self._share / 2:
-            raise Unavailable("the response to the commit was lost")
-        if random_number < self._share:
-            super().commit(writes)
-
-    def _maybe_fail_read(self) -> None:
-        """Raise Unavailable for a random share of the reads."""
-        with self._lock:
-            fails = self._random.random() < self._reads_share
-            self.fault_count += fails
-        if fails:
-            raise Unavailable("throttled reading")
 
 
 class InterleavingTable(TableDecorator):

@@ -70,6 +70,26 @@ class SteppedHost(Host):
         self.rows = rows
 
 
+def mark_lost_agents(host: Host) -> None:
+    """Run a pass over the leases of all pools. Raises PoolsFailed."""
+    Maintenance(host.engine).mark_lost_agents()
+
+
+def redrive_mail(host: Host) -> None:
+    """Run a pass over due mail and timers. Raises Unavailable."""
+    due_rows.process_due_rows(host.engine)
+
+
+def suggest(host: Host) -> None:
+    """Answer all waiting suggestions. Raises Unavailable."""
+    # After a conflict the answer is stored, by a repeated write or by another host.
+    with suppress(Conflict):
+        host.suggester.suggest_all()
+
+
+TICK_TASKS = (mark_lost_agents, redrive_mail, suggest)
+
+
 @dataclass
 class SteppedCluster(MovedClock):
     """A cluster whose clock only a test moves. A single host at a time serves all calls."""
@@ -90,13 +110,14 @@ class SteppedCluster(MovedClock):
 
     def __post_init__(self) -> None:
         clock, folder = (lambda: self.now_ms), self.path.absolute().parent
+        self.cloud = FakeCloud(clock, Random(0), ())
         self._environment = HostEnvironment(
             open_table=self.open_table,
             faults=FaultState(Random(0), NO_FAULTS, lambda: None),
             now_ms=clock,
             open_objects=lambda: DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32))),
             checkpoints=Directory(type="directory", container_path=str(folder / "checkpoints")),
-            cloud=FakeCloud(clock, Random(0), ()),
+            cloud=self.cloud,
             build_spec=build_search_spec,
             # Tests with threads need pauses after conflicts, and no pass may run out of time.
             timing=EngineTiming(monotonic_seconds=lambda: 0.0),
@@ -195,10 +216,9 @@ class SteppedCluster(MovedClock):
         self.tick()
 
     def tick(self) -> None:
-        """Run the passes over leases, due rows and suggestions."""
-        self.attempt(lambda: Maintenance(self.engine).mark_lost_agents())
-        self.attempt(lambda: due_rows.process_due_rows(self.engine))
-        self.attempt(self._suggest)
+        """Run the passes over leases, due rows and suggestions until each has an answer."""
+        for task in TICK_TASKS:
+            self.attempt(lambda task=task: task(self.host))  # type: ignore[misc]
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Run rounds until `reached`. Raises AssertionError after ROUNDS_MAX rounds.
@@ -240,11 +260,6 @@ class SteppedCluster(MovedClock):
             if refused.code == "unavailable":
                 raise
             agent.enrol()
-
-    def _suggest(self) -> None:
-        # A conflict means that the table has repeated the write, so the answer is stored.
-        with suppress(Conflict):
-            self.host.suggester.suggest_all()
 
     def _restart(self) -> None:
         self.host.rows.close()

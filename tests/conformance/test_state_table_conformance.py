@@ -14,7 +14,8 @@ from control_plane.gcp.state_table import FirestoreTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Put, StateTable
-from simulator.faults.table_faults import CrashingTable, FlakyTable
+from simulator.faults.faulty_table import FlakyTable
+from simulator.faults.table_faults import CrashingTable
 from tests.conformance.state_table import (
     INCREMENTS,
     KEY,

@@ -11,7 +11,7 @@ from control_plane.fleet.records import InstanceState, Market
 from control_plane.fleet.rows import read_instances
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
-from simulator.faults.table_faults import FlakyTable
+from simulator.faults.faulty_table import FlakyTable
 from simulator.stepped.scripted_pool import Work
 from simulator.stepped.small_search import POOL
 from simulator.stepped.stepped_fleet import ON_DEMAND, SPOT, SPOT_B, FakeCloudFleet

@@ -1,9 +1,9 @@
 """A job that prefers several pools in a whole cluster: it runs where capacity comes first, once."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -12,9 +12,6 @@ from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.fleet.records import Market, Offering
-from provisioner.clouds.fake.provider import FakeCloud
-from provisioner.engine_pools import EnginePools
-from provisioner.reconcile import Reconciler
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.simulation.scenarios import hold
@@ -61,22 +58,14 @@ def assert_ran_once_in_the_second(cluster: SteppedCluster, trials: int = 2) -> N
 def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
     cluster: SteppedCluster,
 ) -> None:
-    cloud = FakeCloud(lambda: cluster.now_ms, Random(1), (EMPTY,), capacity={EMPTY.name: 0})
-    add_pools(cluster, PoolSettings(provider='{"type": "local", "max_instances": 2}'))
+    cluster.cloud.catalog, cluster.cloud.capacity = (EMPTY,), {EMPTY.name: 0}
+    provider = {"type": "fake", "max_instances": 2, "offerings": [asdict(EMPTY)]}
+    add_pools(cluster, PoolSettings(provider=json.dumps(provider)))
     cluster.add_agent("b", 1, train_at_once, pool=SECOND)
     submitted_ms = submit(cluster)
 
     def reconcile() -> bool:
-        pools = EnginePools(cluster.engine)
-        reconciler = Reconciler(
-            cluster.engine.table,
-            pools,
-            lambda _: cloud,
-            "c1",
-            lambda: cluster.now_ms,
-            Random(1),
-        )
-        reconciler.reconcile_pools()
+        cluster.host.provisioner.reconciler.reconcile_pools()
         return bool(cluster.checker.actor_state(EXPERIMENT).status.is_final)
 
     cluster.until(reconcile, "done")
@@ -85,7 +74,7 @@ def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
     moves = cluster.checker.actor_state(EXPERIMENT).pool_moves
     assert moves.moved_ms - submitted_ms < PATIENCE_MS
     assert moves.reason.startswith(f"pool {FIRST} gets no instances: no offering has capacity")
-    assert cloud.machines == {}
+    assert cluster.cloud.machines == {}
 
 
 def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(

@@ -16,14 +16,12 @@ from control_plane.actors.messages.experiment import PauseRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import SyncRequest, SyncResponse
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.table import (
     NEVER_MS,
-    Conflict,
     Expect,
     Key,
     Put,
@@ -32,17 +30,17 @@ from control_plane.state.table import (
     Write,
 )
 from simulator.checks.end_state import end_state
+from simulator.faults.faulty_table import FlakyTable
 from simulator.faults.table_faults import (
     Crash,
     CrashingTable,
-    FlakyTable,
     InterleavingTable,
     TableDecorator,
     TearingTable,
 )
 from simulator.machines.machine_agent import AgentCalls
 from simulator.stepped.small_search import POOL, submission
-from simulator.stepped.stepped_cluster import SteppedCluster, SteppedHost
+from simulator.stepped.stepped_cluster import TICK_TASKS, SteppedCluster, SteppedHost
 from tests.engine_timing import UNHURRIED
 from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
@@ -164,11 +162,8 @@ class CrowdedCluster(SteppedCluster):
             call.result()
 
     def _tick_of(self, host: SteppedHost) -> None:
-        mark_lost_agents(host.engine.table, POOL, self.now_ms, host.engine.advance_until_idle)
-        due_rows.process_due_rows(host.engine)
-        # Another host's answer was faster.
-        with suppress(Conflict):
-            host.suggester.suggest_all()
+        for task in TICK_TASKS:
+            task(host)
 
 
 @by_name

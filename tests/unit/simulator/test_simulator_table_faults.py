@@ -5,13 +5,8 @@ import pytest
 
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
-from simulator.faults.table_faults import (
-    Crash,
-    CrashingTable,
-    FlakyTable,
-    InterleavingTable,
-    TearingTable,
-)
+from simulator.faults.faulty_table import FlakyTable
+from simulator.faults.table_faults import Crash, CrashingTable, InterleavingTable, TearingTable
 
 
 @pytest.fixture
