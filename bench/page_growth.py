@@ -18,7 +18,7 @@ from bench.serving import USER, serve_home
 from control_plane.access.tokens import issue_agent_token
 from control_plane.actors import addresses
 from control_plane.agents.metric_rows import FULL_REPORTS, Stream
-from control_plane.agents.service import SyncRequest
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.api.agent_requests import ALLOCATIONS_MAX
 from control_plane.metrics.columns import MetricReport, to_columns
 from control_plane.metrics.segment import encode_segment

@@ -25,7 +25,8 @@ from bench.filling import services_to_fill
 from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.usecases.submission import (
@@ -51,7 +52,7 @@ CODE_FILE_BYTES = 4_000
 PROFILED_RANK = 3
 PROFILED_EVERY = 10
 # Trials that a request of the page's plane of hyperparameters asks for.
-PLANE_PAGE = 500
+PLANE_PAGE = 250
 # A halving of one rung trains each trial once, as a random search does, and has rungs to show.
 CONFIG = """
 name: reading

@@ -12,7 +12,8 @@ from functools import cached_property
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.state.table import StateTable
 from lambdas.clock import now_ms
 

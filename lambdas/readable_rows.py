@@ -1,14 +1,13 @@
 """Decoding and masking of stored rows, which operators see as JSON values."""
 
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.yaml_document import parse_document
-from control_plane.engine.fold import decode_spill
 from control_plane.engine.journal import decode_journal_row
+from control_plane.engine.spilled_outbox import decode_spill
 from control_plane.rows import actor_rows
 from control_plane.rows.row_type import RowType
 from detcloud.shared.masking import MASK, mask_document
@@ -26,7 +25,7 @@ def decode_body(row_type: RowType | None, body: bytes) -> Any:
     decode = _DECODERS.get(row_type, json.loads)
     try:
         return decode(body)
-    except (ValueError, zlib.error):
+    except ValueError:
         pass
     try:
         return body.decode()

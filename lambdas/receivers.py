@@ -7,7 +7,8 @@ actor without mail costs only one read.
 import logging
 from collections.abc import Callable
 
-from control_plane.engine.engine import BUDGET_MS, Engine
+from control_plane.engine.advancer import BUDGET_MS
+from control_plane.engine.engine import Engine
 from control_plane.state.table import TableError
 from lambdas.clock import RESERVE_MS
 

@@ -56,6 +56,11 @@ class ActorStateReader:
         """Read the states of trials, of the trials' experiments and of an agent together.
 
         If the reader does not know a trial's experiment yet, a second request reads the experiment.
+        Raises TableError.
+
+        Args:
+            trial_ids: the trials. An unknown trial has the state None.
+            agent: the agent's id. None reads no agent.
         """
         known_ids = self._experiment_ids
         numbers = sorted({known_ids[trial_id] for trial_id in trial_ids if trial_id in known_ids})
@@ -72,15 +77,18 @@ class ActorStateReader:
         return ActorStates(states[0] if names else None, trials, _experiments_by_id(experiments))
 
     def read_trials(self, trial_ids: Sequence[int]) -> list[TrialState | None]:
-        """Read the states of trials, in the order of the ids. The entry is None for an unknown
-        trial.
+        """Read the states of trials, in the order of the ids. The entry of an unknown trial is
+        None.
+
+        Raises TableError.
         """
         return self._engine.read_states([*map(addresses.trial, trial_ids)])
 
     def find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
         """Return the experiment id of each trial that exists, by trial id.
 
-        A trial is read only if the reader does not know its experiment yet.
+        Unknown trials are left out. A trial is read only if the reader does not know its experiment
+        yet. Raises TableError.
         """
         known_ids = self._experiment_ids
         experiment_ids = {
@@ -97,7 +105,9 @@ class ActorStateReader:
         return experiment_ids
 
     def _remember_experiments(self, trials: dict[int, TrialState | None]) -> None:
-        """Remember the experiment id of each trial, and clear the memory before an overflow."""
+        """Remember the experiment id of each existing trial. Clear the memory first if it would
+        overflow.
+        """
         if len(self._experiment_ids) + len(trials) > TRIALS_KNOWN_MAX:
             self._experiment_ids = {}
         self._experiment_ids |= {
@@ -106,7 +116,7 @@ class ActorStateReader:
 
 
 def _experiments_by_id(states: Sequence[Any]) -> dict[int, ExperimentState]:
-    """Return the states of experiments by id, without deleted experiments."""
+    """Return the states of experiments by id. Deleted and missing experiments are left out."""
     return {
         state.experiment_id: state
         for state in states

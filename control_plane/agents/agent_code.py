@@ -27,6 +27,7 @@ class AgentCode:
     """A compressed tar archive of the agent's code; equal code gives equal bytes."""
 
     content: bytes
+    """The compressed archive."""
     sha256: str
     """The digest of `content`, in hexadecimal."""
 
@@ -37,7 +38,10 @@ def agent_code_key(sha256: str) -> ObjectKey:
 
 
 def keep_agent_code(objects: ObjectStore) -> None:
-    """Write this cluster's archive to the object store, unless the archive is already stored."""
+    """Write this cluster's archive to the object store, unless the archive is already stored.
+
+    Raises OSError if the object store does not answer.
+    """
     code = agent_code()
     objects.put(agent_code_key(code.sha256), code.content, if_absent=True)
 
@@ -46,7 +50,8 @@ def keep_agent_code(objects: ObjectStore) -> None:
 def agent_code() -> AgentCode:
     """Return the archive of the package `detcloud`, which needs no other package.
 
-    The archive is built once per process.
+    The archive is built once per process from the installed files. Raises OSError if a file cannot
+    be read.
     """
     folder = Path(detcloud.__file__).resolve().parent
     packed = io.BytesIO()

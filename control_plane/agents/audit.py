@@ -84,7 +84,17 @@ def find_differences(
 ) -> AuditFindings:
     """Compare a pool's requests, allocations and agents with the states of trials and agents.
 
-    Return the messages that correct the differences, except the messages about jobs.
+    Return the messages that correct the differences, except the messages about jobs. Nothing is
+    sent. Without differences, the tuples of the result are empty.
+
+    - A queued request or an allocation that its trial does not hold is stale.
+    - An allocation on an agent must be among the agent's desired allocations, and the reverse.
+    - The pool's record of an agent must agree with the agent's lease, session and availability.
+
+    Args:
+        records: the pool's records.
+        read_trial: returns a trial's state by id, None for an unknown trial.
+        read_agent: returns an agent's state by name, None for an unknown agent.
     """
     stale: list[SlotsReleased] = []
     for request in records.queued:
@@ -119,7 +129,15 @@ def add_job_findings(
 ) -> AuditFindings:
     """Return `findings` with the differences between jobs, job rows and experiments added.
 
-    An experiment without a job and without a row has requested no slots yet and is not checked.
+    A job row must exist exactly while its experiment is in this pool and has not ended. The pool's
+    record of a job must equal the row. An experiment without a job and without a row has requested
+    no slots yet and is not checked. Nothing is sent.
+
+    Args:
+        findings: the differences found so far.
+        pool: the name of the pool.
+        records: the pool's records.
+        read_experiment: returns an experiment's state by id, None for an unknown experiment.
     """
     groups, rows = records.groups, records.rows
     wrong_experiments = [
@@ -137,7 +155,13 @@ def add_job_findings(
 
 
 def audit_pool(engine: Engine, pool: str) -> AuditFindings:
-    """Audit a pool, send the correcting messages, and return the messages."""
+    """Audit a pool, mail the corrections to the pool, agents and experiments, and return the
+    messages.
+
+    Each receiver is advanced after its message. Without differences, nothing is sent. A pool that
+    does not exist has no records, but leases and job rows in its partitions are compared. Raises
+    TableError; some messages may be sent already.
+    """
     records = _load_pool_records(engine, pool)
     findings = find_differences(
         records,
@@ -163,7 +187,14 @@ def audit_pool(engine: Engine, pool: str) -> AuditFindings:
 def _session_messages(
     records: PoolRecords, agent: Callable[[str], AgentState | None]
 ) -> Iterator[AgentJoined | AgentAvailabilityChanged | AgentLost]:
-    """Yield messages about sessions and disabled slots that the pool's records do not show."""
+    """Yield messages about sessions and disabled slots that the pool's records do not show.
+
+    - AgentLost: the lease is marked as lost, and the pool still has the session.
+    - AgentJoined: the pool lacks the agent, or has an older session.
+    - AgentAvailabilityChanged: the agent's slots that accept work differ.
+
+    A live lease of another session than that of the agent's state is skipped.
+    """
     for name, lease in records.leases.items():
         recorded = records.agents.get(name)
         state = agent(name)
@@ -178,7 +209,10 @@ def _session_messages(
 
 
 def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tuple[int, int]:
-    """Return the rank of the agent among the allocation's nodes, and the number of nodes."""
+    """Return the rank of the agent among the allocation's nodes, and the number of nodes.
+
+    If the trial's allocation does not have the agent, use the pool's record of the allocation.
+    """
     agents = trial.allocation.agents if trial and trial.allocation else ()
     if agent in agents:
         return agents.index(agent), len(agents)
@@ -186,19 +220,22 @@ def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tu
 
 
 def _is_job_known(group: Group | None, row: JobRow | None) -> bool:
-    """Return whether the pool's record of a job agrees with the job's row."""
+    """Return whether the pool's record of a job agrees with the job's row.
+
+    Without a row, the job must be recorded without a row and must hold or request slots.
+    """
     if group is None or row is None:
         return row is None and group is not None and not (group.has_row or group.is_idle)
     return group.has_row and group.row == row
 
 
 def _holds_allocation(trial: TrialState | None, epoch: int) -> bool:
-    """Return whether the trial holds the allocation of this epoch."""
+    """Return whether the trial exists and holds the allocation of this epoch."""
     return trial is not None and trial.epoch == epoch and trial.allocation is not None
 
 
 def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
-    """Read a pool's records, leases and job rows."""
+    """Read a pool's records, leases and job rows. Raises TableError."""
     address = addresses.pool(pool)
     parts = ActorParts(engine, address, CONTENT_FAMILIES)
     context = read_only_context(engine, address, parts)
@@ -213,6 +250,6 @@ def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
 
 
 def _read_job_rows(engine: Engine, pool: str) -> dict[int, JobRow]:
-    """Read the job rows of a pool, by experiment id."""
+    """Read the job rows of a pool, by experiment id. Raises TableError."""
     rows = read_rows(engine.table, jobs_partition(pool), " ", "~")
     return {int(row.key.sort): decode_job(row.body) for row in rows}

@@ -40,6 +40,7 @@ class TrialSource:
     experiment.
     """
     build_spec: SpecBuilder
+    """Builds the spec of a trial that is to start."""
     read_address: Callable[[str], str]
     """Returns the network address of an agent by name."""
 
@@ -51,11 +52,18 @@ def desired_entries(
 
     - An allocation that is assigned to the agent is to run, to wait for slots or nodes, or to be
       killed. If the allocation may start and the agent does not have it yet, its entry contains the
-      spec.
+      spec with secrets, and the place of the code.
     - An allocation that no longer belongs on the agent is to be killed, or deleted after its exit.
 
+    An assigned allocation that has ended gets no entry if the agent does not have the allocation.
+    If the experiment no longer exists, a new allocation's entry lacks spec and code. Errors of the
+    functions in `trials` are raised.
+
     Args:
+        agent: the agent's state.
+        session: the agent's session.
         known: the names of the allocations that the agent has.
+        trials: reads trials, experiments and addresses.
     """
     entries = []
     placed = set[str]()
@@ -98,6 +106,13 @@ def desired_entries(
 def trial_directives(trial: TrialState) -> dict[str, Any]:
     """Return the fields of `in/directives.json` for the trial's current allocation.
 
+    - `revision`: the revision of the trial, which grows with every change.
+    - `length` in steps, `length_units` in the configured unit, and `closed`: whether no further
+      length follows. The lengths are None before the search assigns a length.
+    - `length_unit`: "epochs" if `length` and `answered` are in epochs, else absent.
+    - `answered`: the last length that the search answered.
+    - `preempt`: None, or the reason why the trial must save its work and end.
+
     The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
@@ -119,7 +134,12 @@ def rendezvous_port(cluster_id: str, allocation: str) -> int:
     """Return the port of the first node at which the nodes of an allocation connect.
 
     Trials with consecutive ids get different ports. So do successive allocations of a trial,
-    because a process of the previous allocation may still hold its port.
+    because a process of the previous allocation may still hold its port. The port depends only on
+    the arguments, and is from 20,480 to 28,671.
+
+    Args:
+        cluster_id: the id of the cluster, so that clusters on one machine use different ports.
+        allocation: the allocation's name, `TRIAL.EPOCH`.
     """
     trial_id, _, epoch = allocation.partition(".")
     block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS
@@ -140,7 +160,9 @@ def _is_crowded(agent: AgentState, session: Session, present: set[str]) -> bool:
 
 
 def _is_unplaced(desired: DesiredAllocation, trial: TrialState) -> bool:
-    """Return whether some nodes of a gang have no agent yet."""
+    """Return whether some nodes of a gang have no agent yet. False for an allocation of one
+    node.
+    """
     current = trial.allocation
     return desired.nodes > 1 and (current is None or len(current.places) < desired.nodes)
 
@@ -155,6 +177,9 @@ def _node_fields(
     trial without an allocation, `hosts` has only the agent's own address.
 
     Args:
+        desired: the allocation on this agent.
+        trial: the trial, whose allocation names the agents.
+        agent: this agent.
         address: returns the network address of an agent.
     """
     hosts = [agent.address]
@@ -171,7 +196,10 @@ def _node_fields(
 
 
 def _is_preempted(trial: TrialState) -> bool:
-    """Return whether the trial must save a checkpoint and end the process, to continue later."""
+    """Return whether the trial must save a checkpoint and end the process, to continue later.
+
+    False without an allocation, and for a trial that is killed or fails for good.
+    """
     if trial.allocation is None or trial.allocation.wish is DesiredState.RUN:
         return False
     for_good = trial.killed or trial.experiment_status in _STOPPING_FOR_GOOD
@@ -179,7 +207,11 @@ def _is_preempted(trial: TrialState) -> bool:
 
 
 def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
-    """Return the entry of an allocation that is assigned to the agent: state and directives."""
+    """Return the entry of an allocation that is assigned to the agent: state and directives.
+
+    The state is "run" or "kill". For "kill", the entry also has the time in ms that the processes
+    get to end.
+    """
     current = trial.allocation
     killed = current is not None and current.wish is DesiredState.KILL
     entry: dict[str, Any] = {
@@ -196,7 +228,8 @@ def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
 def _removal_entry(allocation: str, session: Session) -> dict[str, Any]:
     """Return the entry of an allocation that no longer belongs on the agent.
 
-    The agent kills the allocation, or deletes its directory if the session accepted its exit.
+    The state is "forget" if the session accepted the allocation's exit: the agent deletes the
+    directory. Otherwise the state is "kill".
     """
     state = "forget" if allocation in session.exited else "kill"
     return {"allocation": allocation, "state": state, "directives": None, "grace_ms": GRACE_MS}

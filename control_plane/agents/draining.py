@@ -17,12 +17,19 @@ log = logging.getLogger(__name__)
 def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None) -> None:
     """Drain an agent: the agent gets no new allocations and finishes the current ones.
 
-    A repeated call is harmless. A lost agent is not drained; the refusal is only logged.
+    The command is committed at once, and the pool is notified. A refusal, for example because the
+    agent is lost or unknown, is only logged. If the agent is already disabled with the deadline
+    `ends_ms`, do nothing.
 
     Args:
+        engine: the engine of the cluster.
+        agent: the agent's id.
         by: the user or component that drains the agent, for the journal.
         ends_ms: when the cloud takes the agent's machine away (epoch ms). The answer to the agent's
-            next call contains this time.
+            next call contains this time. None if the machine stays.
+
+    Raises:
+        TableError: the state table failed.
     """
     address = addresses.agent(agent)
     if ends_ms is not None and _has_same_deadline(engine.read_state(address), ends_ms):
@@ -36,7 +43,7 @@ def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None)
 
 
 def _has_same_deadline(state: object, ends_ms: int) -> bool:
-    """Return whether the agent is already disabled with this deadline.
+    """Return whether the agent is already disabled with this deadline. False for an unknown agent.
 
     The provisioner repeats the drain in each pass; a repeat without a change should cost no commit.
     """

@@ -41,6 +41,10 @@ class FailedSyncs:
 
 
 def has_failed_recently(table: StateTable, now_ms: int) -> bool:
-    """Return whether a sync failed at most `RECENT_MS` ago, according to the stored record."""
+    """Return whether a sync failed at most `RECENT_MS` ago, according to the stored record.
+
+    False without a record. A record from a clock that is far ahead does not count. Raises
+    TableError.
+    """
     row = table.get(FAILED_SYNC)
     return row is not None and abs(now_ms - json.loads(row.body)["failed_ms"]) <= RECENT_MS

@@ -68,14 +68,21 @@ def register_instance_token(
 ) -> None:
     """Store an instance's join token and proved digest in a single commit.
 
-    A repeated call with the same digest changes nothing.
+    A repeated call with the same digest changes nothing. A second digest is also logged as
+    critical, because its sender has the instance's credentials.
 
     Args:
+        table: the state table.
+        instance: the instance's id, which a verifier has proved.
+        pool: the pool of the instance.
+        proof: the verified proof.
         token: the write of the token's row.
+        now_ms: the present time in epoch ms.
 
     Raises:
-        CommandRefused: "not_found" if the pool has no such instance or is terminating it.
-            "forbidden" if the instance already proved another digest.
+        CommandRefused: "not_found" if the pool has no such instance, or the instance is terminating
+            or has ended. "forbidden" if the instance already proved another digest.
+        TableError: the state table failed.
     """
     key = Key(IDENTITIES, instance)
     identity = table.get(key)
@@ -101,7 +108,10 @@ def register_instance_token(
 
 
 def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
-    """Return whether the pool has a row for the instance, neither terminating nor ended."""
+    """Return whether the pool has a row for the instance, neither terminating nor ended.
+
+    Raises TableError.
+    """
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row)
 
@@ -109,12 +119,15 @@ def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
 def is_booting_instance(table: StateTable, pool: str, instance: str) -> bool:
     """Return whether the instance is active in the pool and the agent has not connected yet.
 
-    Return False for an instance without a row.
+    False for an instance without a row. Raises TableError.
     """
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row) and decode_instance(row).connected_ms is None
 
 
 def is_active_row(row: Row) -> bool:
-    """Return whether the instance of this row is neither terminating nor ended."""
+    """Return whether the instance of this row is neither terminating nor ended.
+
+    Raises ValueError if the row is not valid.
+    """
     return decode_instance(row).state not in (InstanceState.TERMINATING, InstanceState.ENDED)

@@ -124,12 +124,19 @@ class Marking:
 def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms: int) -> None:
     """Renew the lease of a session if a third of the lease has passed since the last renewal.
 
+    A renewal is a commit of its own. After a conflict, the row is read and tried again.
+
     Args:
+        table: the state table.
         key: the key of the lease's row.
-        row: the lease's row, just read.
+        row: the lease's row, just read; None if the agent has no lease.
+        epoch: the epoch of the session.
+        now_ms: the present time in epoch ms.
 
     Raises:
-        CommandRefused: "conflict" if the agent was marked as lost or has a newer session.
+        CommandRefused: "conflict" if the agent has no lease, was marked as lost or has a newer
+            session.
+        TableError: the state table failed.
     """
     lease = _LEASE.decode(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
@@ -153,14 +160,27 @@ def decide_marking(
     pass_ms: int = PASS_INTERVAL_MS,
     is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
-    """Decide which agents a pass over a pool's leases marks as lost.
+    """Decide which agents a pass over a pool's leases marks as lost. Nothing is written.
 
-    The rules are in the module's docstring. A jump of the clock in either direction counts as a gap
-    between passes.
+    The lapsed agents, silent for more than LEASE_MS, are marked. Exceptions, of which the first
+    that applies counts:
+
+    - The last pass was long ago, or the clock jumped: mark none, and begin a pause of LEASE_MS.
+    - A pause for another reason than an outage lasts: mark none.
+    - The API is down: begin a pause. Mark agents silent for OUTAGE_MS_MAX if the previous pass
+      found the API down, too.
+    - The API answers again: mark none, and begin a pause.
+    - The pause after an outage lasts: mark none.
+    - More than a third of the agents lapsed together: mark none, and begin a pause, but not twice
+      in a row.
 
     Args:
+        leases: the pool's leases by agent. Leases of lost agents are ignored.
         loss_detection: the state that the previous pass stored.
-        pass_ms: the interval of passes.
+        now_ms: the present time in epoch ms.
+        pass_ms: the interval of passes in ms.
+        is_api_down: checks the API; called at most once, and only if a lease has lapsed. Its errors
+            are raised.
     """
     live = {agent: lease for agent, lease in leases.items() if not lease.lost}
     lapsed = sorted(
@@ -199,6 +219,8 @@ def decide_marking(
 def holds_for_outage(row: Row | None) -> bool:
     """Return whether a pool's loss detection is paused because of an outage of the API.
 
+    False for a pool without stored state.
+
     Args:
         row: the stored state of loss detection, None if never stored.
     """
@@ -206,12 +228,18 @@ def holds_for_outage(row: Row | None) -> bool:
 
 
 def is_live_lease(row: Row) -> bool:
-    """Return whether the agent of a stored lease has not been marked as lost."""
+    """Return whether the agent of a stored lease has not been marked as lost.
+
+    The lease may have lapsed. Raises ValueError for an invalid body.
+    """
     return not _LEASE.decode(row.body).lost
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
-    """Read the leases of a pool by agent, including lost agents that are not forgotten yet."""
+    """Read the leases of a pool by agent, including lost agents that are not forgotten yet.
+
+    Return {} for an unknown pool. Raises TableError.
+    """
     rows = _read_partition(table, leases_partition(pool))
     rows.pop(LOSS_DETECTION_SORT, None)
     return _decode_leases(rows)
@@ -227,12 +255,23 @@ def mark_lost_agents(
 ) -> Marking:
     """Run a pass over a pool's leases: mark agents as lost and mail `AgentLost` to the pool.
 
-    Also store the new state of loss detection. Return the agents that were marked, and that state.
+    Each agent is marked by a commit of its own. An agent whose lease changed meanwhile is skipped.
+    Then store the new state of loss detection, unless a concurrent pass has stored another. Return
+    the agents that were marked, and the new state. If the pool has no live agent, only reset the
+    state and call neither `is_api_down` nor `follow`.
 
     Args:
+        table: the state table.
+        pool: the name of the pool.
+        now_ms: the present time in epoch ms.
         follow: advances the actors at these addresses; called with the pool's address if an agent
             was marked.
-        pass_ms: the interval of passes.
+        pass_ms: the interval of passes in ms.
+        is_api_down: checks the API; called only if a lease has lapsed.
+
+    Raises:
+        TableError: the state table failed. Some agents may be marked already.
+        Exception: any error of `follow` or `is_api_down`.
     """
     partition = leases_partition(pool)
     rows = _read_partition(table, partition)
@@ -269,9 +308,10 @@ def mark_lost_agents(
 def _write_loss_detection(
     table: StateTable, partition: str, row: Row | None, loss_detection: LossDetection
 ) -> None:
-    """Write the state of a pool's loss detection over the `row` that was read.
+    """Write the state of a pool's loss detection in place of `row`, as read; None without a row.
 
-    On a conflict, write nothing: a concurrent pass has stored an equally valid state.
+    On a conflict, write nothing: a concurrent pass has stored an equally valid state. Raises other
+    TableErrors.
     """
     revision = row.revision if row else 0
     body = _LOSS_DETECTION.encode(loss_detection, row.body if row else None)
@@ -281,10 +321,17 @@ def _write_loss_detection(
 
 
 def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
-    """Delete the records of agents lost `FORGOTTEN_AFTER_MS` ago, and return the agents' names.
+    """Delete the records of agents lost `FORGOTTEN_AFTER_MS` ago, and return the forgotten agents.
 
-    At most `FORGOTTEN_MAX` agents are forgotten. The lease is deleted last, so that a later pass
-    repeats a failed deletion.
+    The records are the agent's pool, session and token of the lost session, and the lease. At most
+    `FORGOTTEN_MAX` agents are forgotten. The lease is deleted last, so that a later pass repeats a
+    failed deletion. Of an agent that enrolled again, only the old lease is deleted. An agent whose
+    lease changed meanwhile is not in the result.
+
+    Raises:
+        CommandRefused: an agent's actor does not exist or is too busy. Earlier agents are
+            forgotten.
+        TableError: the state table failed.
     """
     table = engine.table
     before_ms = engine.clock() - FORGOTTEN_AFTER_MS
@@ -313,12 +360,20 @@ def mark_ended_agent(
     """Mark an agent as lost before the lease lapses, and mail `AgentLost` to the pool.
 
     The caller knows that the machine has ended. Return True if the agent was marked. Return False
-    if the agent has no lease or was already marked. Raises Conflict if the agent's lease changed
-    meanwhile, because the agent has just called.
+    if the agent has no lease or was already marked.
 
     Args:
+        table: the state table.
+        pool: the name of the pool.
+        agent: the agent's id.
+        now_ms: the present time in epoch ms.
         follow: advances the actors at these addresses; called with the pool's address if the agent
             was marked.
+
+    Raises:
+        Conflict: the agent's lease changed meanwhile, because the agent has just called.
+        TableError: the state table failed.
+        Exception: any error of `follow`.
     """
     row = table.get(Key(leases_partition(pool), agent))
     lease = _LEASE.decode(row.body) if row else None
@@ -339,13 +394,20 @@ def mark_all_agents(
 ) -> tuple[str, ...]:
     """Mark every agent of a pool as lost, and mail an `AgentLost` for each agent to the pool.
 
-    Return the newly marked agents, sorted by name. An agent with a lease that changes meanwhile is
-    skipped. Each agent is marked by a commit of its own.
+    Return the newly marked agents, sorted by name; () without live agents. An agent with a lease
+    that changes meanwhile is skipped. Each agent is marked by a commit of its own.
 
     Args:
+        table: the state table.
+        pool: the name of the pool.
+        now_ms: the present time in epoch ms.
         follow: advances the actors at these addresses; called with the pool's address if an agent
             was marked.
         reason: a text for users.
+
+    Raises:
+        TableError: the state table failed. Some agents may be marked already.
+        Exception: any error of `follow`.
     """
     rows = _read_partition(table, leases_partition(pool))
     rows.pop(LOSS_DETECTION_SORT, None)
@@ -368,14 +430,19 @@ def _mark_agent_lost(
     reason: str = "",
     loss_detection: Check | None = None,
 ) -> bool:
-    """Mark a lease as lost and mail `AgentLost` to the pool, in the same commit.
+    """Mark a lease as lost and mail `AgentLost` to the pool, in a single commit. Return True.
 
-    Return False if the lease or the state of loss detection has changed.
+    Return False, without a change, if the lease or the state of loss detection has changed. The
+    caller advances the pool. Raises other TableErrors.
 
     Args:
+        table: the state table.
+        pool: the name of the pool.
         row: the lease's row, as read.
+        lease: the decoded row.
+        now_ms: the present time in epoch ms.
         reason: a text for users. Empty for a text about the agent's silence.
-        loss_detection: the condition that loss detection's row is unchanged.
+        loss_detection: the condition that loss detection's row is unchanged. None for no condition.
     """
     agent = row.key.sort
     silence = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
@@ -401,10 +468,10 @@ def _mark_agent_lost(
 
 
 def _decode_leases(rows: dict[str, Row]) -> dict[str, Lease]:
-    """Decode the rows of leases, by agent."""
+    """Decode the rows of leases, by agent. Raises ValueError for an invalid body."""
     return {agent: _LEASE.decode(row.body) for agent, row in rows.items()}
 
 
 def _read_partition(table: StateTable, partition: str) -> dict[str, Row]:
-    """Read all rows of a partition, by sort key."""
+    """Read all rows of a partition, by sort key. Raises TableError."""
     return {row.key.sort: row for row in read_rows(table, partition)}

@@ -58,9 +58,11 @@ class LogLine:
     time_ms: int | None
     """The time at which the first byte was first seen (epoch ms), None if unknown."""
     rank: int
+    """The rank of the process that wrote the line. 0 for a line without a rank."""
     level: str | None
     """One of `LEVELS`, None for a line without a level."""
     text: str
+    """The text without the rank and the line break. Invalid UTF-8 is replaced."""
     unfinished: bool = False
     """Whether the text is the part of the last line before its last carriage return. The next line
     found begins with the rest.
@@ -76,13 +78,16 @@ class LineFilter:
     until_ms: int | None = None
     """The latest time of a line (epoch ms)."""
     rank: int | None = None
+    """The rank of the process that wrote the line."""
     level: str | None = None
     """The lowest level. A line without a level counts as `LEVEL_OF_PLAIN_LINES`."""
     search: str = ""
     """A text that the line contains, ignoring case."""
 
     def __contains__(self, line: LogLine) -> bool:
-        """Return whether the line meets all conditions."""
+        """Return whether the line meets all conditions. Raises ValueError for an unknown
+        `level`.
+        """
         return (
             self.matches_time(line.time_ms, line.time_ms)
             and self.rank in (None, line.rank)
@@ -93,8 +98,9 @@ class LineFilter:
     def required_matches(self, content: bytes) -> list["_PatternMatches"]:
         """Return patterns that must all match in every accepted line of `content`.
 
-        A search for the patterns is much faster than parsing every line. Return no patterns if text
-        and level cannot be recognized in the bytes.
+        A search for the patterns is much faster than parsing every line. Return [] if the filter
+        has neither text nor level, or if both cannot be recognized in the bytes, as in text that is
+        not ASCII. A line with matches must still be checked.
         """
         if not content.isascii():
             return []
@@ -113,7 +119,7 @@ class LineFilter:
         return self.level is None or _level_rank(None) >= _level_rank(self.level)
 
     def matches_time(self, first_ms: int | None, last_ms: int | None) -> bool:
-        """Return whether a line seen between two times may meet the conditions on time.
+        """Return whether a line seen between two times in epoch ms may meet the conditions on time.
 
         If a time is unknown (None), return True only for a filter without such conditions.
         """
@@ -124,7 +130,9 @@ class LineFilter:
 
 
 class _PatternMatches:
-    """The matches of a pattern in bytes, for queries with ascending ranges."""
+    """The matches of a pattern in bytes, for queries with ascending ranges. A query skips earlier
+    bytes.
+    """
 
     def __init__(self, pattern: re.Pattern[bytes], content: bytes) -> None:
         self._pattern = pattern
@@ -132,7 +140,10 @@ class _PatternMatches:
         self._next = -1
 
     def has_match(self, first: int, end: int) -> bool:
-        """Return whether a match begins at byte `first` or later and before byte `end`."""
+        """Return whether a match begins at byte `first` or later and before byte `end`.
+
+        `first` must not be below that of the previous call.
+        """
         if self._next < first:
             match = self._pattern.search(self._content, first)
             self._next = match.start() if match else len(self._content)
@@ -153,6 +164,7 @@ class LogLinePage:
     """The lines found by a search, and the position for the next search."""
 
     lines: list[LogLine]
+    """The lines, in order. May be empty before the end of the log."""
     next: LogPosition
     """The position from which the next search continues."""
     is_end: bool
@@ -193,12 +205,14 @@ class _Scan:
         return spent or len(self.lines) >= self.limit
 
     def cut_lines(self, *, ends: bool) -> None:
-        """Cut lines off the pending bytes and collect the lines that meet the filter.
+        """Cut lines off the pending bytes, and add the lines that meet the filter to `lines`.
 
-        Stop when `limit` lines are collected; the rest stays pending.
+        `start` moves behind the cut lines. Stop when `limit` lines are collected; the rest stays
+        pending.
 
         Args:
-            ends: whether the bytes after the last newline are a line as well.
+            ends: whether the bytes after the last newline are a line as well. If not, they stay
+                pending.
         """
         place = 0
         required = self.line_filter.required_matches(self.pending)
@@ -216,9 +230,9 @@ class _Scan:
     def cut_overwritten_text(self) -> None:
         """Cut the text before the last carriage return off the pending last line.
 
-        Collect the text as an unfinished line if the text meets the filter. Do nothing inside a
-        line whose beginning was skipped. A carriage return at the very end does not count, because
-        it may be the first half of a line break.
+        Add the text to `lines` as an unfinished line if the text meets the filter. Do nothing
+        without a carriage return, or inside a line whose beginning was skipped. A carriage return
+        at the very end does not count, because it may be the first half of a line break.
         """
         length = self.pending.rfind(b"\r", 0, len(self.pending) - 1)
         if length <= 0 or self.is_inside:
@@ -256,13 +270,22 @@ def find_lines(
 ) -> LogLinePage:
     """Find at most `limit` lines of a trial's log from position `after` on.
 
-    One call scans a limited number of bytes and chunks, so a page with fewer lines may not be the
-    last. A last line without a newline is found if the trial has ended or has a later allocation.
-    Before that, only text before its last carriage return is found.
+    One call scans a limited number of bytes and chunks, so a page with fewer lines, or without
+    lines, may not be the last. A last line without a newline is found if the trial has ended or has
+    a later allocation. Before that, only text before its last carriage return is found.
 
     Args:
+        logs: reads the log.
+        trial_id: the trial. Without a log, the page is empty and is the end.
         epochs: the number of the trial's allocations.
+        after: the position of the previous page, or LogPosition() for the beginning.
         ended: whether the log will not grow any more.
+        line_filter: the conditions that the lines meet.
+        limit: the maximum number of lines.
+
+    Raises:
+        TableError, OSError: the state table or the object store failed.
+        ValueError: the filter's level is unknown.
     """
     scan = _Scan(line_filter, limit, *after)
     base = 0
@@ -288,6 +311,11 @@ def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
 
     The prefix `[rank=N] ` is removed from the text. Without the prefix, the rank is 0. The level is
     None unless the text begins with the level of a logger. Invalid UTF-8 is replaced.
+
+    Args:
+        raw: the bytes.
+        offset: the offset of the line in the trial's log, for the result.
+        time_ms: the time of the line, for the result.
     """
     rank = RANK.match(raw)
     text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")
@@ -295,7 +323,11 @@ def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
 
 
 def parse_level(text: str) -> str | None:
-    """Return the level that a logger wrote at the beginning of a line. None without a level."""
+    """Return the level in `LEVELS` that a logger wrote at the beginning of a line.
+
+    Return None without a level. Aliases are converted: WARN is WARNING, FATAL is CRITICAL, and the
+    letters of glog are their levels.
+    """
     # The pattern would need exponential time for long runs of colour codes and blanks.
     plain = " ".join(_COLOUR.sub("", text[:400]).split())
     match = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
@@ -305,7 +337,12 @@ def parse_level(text: str) -> str | None:
 def _scan_allocation(
     logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
 ) -> None:
-    """Scan one allocation's log: the bytes `base` to `log_end` of the trial's log."""
+    """Scan the log of an allocation: the bytes `base` to `log_end` of the trial's log.
+
+    Add the lines found to `scan`, and stop early when the scan is over. Chunks whose times cannot
+    match are skipped unread. The end of a last line without a newline stays pending. Raises
+    TableError and OSError.
+    """
     for chunk in logs.read_chunks(trial_id, epoch, scan.start - base, log_end - base):
         if scan.is_over:
             return
@@ -335,7 +372,17 @@ def _skip_partial_line(
 ) -> bytes:
     """Return the content without the end of a line that began in a skipped chunk.
 
-    Move the scan to the beginning of the returned content.
+    Move the scan to the beginning of the returned content. If a line begins exactly at `first`,
+    return the whole content. If the content has no newline, return b"", and the scan stays inside
+    the line.
+
+    Args:
+        logs: reads the byte before the content.
+        trial_id: the trial.
+        epoch: the allocation's epoch.
+        content: the bytes that were read.
+        first: the offset of the content in the allocation's log, above 0.
+        scan: the scan, changed in place.
     """
     [previous] = logs.read_chunks(trial_id, epoch, first - 1, first)
     if logs.read_content(trial_id, previous, first - 1, first) == b"\n":
@@ -361,8 +408,8 @@ def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
     """Yield the length of each line in the bytes, without and with the line break.
 
     A line break is LF or CR LF. A line above `PIECE_BYTES` is divided into pieces of whole
-    characters, each without a line break. Unless `ends`, the rest after the last line break or
-    piece is omitted.
+    characters, each without a line break. The pieces are yielded even if the line has no end yet.
+    Unless `ends`, the rest after the last line break or piece is omitted.
     """
     place = 0
     while place < len(content):
@@ -383,7 +430,10 @@ def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
 
 
 def _whole_characters_length(piece: bytes) -> int:
-    """Return the length of the bytes without an incomplete UTF-8 character at the end."""
+    """Return the length of the bytes without an incomplete UTF-8 character at the end.
+
+    `piece` must have at least 3 bytes. Invalid UTF-8 is kept.
+    """
     for back in range(1, 4):
         byte = piece[-back]
         if byte & 0xC0 != 0x80:
@@ -394,8 +444,9 @@ def _whole_characters_length(piece: bytes) -> int:
 
 @cache
 def _level_pattern(level: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches every line of this level or a higher level. Other lines may
-    match, too.
+    """Return a pattern that matches every line of this level or a higher level.
+
+    Other lines may match, too. Cached. Raises ValueError for an unknown level.
     """
     names = LEVELS[_level_rank(level) :]
     aliases = [alias for alias, name in _LEVEL_ALIASES.items() if name in names]

@@ -47,8 +47,9 @@ class LogText:
     """A stretch of a trial's log."""
 
     text: str
+    """The text. Invalid UTF-8 is replaced."""
     end: int
-    """The offset of the byte after the text."""
+    """The offset of the byte after the text, from which the next call continues."""
     total: int
     """The size of the trial's log so far, in bytes."""
 
@@ -58,22 +59,23 @@ class IndexedChunk:
     """A chunk of an allocation's log, as described by an index row."""
 
     allocation: str
+    """The name of the allocation, `TRIAL.EPOCH`."""
     start: int
     """The offset of the first byte within the allocation's log."""
     end: int
     """The offset after the last byte."""
     marks: Marks
-    """Empty if the times are unknown."""
+    """The times at which the bytes were first seen. Empty if the times are unknown."""
     node_rank: int | None = None
     """The rank of the node that wrote the chunk. None unless the allocation is a gang."""
     text: bytes | None = None
-    """None if the text is in the object store."""
+    """The bytes of a small chunk. None if the text is in the object store."""
 
 
 class TrialLogs:
-    """The logs of trials, in the state table and the object store.
+    """The logs of trials, in the state table and the object store. Threads may share an instance.
 
-    Methods may block on the object store.
+    Methods raise TableError if the table fails, and OSError if the object store fails.
     """
 
     def __init__(self, table: StateTable, objects: ObjectStore) -> None:
@@ -81,11 +83,16 @@ class TrialLogs:
         self._objects = objects
 
     def store_chunk(self, trial_id: int, chunk: LogChunk) -> Put:
-        """Store a chunk and return the write of the index row.
+        """Store a chunk and return the write of the index row, which the caller commits.
 
-        Text above `SMALL_BYTES_MAX` goes into the object store at once. Storing a chunk again is
-        harmless. In a gang, the returned write conflicts if another node's chunk was committed
-        meanwhile. The caller must then store the chunk again, at the new end of the shared log.
+        Text above `SMALL_BYTES_MAX` goes into the object store at once; a smaller text is in the
+        row. Storing a chunk again is harmless. In a gang, an allocation of several nodes, the chunk
+        is appended to the shared log with prefixes of ranks. The returned write then conflicts if
+        another node's chunk was committed meanwhile. The caller must then store the chunk again, at
+        the new end of the shared log.
+
+        Raises OSError if the object store does not answer, and TableError if a gang's log cannot be
+        read.
         """
         epoch = int(chunk.allocation.partition(".")[2])
         node = chunk.node_rank if chunk.nodes > 1 else None
@@ -112,10 +119,14 @@ class TrialLogs:
         """Read at most `bytes_max` bytes of a trial's log, from byte `after` on.
 
         An incomplete character at the end is left for the next call, unless the log ends there and
-        `ended` is true. Invalid bytes are replaced.
+        `ended` is true. Invalid bytes are replaced, and bytes of a deleted object are blanks.
+        Beyond the end, the text is "". Raises TableError and OSError.
 
         Args:
+            trial_id: the trial.
             epochs: the number of the trial's allocations.
+            after: the offset at which the text begins.
+            bytes_max: the maximum number of bytes.
             ended: whether the log will not grow any more.
         """
         sizes = self.read_allocation_sizes(trial_id, epochs)
@@ -130,10 +141,13 @@ class TrialLogs:
         """Read the last `bytes_max` bytes of a trial's log as text.
 
         Skip an incomplete character at the beginning. Leave an incomplete character at the end for
-        the next call, unless `ended` is true. Replace invalid bytes.
+        the next call, unless `ended` is true. Replace invalid bytes. The text of an empty log is
+        "". Raises TableError and OSError.
 
         Args:
+            trial_id: the trial.
             epochs: the number of the trial's allocations.
+            bytes_max: the maximum number of bytes.
             ended: whether the log will not grow any more.
         """
         sizes = self.read_allocation_sizes(trial_id, epochs)
@@ -143,11 +157,16 @@ class TrialLogs:
         return self.read_text(trial_id, epochs, start + lead, bytes_max, ended)
 
     def read_allocation_sizes(self, trial_id: int, epochs: int) -> list[int]:
-        """Read the size in bytes of each allocation's log, for the epochs 1 to `epochs`."""
+        """Read the size in bytes of each allocation's log, for the epochs 1 to `epochs`.
+
+        The size is 0 for an allocation without a log. Each epoch costs a query. Raises TableError.
+        """
         return [self._read_allocation_size(trial_id, epoch) for epoch in range(1, epochs + 1)]
 
     def _read_allocation_size(self, trial_id: int, epoch: int) -> int:
-        """Read the size in bytes of an allocation's log, which is 0 without chunks."""
+        """Read the size in bytes of an allocation's log, which is 0 without chunks. Raises
+        TableError.
+        """
         first, last = _sort_key(epoch, 0), _sort_key(epoch + 1, 0)
         address = addresses.trial(trial_id)
         rows = self._table.query(address, first, last, limit=1, descending=True).rows
@@ -156,7 +175,17 @@ class TrialLogs:
     def _read_bytes(
         self, trial_id: int, sizes: list[int], after: int, bytes_max: int
     ) -> Iterator[bytes]:
-        """Yield blocks of a trial's log from byte `after` on, `bytes_max` bytes in all."""
+        """Yield blocks of a trial's log from byte `after` on, `bytes_max` bytes in all.
+
+        Fewer bytes come if the log ends earlier, and none if `bytes_max` is not positive. Raises
+        TableError and OSError.
+
+        Args:
+            trial_id: the trial.
+            sizes: the size of each allocation's log, in order.
+            after: the offset of the first byte in the trial's log.
+            bytes_max: the number of bytes.
+        """
         remaining = bytes_max
         start = after
         for epoch, size in enumerate(sizes, 1):
@@ -173,10 +202,11 @@ class TrialLogs:
     def read_chunks(
         self, trial_id: int, epoch: int, start: int, end: int
     ) -> Iterator[IndexedChunk]:
-        """Read the index of an allocation's chunks from the chunk with byte `start` to byte `end`.
+        """Yield the index of an allocation's chunks from the chunk with byte `start` to byte `end`.
 
-        Chunks come in ascending order. The first one may end before `start`, if no chunk has that
-        byte.
+        Chunks come in ascending order, without the texts of large chunks. The first one may end
+        before `start`, if no chunk has that byte. The index is read page by page during the
+        iteration. Raises TableError.
         """
         address = addresses.trial(trial_id)
         begin, start_sort = _sort_key(epoch, 0), _sort_key(epoch, start + 1)
@@ -193,7 +223,8 @@ class TrialLogs:
         """Read the bytes `start` to `end`, exclusive, of the allocation's log, which must be in
         `chunk`.
 
-        Return blanks of the same length if the chunk's object was deleted.
+        Return blanks of the same length if the chunk's object was deleted. Raises OSError if the
+        object store does not answer.
         """
         if chunk.text is not None:
             return chunk.text[start - chunk.start : end - chunk.start]
@@ -209,7 +240,8 @@ class TrialLogs:
     ) -> Iterator[bytes]:
         """Yield the bytes from `start` to `end`, exclusive, of an allocation's log, in blocks.
 
-        Bytes of a deleted object are blanks. Bytes without a chunk are left out.
+        Bytes of a deleted object are blanks. Bytes without a chunk are left out. Raises TableError
+        and OSError.
         """
         for chunk in self.read_chunks(trial_id, epoch, start, end):
             first, last = max(start, chunk.start), min(end, chunk.end)
@@ -218,7 +250,7 @@ class TrialLogs:
 
 
 def _decode_chunk(trial_id: int, row: Row) -> IndexedChunk:
-    """Decode an index row."""
+    """Decode an index row. Rows of the first releases have neither time marks nor text."""
     _, epoch, start = row.key.sort.split("#")
     allocation = f"{trial_id}.{int(epoch)}"
     fields = json.loads(row.body)
@@ -252,10 +284,12 @@ def _to_gang_chunk(chunk: LogChunk, start: int) -> LogChunk:
 
 
 def _merged_line_offset(chunk: LogChunk, offset: int, lines: list[bytes]) -> int:
-    """Return the offset of a line in the merged text.
+    """Return the offset of a line in the merged text, relative to the text's first byte.
 
     Args:
-        offset: an offset in the node's own log, within the line.
+        chunk: the node's chunk.
+        offset: an offset in the node's own log, within the line. An offset before the chunk means
+            the first line.
         lines: the lines of the merged text.
     """
     line_number = chunk.text.count(b"\n", 0, max(0, offset - chunk.offset))
@@ -263,7 +297,11 @@ def _merged_line_offset(chunk: LogChunk, offset: int, lines: list[bytes]) -> int
 
 
 def _chunk_marks(chunk: LogChunk, end: int) -> Marks:
-    """Return the time marks of the chunk's bytes. The first mark is at the chunk's start."""
+    """Return the time marks of the chunk's bytes, from the chunk's start to before `end`.
+
+    The first mark is at the chunk's start, with the time of the last mark at or before the start,
+    or else of the first mark. Return () for a chunk without marks.
+    """
     marks = sorted(chunk.marks)
     if not marks:
         return ()

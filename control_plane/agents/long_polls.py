@@ -19,13 +19,17 @@ class LongPoll:
     loop: asyncio.AbstractEventLoop
     """The event loop in which the call waits."""
     wake_event: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the poll is woken."""
     watched: set[str] = field(default_factory=set)
     """The addresses of the actors whose changes wake the poll."""
     superseded: bool = False
     """Whether the agent made a later call or the server is ending, so nobody needs the answer."""
 
     async def wait(self, seconds: float) -> None:
-        """Wait until a watched address changes, for at most `seconds`."""
+        """Wait until a watched address changes or the poll is ended, for at most `seconds`.
+
+        The cause of the end is not reported. The next call waits for a further change.
+        """
         try:
             await asyncio.wait_for(self.wake_event.wait(), seconds)
         except TimeoutError:
@@ -38,7 +42,9 @@ class LongPoll:
 
 
 class LongPollRegistry:
-    """The long polls of a process, by agent and by watched address."""
+    """The long polls of a process, by agent and by watched address. Safe to share between
+    threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,13 +52,19 @@ class LongPollRegistry:
         self._polls_by_address: dict[str, set[LongPoll]] = {}
 
     def wake_address(self, address: str) -> None:
-        """Wake the polls that watch `address`. May be called from any thread."""
+        """Wake the polls that watch `address`. Do nothing if no poll does. May be called from any
+        thread.
+        """
         with self._lock:
             for poll in self._polls_by_address.get(address, ()):
                 poll.wake()
 
     def end_all(self) -> None:
-        """Mark every poll as superseded and wake the poll, so that the process can end."""
+        """Mark every agent's latest poll as superseded and wake the poll, so that the process can
+        end.
+
+        Polls that open later are not ended.
+        """
         with self._lock:
             for poll in self._latest_by_agent.values():
                 poll.superseded = True
@@ -60,9 +72,10 @@ class LongPollRegistry:
 
     @contextmanager
     def open_poll(self, agent: str) -> Iterator[LongPoll]:
-        """Open a poll of `agent` for the duration of the context.
+        """Open a poll of `agent` for the duration of the context. Requires a running event loop.
 
-        The agent's previous poll is marked as superseded and woken.
+        The agent's previous poll is marked as superseded and woken. At the end of the context, the
+        poll is forgotten with its addresses.
         """
         poll = LongPoll(asyncio.get_running_loop())
         with self._lock:
@@ -77,7 +90,8 @@ class LongPollRegistry:
             self._remove_poll(agent, poll)
 
     def watch_addresses(self, poll: LongPoll, addresses: Iterable[str]) -> bool:
-        """Let a poll watch more addresses.
+        """Let a poll watch more addresses, in addition to the addresses that the poll watches
+        already.
 
         Return True if the poll did not watch one of the addresses before.
         """
@@ -89,7 +103,9 @@ class LongPollRegistry:
             return bool(new)
 
     def _remove_poll(self, agent: str, poll: LongPoll) -> None:
-        """Forget a poll, also as the agent's latest poll."""
+        """Forget a poll and the watched addresses. A later poll of the agent stays the agent's
+        latest poll.
+        """
         with self._lock:
             for address in poll.watched:
                 polls = self._polls_by_address[address]

@@ -27,6 +27,7 @@ from control_plane.metrics.segment import (
     decode_segment,
     decode_split_segment,
     encode_segment,
+    is_readable,
     report_count,
     split_segment,
 )
@@ -70,14 +71,17 @@ class Stream(NamedTuple):
     """The reports of a group by a single writer of an allocation."""
 
     group: str
+    """The name of the group, such as `training` or `validation`."""
     epoch: int
+    """The epoch of the allocation."""
     writer: str
+    """The writer of the reports: the rank of a process as text, or `agent`."""
     rank: int | None = None
     """The rank of the process, if its metrics are kept apart from the trial's own. None otherwise.
     """
 
     def sort_key(self, offset: int) -> str:
-        """Return the sort key of the row that contains the report at `offset`."""
+        """Return the sort key of a row with the key offset `offset`."""
         return f"{self.range_start}{offset:014d}"
 
     @property
@@ -92,7 +96,7 @@ class Stream(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A row of a stream."""
+    """A row of a stream, with consecutive reports."""
 
     stream: Stream
     offset: int
@@ -102,7 +106,11 @@ class Segment(NamedTuple):
     def read_columns(self, objects: ObjectStore) -> Columns:
         """Read the row's reports, from the object store if necessary.
 
-        Return no reports if the object was deleted. Raises OSError if the store does not answer.
+        Return no reports if the object was deleted.
+
+        Raises:
+            OSError: the store does not answer.
+            ValueError: a newer release has encoded the row, or the row is damaged.
         """
         digest = content_digest(self.row.body)
         if digest is None:
@@ -114,13 +122,19 @@ class Segment(NamedTuple):
         return decode_split_segment(self.row.body, content)
 
     def read_first_step(self, objects: ObjectStore) -> float:
-        """Read the steps of the row's first report. Return infinity if no report is readable."""
+        """Read the steps of the row's first report. Return infinity if no report is readable.
+
+        Errors are those of `read_columns`.
+        """
         steps = self.read_columns(objects).steps
         return steps[0] if steps else float("inf")
 
 
 def is_group_name(name: object) -> bool:
-    """Return whether `name` is a valid name of a group: 1 to 64 characters and no dot."""
+    """Return whether `name` is a valid name of a group: a text of 1 to 64 characters without a dot.
+
+    A text that cannot be encoded in UTF-8 is not valid.
+    """
     return isinstance(name, str) and bool(_GROUP.fullmatch(name)) and _is_unicode(name)
 
 
@@ -144,13 +158,16 @@ def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
 
 
 def epoch_range(group: str, epoch: int, rank: int | None = None) -> tuple[str, str]:
-    """Return the start and the exclusive end of the sort keys of a group's rows from one epoch."""
+    """Return the start and the exclusive end of the sort keys of a group's rows from an epoch."""
     first = group_range(group, rank)[0]
     return f"{first}{epoch:08d}#", f"{first}{epoch:08d}$"
 
 
 def to_segment(row: Row) -> Segment:
-    """Decode the key of a row of metrics into a segment."""
+    """Decode the key of a row of metrics into a segment. The body is not decoded.
+
+    Raises ValueError for the key of another kind of row.
+    """
     *apart, group, epoch, writer, offset = row.key.sort.split("#")[1:]
     rank = int(apart[0]) if apart else None
     return Segment(Stream(unquote(group), int(epoch), writer, rank), int(offset), row)
@@ -163,6 +180,8 @@ def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport
     row's first report.
 
     Args:
+        trial_id: the trial.
+        stream: the stream of the reports.
         reports: reports of the stream with ascending offsets. Must not be empty.
     """
     body = encode_segment(to_columns(reports))
@@ -178,8 +197,9 @@ def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport
 def store_full_segment(objects: ObjectStore, put: Put) -> Put:
     """Move the reports of a full row into the object store and return the write of the rest.
 
-    Return `put` unchanged if it is not a row of metrics, not full, or small. Raises OSError if the
-    store does not answer.
+    Return `put` unchanged, without a request, if it is not a row of metrics, not full, or small.
+    The caller commits the write. If that commit fails, the object stays until the trial is deleted.
+    Raises OSError if the store does not answer.
     """
     if not put.key.sort.startswith((METRICS, RANK_METRICS)) or _is_mergeable(put.body):
         return put
@@ -196,8 +216,8 @@ def store_full_segment(objects: ObjectStore, put: Put) -> Put:
 def read_segments(table: StateTable, trial_id: int, first: str, last: str) -> Iterator[Segment]:
     """Yield the rows with sort keys from `first` to before `last`, in ascending order.
 
-    Merges may repeat reports. The caller skips reports whose offsets it has already read in a
-    stream.
+    Rows are read page by page during the iteration. Merges may repeat reports. The caller skips
+    reports whose offsets it has already read in a stream. Raises TableError.
     """
     address = addresses.trial(trial_id)
     yield from map(to_segment, read_rows(table, address, first, last, page_rows=PAGE_ROWS))
@@ -207,6 +227,7 @@ def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) ->
     """Return the sort key at which to start reading the reports after `offset`.
 
     The row before that offset may also contain later reports, so its key is returned if it exists.
+    Otherwise return the key of the next offset. Raises TableError.
     """
     behind = stream.sort_key(offset + 1)
     rows = table.query(
@@ -216,9 +237,9 @@ def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) ->
 
 
 def read_first_segment(table: StateTable, trial_id: int, first: str, last: str) -> Segment | None:
-    """Read the first row with a sort key from `first` to before `last`.
+    """Read the first row with a sort key from `first` to before `last`. Return None without a row.
 
-    Return None without a row.
+    Raises TableError.
     """
     rows = table.query(addresses.trial(trial_id), first, last, limit=1).rows
     return to_segment(rows[0]) if rows else None
@@ -227,12 +248,19 @@ def read_first_segment(table: StateTable, trial_id: int, first: str, last: str) 
 def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreSegment) -> int:
     """Merge the newest rows of each stream of an allocation and return the number of removed rows.
 
+    Each merged row is a commit of its own. Full merged rows go through `store`. Return 0 if no rows
+    can be merged.
+
     Args:
+        table: the state table.
+        trial_id: the trial.
+        epoch: the allocation's epoch.
         store: moves the reports of a full row into the object store.
 
     Raises:
-        Conflict: another process merged the rows meanwhile.
+        Conflict: another process merged the rows meanwhile. Earlier merges stay.
         TableError: the state table failed.
+        ValueError: a row is damaged.
         Exception: any exception of `store`.
     """
     ranges = ((METRICS, METRICS_END), (RANK_METRICS, RANK_METRICS_END))
@@ -245,7 +273,10 @@ def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreS
 def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreSegment) -> int:
     """Merge the newest rows of a stream, in a commit per merged row.
 
-    Return the number of removed rows. Raises like `merge_allocation`.
+    The merged row replaces the last row, and the other rows are deleted. Full rows, and groups of
+    rows that would exceed SEGMENT_BYTES_MAX, stay as they are. So do rows of a newer release and
+    all rows before the newest row of such a release. Return the number of removed rows.
+    Raises like `merge_allocation`.
     """
     address = addresses.trial(trial_id)
     rows = table.query(
@@ -266,7 +297,18 @@ def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreS
 def _read_streams(
     table: StateTable, trial_id: int, epoch: int, first: str, last: str
 ) -> Iterator[Stream]:
-    """Yield the streams of an allocation in a range, without reading rows of other allocations."""
+    """Yield the streams of an allocation in a range, without reading rows of other allocations.
+
+    At most 2 * STREAMS_MAX queries are made, so that later streams may be left out. Raises
+    TableError.
+
+    Args:
+        table: the state table.
+        trial_id: the trial.
+        epoch: the allocation's epoch.
+        first: the start of the range of sort keys.
+        last: the exclusive end of the range.
+    """
     for _ in range(2 * STREAMS_MAX):
         segment = read_first_segment(table, trial_id, first, last)
         if segment is None:
@@ -282,13 +324,18 @@ def _read_streams(
 
 
 def _is_mergeable(body: bytes) -> bool:
-    """Return whether a row may be merged: the row is not full and contains the reports."""
+    """Return whether a row may be merged: the row is not full and contains the reports.
+
+    Return False for a row of a newer release, which only that release can merge.
+    """
+    if not is_readable(body):
+        return False
     is_small = len(body) < FULL_BYTES and report_count(body) < FULL_REPORTS
     return is_small and content_digest(body) is None
 
 
 def _decode_row(row: Row) -> Columns:
-    """Decode the reports in a row with inline reports."""
+    """Decode the reports in a row with inline reports. Raises ValueError for a row without them."""
     return decode_segment(row.body, to_segment(row).offset)
 
 
@@ -302,6 +349,7 @@ def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
     Every group but the last makes a full row. In the last group, a row is merged with later rows
     only if its size is at most twice their total. So a report is rewritten only a few times in all.
+    A row that stays alone is in no group.
     """
     group: list[Row] = []
     size = reports = 0

@@ -27,8 +27,16 @@ def read_report_contexts(
     """Read the context of each reporting allocation that is assigned to the agent.
 
     Return the contexts by allocation name (`TRIAL.EPOCH`), and the row with `other_key` or None. An
-    allocation has no context if the allocation is not assigned or the experiment does not exist.
-    The row and the states of the experiments are read in one request.
+    allocation has no context if the allocation is not assigned, or the trial or experiment does not
+    exist. The row and the states of the experiments are read in one request. The reader's first
+    look-up of a trial, and a report of a damaged checkpoint, cost more requests. Raises TableError.
+
+    Args:
+        engine: the engine of the cluster.
+        state_reader: knows the experiments of trials.
+        state: the agent's state.
+        reports: the reports. Without reports, only the row is read.
+        other_key: the key of a row to read as well.
     """
     reporting = {(report.trial_id, report.epoch) for report in reports}
     damaged = {report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))}
@@ -59,7 +67,8 @@ def find_announcing_trials(
 ) -> Collection[int]:
     """Return the ids of existing trials that announce checkpoints in allocations without a context.
 
-    Such an allocation is no longer assigned to the agent.
+    Such an allocation is no longer assigned to the agent. Return [] if no report is such an
+    announcement. Raises TableError.
     """
     announced = {
         report.trial_id
@@ -75,9 +84,11 @@ def find_announcing_trials(
 def _find_fallbacks(engine: Engine, trial_id: int, damaged: Mapping[int, str]) -> tuple[str, ...]:
     """Return the UUIDs of the checkpoints that can replace a trial's damaged checkpoint.
 
-    Return () if the trial reported no damage.
+    Return (), without a read, if the trial reported no damage. Raises TableError.
 
     Args:
+        engine: the engine of the cluster.
+        trial_id: the trial.
         damaged: the UUID of the damaged checkpoint of each trial that reports one.
     """
     uuid = damaged.get(trial_id)

@@ -55,11 +55,13 @@ class Report:
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     writer: str
     """The rank of the process, or "agent"."""
     offset: int
     """The offset of the byte after the line's newline."""
     line: Mapping[str, Any]
+    """The fields of the line. `kind` names the kind of line."""
 
 
 class ReportContext(NamedTuple):
@@ -82,9 +84,10 @@ class ReportContext(NamedTuple):
 def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
     """Convert a report line into a message to the trial.
 
-    Return None if the line is malformed or needs no message. A validation without the searcher
-    metric needs no message, unless the search has a time metric: then the message names the missing
-    metric.
+    Return None if the line is malformed, of an unknown kind, or needs no message. Lines of kinds
+    that only the agent may write count only from the agent, and the other kinds only from trials. A
+    validation without the searcher metric needs no message, unless the search has a time metric:
+    then the message names the missing metric.
     """
     by_agent = report.writer == "agent"
     kind = report.line.get("kind")
@@ -100,8 +103,9 @@ def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
 
 
 def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
-    """Return the UUID of the checkpoint that a line announces before the upload. Return None for
-    other lines.
+    """Return the UUID of the checkpoint that a line announces before the upload.
+
+    Return None for other lines, and for a text that is not a UUID in lower case.
     """
     uuid = line.get("uuid")
     if line.get("kind") != "checkpoint_intent" or not isinstance(uuid, str):
@@ -112,7 +116,8 @@ def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
 def damaged_checkpoint(report: Report) -> str | None:
     """Return the UUID of the checkpoint that the chief reports as damaged or not loadable.
 
-    Return None for other lines and other writers.
+    The chief is the process of rank 0. Return None for other lines, other writers and invalid
+    UUIDs.
     """
     uuid = report.line.get("uuid")
     is_damage = report.writer == CHIEF and report.line.get("kind") in _UNUSABLE_KINDS
@@ -120,9 +125,10 @@ def damaged_checkpoint(report: Report) -> str | None:
 
 
 def trial_metadata(line: Mapping[str, Any]) -> Mapping[str, object] | None:
-    """Return the trial metadata that a line reports.
+    """Return the trial metadata that a line reports, which may be empty.
 
-    Return None for other lines and for metadata above `METADATA_BYTES_MAX`.
+    Return None for other lines, for metadata that are no mapping, and for metadata above
+    `METADATA_BYTES_MAX`.
     """
     if line.get("kind") != "trial_metadata" or not isinstance(line.get("metadata"), Mapping):
         return None
@@ -134,8 +140,9 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
     """Convert a `metrics` line.
 
     Return None for training metrics. Without a time metric in the search, also return None if the
-    searcher metric is missing. A metric that is not finite is reported as None. Raises KeyError,
-    TypeError or ValueError for a malformed line.
+    searcher metric is missing. A searcher metric that is not finite is reported as None. With a
+    time metric, `_to_timed_validation` converts the metrics. Raises KeyError, TypeError or
+    ValueError for a malformed line.
     """
     if report.line["group"] != "validation":
         return None
@@ -182,8 +189,14 @@ def _to_timed_validation(
 def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
     """Return a sentence for users about a metric that is missing or not a number.
 
+    The sentence names the batch and the setting, and lists the value or the reported names, cut to
+    a few hundred characters.
+
     Args:
+        name: the name of the metric.
+        metrics: the reported metrics.
         field: the setting in `searcher` that names the metric.
+        steps: the batch of the validation.
     """
     place = f"the validation at batch {steps}"
     # A metric's name may have any length.
@@ -196,10 +209,10 @@ def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str,
 
 
 def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
-    """Convert a `progress` line. Return None if the search does not use progress or the value is
-    not from 0 to 1.
+    """Convert a `progress` line into a message with the share of the training that is done.
 
-    Raises KeyError, ValueError or OverflowError for a value that is not a number.
+    Return None if the search does not use progress or the value is not from 0 to 1. Raises
+    KeyError, ValueError or OverflowError for a value that is not a finite number.
     """
     share = _parse_number(report.line["value"])
     if not context.uses_progress or not 0 <= share <= 1:
@@ -210,7 +223,7 @@ def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
     """Convert a `completed` line: a metric, another value, or a message about a missing metric.
 
-    Raises KeyError or ValueError for a malformed line.
+    A metric that is not finite becomes None. Raises KeyError or ValueError for a malformed line.
     """
     length, metric = _parse_count(report.line["length"]), report.line["metric"]
     if metric is None and "value" in report.line:
@@ -224,10 +237,10 @@ def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
 def _to_value_reported(
     epoch: int, length: int, value: object, context: ReportContext
 ) -> LengthReached:
-    """Return the message of a reached length whose reported value is not a plain number.
+    """Return the message of a reached length with a reported value that is not a plain number.
 
-    If the value is a mapping with the searcher metric, the message also contains that metric.
-    Raises ValueError for a value above `VALUE_BYTES_MAX`.
+    The message contains the value as JSON. If the value is a mapping with a valid searcher metric,
+    the message also contains that metric. Raises ValueError for a value above `VALUE_BYTES_MAX`.
     """
     text = to_json(value).decode()
     if len(text) > VALUE_BYTES_MAX:
@@ -240,11 +253,11 @@ def _to_value_reported(
 
 
 def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert a `checkpoint` line.
+    """Convert a `checkpoint` line into a message that the allocation wrote a complete checkpoint.
 
-    Metadata that is no mapping or too large becomes empty. Raises KeyError for a missing field.
-    Raises ValueError for any other invalid field, and for a path other than
-    EXPERIMENT/TRIAL/EPOCH/UUID of the allocation.
+    Metadata that is no mapping or too large becomes empty. Raises KeyError for a missing field,
+    except the optional `metadata` and `metric`. Raises ValueError for any other invalid field, and
+    for a path other than EXPERIMENT/TRIAL/EPOCH/UUID of the allocation.
     """
     line = report.line
     uuid = _parse_pattern(_UUID, line["uuid"])
@@ -264,7 +277,9 @@ def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
 
 
 def _parse_metadata(value: object) -> Mapping[str, object]:
-    """Return the metadata, or an empty mapping if the value is no mapping or too large."""
+    """Return the metadata, or {} if the value is no mapping, too large or cannot be encoded as
+    JSON.
+    """
     if not isinstance(value, Mapping):
         return {}
     try:
@@ -274,7 +289,10 @@ def _parse_metadata(value: object) -> Mapping[str, object]:
 
 
 def _to_checkpoint_damage(report: Report, context: ReportContext) -> TrialMessage | None:
-    """Convert a report of an unusable checkpoint. Return None unless the chief wrote the line."""
+    """Convert a report of an unusable checkpoint into a message with cause and fallbacks.
+
+    Return None unless the chief wrote the line with a valid UUID.
+    """
     uuid = damaged_checkpoint(report)
     if uuid is None:
         return None
@@ -284,7 +302,10 @@ def _to_checkpoint_damage(report: Report, context: ReportContext) -> TrialMessag
 
 
 def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert an `early_exit` line. Raises ValueError for reasons that user code cannot request."""
+    """Convert an `early_exit` line: the code refuses the hyperparameters or asks to stop.
+
+    Raises ValueError for reasons that user code cannot request, and KeyError without a reason.
+    """
     reason = ExitReason(report.line["reason"])
     if not (reason.is_invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
         raise ValueError(reason)
@@ -292,7 +313,10 @@ def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
 
 
 def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert the agent's line about the state of an allocation's container."""
+    """Convert the agent's line about the state of an allocation's container.
+
+    The state is cut to 32 characters. Raises KeyError without a state.
+    """
     state = str(report.line["state"])[:32]
     return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes)
 
@@ -300,7 +324,8 @@ def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
 def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     """Convert the agent's `exited` line into a message, even if the line is malformed.
 
-    Without the message, the trial would keep its slots forever.
+    Without the message, the trial would keep its slots forever. A missing reason becomes "errored",
+    and other invalid fields get their defaults.
     """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
@@ -342,7 +367,9 @@ def _parse_text(value: object, characters_max: int) -> str:
 
 
 def _parse_count(value: object) -> int:
-    """Return a non-negative integer. Raises ValueError for other values."""
+    """Return a non-negative integer below 2^53. Raises ValueError for other values, booleans
+    included.
+    """
     if not _is_whole(value) or value < 0:
         raise ValueError(value)
     return value
@@ -374,7 +401,9 @@ def _parse_number(value: object) -> float:
 
 
 def _parse_pattern(pattern: re.Pattern[str], value: object) -> str:
-    """Return a text that matches the whole pattern. Raises ValueError for other values."""
+    """Return a text that matches the whole pattern. Raises ValueError for other values and
+    types.
+    """
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise ValueError(value)
     return value

@@ -17,6 +17,7 @@ class RunningTrial:
 
     trial: TrialState
     experiment: ExperimentState
+    """The trial's experiment."""
     definition: Definition
     """The definition of the trial's experiment."""
     pool: str
@@ -26,14 +27,20 @@ class RunningTrial:
 def read_running_trial(
     engine: Engine, experiments: ExperimentReader, agent: str, allocation: str
 ) -> RunningTrial:
-    """Read the trial of an allocation that `agent` runs.
+    """Read the trial of an allocation that `agent` runs, with the experiment.
 
     Args:
+        engine: the engine of the cluster.
+        experiments: the reader of experiments.
+        agent: the agent's id.
         allocation: the allocation's name, `TRIAL.EPOCH`.
 
     Raises:
         CommandRefused: "forbidden" unless the allocation is assigned to the agent, the agent is not
-            lost, and the allocation is the trial's current one.
+            lost, and the allocation is the trial's current one. Also "forbidden" if the trial or
+            the experiment no longer exists.
+        ValueError: `allocation` is not of this form.
+        TableError: the state table failed.
     """
     trial_id, epoch = map(int, allocation.split("."))
     state = engine.read_state(addresses.agent(agent))

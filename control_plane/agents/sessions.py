@@ -72,7 +72,7 @@ class Session:
     exited: tuple[str, ...] = ()
     """The allocations whose exit was accepted."""
     sent: Mapping[str, str] = field(default_factory=dict)
-    """The sort key of the last mail sent for each allocation."""
+    """The sort key of the last mail to the trial of each allocation."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """The rows of metrics written for each allocation since the last merge."""
 
@@ -95,11 +95,15 @@ class LogChunk:
     """Consecutive bytes of an allocation's log from a single node."""
 
     allocation: str
+    """The name of the allocation, `TRIAL.EPOCH`."""
     offset: int
     """The offset of the first byte in the node's log."""
     text: bytes
+    """The bytes, which may begin or end within a line or a character."""
     marks: tuple[tuple[int, int], ...] = ()
-    """Offsets, each with the time (epoch ms) at which the bytes from there on were first seen."""
+    """Offsets, each with the time (epoch ms) at which the bytes from there on were first seen.
+    Empty from agents that send no times.
+    """
     node_rank: int = 0
     """The rank of the node among the allocation's nodes."""
     nodes: int = 1
@@ -110,12 +114,19 @@ _SESSION = RecordCodec(agent_rows.SESSION, Session)
 
 
 def decode_session(row: Row | None) -> Session:
-    """Decode a stored session. Return an empty session without a row."""
+    """Decode a stored session. Return an empty session of epoch 0 without a row.
+
+    Raises ValueError for an invalid body.
+    """
     return Session() if row is None else _SESSION.decode(row.body)
 
 
 def session_write(agent: str, session: Session, row: Row | None) -> Put:
-    """Return the write of a session, conditional on the revision of the `row` that was read."""
+    """Return the write of a session, conditional on the revision of the `row` that was read.
+
+    Without a row, the write expects that the agent still has no session row. Fields of newer
+    releases in `row` are kept.
+    """
     revision = row.revision if row else 0
     body = _SESSION.encode(session, row.body if row else None)
     return Put(Key(SESSIONS, agent), revision + 1, body, revision or Expect.ABSENT)
@@ -129,15 +140,23 @@ def accept_reports(
     now_ms: int,
     other_trials: Collection[int] = (),
 ) -> AcceptedReports:
-    """Convert reports into messages and rows, and advance the session's offsets.
+    """Convert reports into messages and rows, and advance the session's offsets. Nothing is written
+    yet.
 
-    Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Lines of
+    Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Malformed
+    lines are acknowledged and have no effect, except the agent's `exited` lines. Lines of
     allocations without a context are acknowledged and discarded, except announcements of
     checkpoints for `other_trials`. A run may continue after its trial moved to another agent. The
     row of the announcement lets the garbage collector find the files of such a run.
 
+    Without reports, the result has the same session and no writes.
+
     Args:
+        agent: the agent's id, as sender of the mail.
+        session: the session before the call.
+        reports: lines of the agent's allocations, in the order of each writer's file.
         contexts: the contexts of the reporting allocations that are assigned to the agent.
+        now_ms: the present time in epoch ms, for the mail.
         other_trials: ids of existing trials that other allocations announce checkpoints for.
 
     Raises:
@@ -186,7 +205,8 @@ def accept_reports(
 def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
     """Accept log chunks and advance the session's log offsets.
 
-    Return the new session and the new part of each chunk. A chunk after a gap is not accepted.
+    Return the new session and the unaccepted part of each chunk. A chunk after a gap and a chunk
+    that was accepted before are left out. The parts name neither node rank nor number of nodes.
     """
     if not chunks:
         return session, []
@@ -205,7 +225,8 @@ def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, 
 def forget_allocations(session: Session, known: Iterable[str]) -> Session:
     """Return the session without the records of allocations that are not in `known`.
 
-    The records are acknowledged offsets, log offsets, exits, mail and counts of metric rows.
+    The records are acknowledged offsets, log offsets, exits, mail and counts of metric rows. Return
+    the same session if it has no records of other allocations.
     """
     kept = set(known)
     if kept.issuperset((*session.acked, *session.logs, *session.sent, *session.rows)):
@@ -223,12 +244,16 @@ def forget_allocations(session: Session, known: Iterable[str]) -> Session:
 def _mail_messages(
     agent: str, session: Session, mail: Mapping[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Session, list[Put]]:
-    """Return the session after mailing messages to trials, and the writes of the mail.
+    """Return the session after mailing messages to trials, and the write of each allocation's mail.
 
-    The session remembers the last mail of each allocation, which the next mail names.
+    The session remembers the last mail of each allocation, which the next mail names. The session's
+    clock advances. Nothing is written yet.
 
     Args:
+        agent: the sender's id.
+        session: the session before.
         mail: the messages of each allocation.
+        now_ms: the present time in epoch ms.
     """
     clock, writes, sent = session.clock, list[Put](), dict(session.sent)
     sender = addresses.agent(agent)
@@ -246,7 +271,15 @@ def _mail_messages(
 def _add_metric_report(
     report: Report, streams: dict[tuple[int, Stream], list[MetricReport]]
 ) -> None:
-    """Add a line of metrics to the reports of the matching stream. Skip a malformed line."""
+    """Add a line of metrics to the reports of the matching stream.
+
+    Do nothing for a malformed line, an invalid group name, or a `rank_metrics` line whose writer is
+    not a rank.
+
+    Args:
+        report: the line.
+        streams: the reports by trial and stream, changed in place.
+    """
     rank = None
     if report.line.get("kind") == RANK_METRICS_KIND:
         if not RANK.fullmatch(report.writer):
@@ -263,10 +296,11 @@ def _take_allocations_to_merge(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Split the counts of new rows of metrics by whether the allocation's rows must be merged.
 
-    Return the counts that stay below the limit, and the allocations to merge.
+    Return the counts that stay below the limit, and the names of the allocations to merge.
 
     Args:
-        exited: the allocations that have just exited.
+        rows: the number of new rows of metrics, by allocation.
+        exited: the allocations that have just exited, which have a lower limit.
     """
     ended = set(exited)
     to_merge = tuple(
@@ -278,12 +312,14 @@ def _take_allocations_to_merge(
 
 
 def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
-    """Set the writer's offset in `writers` to the end of the reported line.
+    """Set the writer's offset in `writers` to the end of the reported line, and return True.
 
     Return False, without a change, if the offset is not above the stored offset. Raises
-    CommandRefused if a new writer would exceed WRITERS_MAX. The writer `agent` is always accepted.
+    CommandRefused ("invalid") if a new writer would exceed WRITERS_MAX. The writer `agent` is
+    always accepted.
 
     Args:
+        report: the line.
         writers: the acknowledged offset of each writer of the allocation, changed in place.
     """
     if report.offset <= writers.get(report.writer, 0):
@@ -301,8 +337,10 @@ def _stored_line_write(
 ) -> Put | None:
     """Return the write of a line that is stored in a separate row. Return None for other lines.
 
-    - A writer's environment and a trial's metadata: the last line replaces earlier ones.
-    - The announcement of a checkpoint: the row lets the garbage collector find the files.
+    - A writer's environment and a trial's metadata, if `is_assigned`: the last line replaces
+      earlier lines.
+    - The announcement of a checkpoint, if `is_assigned` or for `other_trials`: the row lets the
+      garbage collector find the files.
     """
     checkpoint_uuid = announced_checkpoint(report.line)
     if is_assigned and report.line.get("kind") == "environment":
@@ -320,14 +358,17 @@ def _stored_line_write(
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
     """Read the metadata of trials, in the order of the ids. Users' edits replace the code's values.
 
-    Values that the JSON gate now refuses are replaced, because an agent's call with such a value
-    would fail.
+    A trial without metadata has {}. Values that the JSON gate, the check of stored JSON, now
+    refuses are replaced, because an agent's call with such a value would fail. Raises TableError.
     """
     return [readable(metadata)[0] for metadata in read_stored_metadata(table, trial_ids)]
 
 
 def read_stored_metadata(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read metadata like `read_metadata_of`, but keep values that the JSON gate refuses."""
+    """Read metadata like `read_metadata_of`, but keep values that the JSON gate refuses.
+
+    Raises TableError, and ValueError if a row is not valid.
+    """
     sorts = (TRIAL_METADATA, METADATA_EDITS)
     keys = [Key(addresses.trial(trial_id), sort) for trial_id in trial_ids for sort in sorts]
     rows = [
@@ -344,10 +385,13 @@ def read_stored_metadata(table: StateTable, trial_ids: Sequence[int]) -> list[di
 
 
 def read_trial_metadata(table: StateTable, trial_id: int) -> tuple[dict[str, Any], str, str]:
-    """Read a trial's reported metadata, with the users' edits merged in. Without any, read {}.
+    """Read a trial's reported metadata, with the users' edits merged in; {} without any.
 
-    Return the metadata, a description of values that were replaced because they are not valid JSON
-    for an answer ("" without any), and the content revision before the replacement.
+    Return three values. Raises TableError.
+
+    - The metadata, for an answer.
+    - A description of values that were replaced because they are not valid JSON; "" without any.
+    - The content revision of the metadata before the replacement: 16 hexadecimal digits.
     """
     (stored,) = read_stored_metadata(table, (trial_id,))
     return *readable(stored), content_revision(stored)

@@ -17,9 +17,13 @@ from control_plane.config.storage import CheckpointStorage
 
 
 def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder:
-    """Return a function that builds the specs of trials.
+    """Return a function that builds the specs of trials, secrets included.
+
+    The function raises ValueError or KeyError if the stored configuration is not valid for this
+    release, or names an unknown type of checkpoint store.
 
     Args:
+        cluster_id: the id of the cluster.
         checkpoints: the checkpoint store of experiments whose configuration names no store.
     """
 
@@ -66,37 +70,40 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
 
 
 def parse_stored_config(definition: Definition) -> ExperimentConfig:
-    """Parse the experiment configuration in a definition. Recent results are cached."""
+    """Parse the experiment configuration in a definition. Recent results are cached and shared.
+
+    Raises ValueError or KeyError if the configuration is not valid for this release.
+    """
     return _parse_config(definition.config)
 
 
 @lru_cache(maxsize=32)
 def _parse_config(text: str) -> ExperimentConfig:
-    """Parse a stored configuration, with a cache."""
+    """Parse a stored configuration, with a cache. Raises ValueError or KeyError."""
     return ExperimentConfig.from_json(text.encode())
 
 
 def _entrypoint(config: ExperimentConfig) -> str | list[str]:
-    """Return the entrypoint as a text or a list of arguments, "" without one."""
+    """Return the entrypoint as a text or a list of arguments; "" without an entrypoint."""
     entrypoint = config.entrypoint or ""
     return entrypoint if isinstance(entrypoint, str) else list(entrypoint)
 
 
 def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
-    """Return the configuration's registry login including the password. Return None without a
-    login.
-    """
+    """Return the configuration's login at the image registry with the password, or None."""
     login = config.environment.registry_auth
     return login.model_dump(mode="json", context=REVEAL) if login else None
 
 
 def _data_layer(config: ExperimentConfig) -> dict[str, Any]:
-    """Return the settings of the data layer, secrets included."""
+    """Return the settings of the data layer, secrets included. Settings that are None are left
+    out.
+    """
     return config.data_layer.model_dump(mode="json", context=REVEAL, exclude_none=True)
 
 
 def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
-    """Return the fields of a spec that refer to a checkpoint."""
+    """Return the fields of a spec that refer to a checkpoint: id, trial, steps, path and digest."""
     return {
         "uuid": checkpoint.uuid,
         "trial_id": checkpoint.trial_id,
@@ -109,8 +116,9 @@ def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
 def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
     """Describe the last damage, if the trial starts from the replacement of the damaged checkpoint.
 
-    The replacement is an older checkpoint or the beginning. Return None if the trial has recorded
-    no damage or has saved a newer checkpoint since.
+    The description has the checkpoint's UUID and steps, and the cause. The replacement is an older
+    checkpoint or the beginning. Return None if the trial has recorded no damage or has saved a
+    newer checkpoint since.
     """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None
@@ -125,8 +133,9 @@ def _workload_fields(
     """Return the fields of the spec that describe the trial's workloads.
 
     The fields are the length of a workload, the minimum periods of validations and checkpoints, and
-    the checkpoint policy. Periods are in batches. A period in epochs that only the trial can
-    convert gets a field of its own. In test mode all periods are minimal.
+    the checkpoint policy. Periods are in batches, 0 without a period. A period in epochs that only
+    the trial can convert gets a field of its own. In test mode all periods are minimal. If the
+    hyperparameters have no usable batch size, periods are 0, and the trial reports the error.
     """
     if definition.test_mode:
         return {

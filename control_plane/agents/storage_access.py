@@ -20,9 +20,11 @@ def issued_scope(
 ) -> CredentialScope | None:
     """Return the bucket and prefix for which `issuer` gives trials credentials.
 
-    Return None without an issuer, without `fields`, or if `fields` describe another type of store.
+    Return None without an issuer, without `fields`, or if `fields` describe another type of store
+    or a store without credentials.
 
     Args:
+        issuer: the issuer of the cluster's cloud, None if the cluster issues no credentials.
         fields: the `storage` of the trial's spec.
     """
     if issuer is None or fields is None or fields["type"] != issuer.store_type:
@@ -35,11 +37,18 @@ def allowed_access(
 ) -> StorageAccess:
     """Return the access to checkpoints that an allocation of a running trial may have.
 
+    The allocation may write to the folders of its epoch and of the trial's TensorBoard events. It
+    may read the trial's folder and the checkpoint that the run starts from. Nothing is issued yet.
+
     Args:
+        running: the trial with its experiment.
+        allocation: the allocation's name, for the error.
         own: the cluster's checkpoint store, for experiments whose configuration names no store.
+        issuer: the issuer, which decides the type of store.
 
     Raises:
         CommandRefused: "not_found" if `issuer` issues no credentials for the trial's storage.
+        ValueError, KeyError: the stored configuration is not valid for this release.
     """
     trial, definition = running.trial, running.definition
     config = parse_stored_config(definition)

@@ -32,7 +32,9 @@ class TrialGrants(Protocol):
         """The form of the credentials that `issue_data_keys` issues, as in specs."""
 
     def gives_data_keys(self, pool: str) -> bool:
-        """Return whether the training code of this pool's trials gets data credentials."""
+        """Return whether the training code of this pool's trials gets data credentials. Calls no
+        cloud.
+        """
 
     def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
         """Issue keys or a token for the training code of a trial in `pool`.
@@ -45,13 +47,16 @@ class TrialGrants(Protocol):
         """
 
     def gives_login(self, image: str) -> bool:
-        """Return whether pulling `image` needs a login that this cloud can issue."""
+        """Return whether pulling `image` needs a login that this cloud can issue. Calls no
+        cloud.
+        """
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
-        """Issue a login that can only pull `image`.
+        """Issue a login that can pull `image`.
 
-        Raises OSError if the cloud does not answer. Only called if `gives_login` is true for the
-        image.
+        A cloud that cannot limit the login to the image's repository limits it to the configured
+        repositories. Raises OSError if the cloud does not answer. Only called if `gives_login` is
+        true for the image.
 
         Args:
             name: the name of the session, which the cloud shows in its audit logs.
@@ -62,7 +67,12 @@ def grant_fields(grants: TrialGrants, spec: dict[str, Any], pool: str) -> dict[s
     """Return the fields of a spec that list the grants that the agent may request.
 
     `data_credentials` is set if trials of `pool` get data credentials. `registry_credentials` is
-    set if the pull of an image of the spec needs a login.
+    set if the pull of an image of the spec needs a login. Return {} without grants.
+
+    Args:
+        grants: the issuer of the cluster's cloud.
+        spec: the trial's spec, whose `image` maps kinds of machines to images or None.
+        pool: the pool in which the trial runs.
     """
     images = (spec.get("image") or {}).values()
     may_log_in = any(image is not None and grants.gives_login(image) for image in images)

@@ -12,8 +12,8 @@ from pydantic_core import to_json
 
 from control_plane.actors.messages.agent import LOOPBACK
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncRequest
 from control_plane.agents.sessions import LogChunk
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.errors import invalid
 from control_plane.json_gate import JsonRefused, storable_line
 from control_plane.text_forms import text_form

@@ -6,6 +6,7 @@ contains it. Encoded messages leave out fields that have their default, so a def
 change. New fields of a state are appended and have a default. tests/journals checks these rules.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
@@ -41,13 +42,17 @@ class ActorType:
     """The stored name of the message that creates the actor. It is the first message to the actor.
     """
     step: Callable[[Any, Any, StepContext], Any]
-    """Applies one message: `step(state, message, context)` returns the next state."""
+    """Applies one message: `step(state, message, context)` returns the next state. The state is
+    None for a missing actor, before and after. Raises CommandRefused for a refused command.
+    """
     fallback: Callable[[Any, object, StepContext], Any]
-    """Applies a dead letter, which is a message that `step` failed on. It never raises an error
-    itself.
+    """Applies a dead letter: `fallback(state, message, context)` returns the next state. A dead
+    letter is a message that `step` failed on, or an UndecodableMessage.
     """
     finish_fold: Callable[[Any, StepContext], Any] | None = None
-    """Called once after the last message of a fold; returns the final state."""
+    """Called once after the last message of a fold; returns the final state. None for a type that
+    needs no such call.
+    """
     part_types: Mapping[str, Any] = field(default_factory=dict)
     """The type of each part, by part family: the part's name up to and including its first "/".
     Parts of type `bytes` are stored unencoded.
@@ -71,8 +76,8 @@ class ActorType:
 
     @cached_property
     def field_defaults(self) -> Mapping[str, object]:
-        """The default values of the state's fields by name. A field without a default is left
-        out.
+        """The default values of the state's fields by name. A field without a default is
+        omitted.
         """
         all_fields = fields(self.state_type)
         values = {f.name: f.default for f in all_fields if f.default is not MISSING}
@@ -81,37 +86,44 @@ class ActorType:
 
     @cached_property
     def _field_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the state's fields, by name."""
         return {name: TypeAdapter(kind) for name, kind in get_type_hints(self.state_type).items()}
 
     @cached_property
     def _state_adapter(self) -> TypeAdapter[Any]:
+        """The pydantic adapter of the state."""
         return TypeAdapter(self.state_type)
 
     @cached_property
     def _message_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the messages, by stored name."""
         return {
             stored_name(message): TypeAdapter(message) for message in get_args(self.message_union)
         }
 
     @cached_property
     def _part_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the part families, without families of type `bytes`."""
         return {
             name: TypeAdapter(kind) for name, kind in self.part_types.items() if kind is not bytes
         }
 
     def encode_state(self, state: object) -> bytes:
-        """Encode a state as JSON."""
+        """Encode a state as JSON, fields with default values included."""
         return self._state_adapter.serializer.to_json(state)
 
     def decode_state(self, body: bytes) -> Any:
-        """Decode a state from JSON. Raises ValueError if the JSON is not a valid state."""
+        """Decode a state from JSON. Unknown fields are ignored; missing fields get their defaults.
+
+        Raises ValueError if the JSON is not a valid state.
+        """
         return _decode_json(self._state_adapter, body)
 
     def encode_field(self, name: str, value: object) -> bytes:
         """Encode the value of a field of the state as JSON, without defaults.
 
         The result does not change when a later version adds a field with a default inside the
-        value.
+        value. Raises KeyError for an unknown field.
         """
         return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
 
@@ -127,7 +139,12 @@ class ActorType:
     def encode_message_with_defaults(self, name: str, fields: object) -> bytes:
         """Decode a stored message, and encode the message as JSON that contains every field.
 
-        Raises KeyError and ValueError as `decode_message` does.
+        Raises KeyError for an unknown name, and ValueError for fields that do not fit the message
+        type.
+
+        Args:
+            name: the stored name of the message.
+            fields: the fields as JSON values.
         """
         return self._message_adapters[name].dump_json(self.decode_message(name, fields))
 
@@ -140,7 +157,14 @@ class ActorType:
         return self._message_adapters[name].validate_python(fields)
 
     def encode_part(self, name: str, value: object) -> bytes:
-        """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged."""
+        """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged.
+
+        Raises AssertionError for a value other than `bytes` in a family of type `bytes` or an
+        unknown family.
+
+        Args:
+            name: the name of the part, for example `trials/0`.
+        """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             assert isinstance(value, bytes), name
@@ -148,10 +172,14 @@ class ActorType:
         return adapter.dump_json(value)
 
     def decode_part(self, name: str, body: bytes) -> object:
-        """Decode the stored body of a part.
+        """Decode the stored body of a part. Return the body itself for a part of type `bytes`, and
+        for an unknown family.
 
         For an invalid body, return the replacement that `damaged_parts` makes for this family of
         parts. Raises ValueError if the family has no replacement.
+
+        Args:
+            name: the name of the part, for example `trials/0`.
         """
         family = _part_family(name)
         adapter = self._part_adapters.get(family)
@@ -162,17 +190,21 @@ class ActorType:
         except ValueError as error:
             if (make_value := self.damaged_parts.get(family)) is None:
                 raise
-            return make_value(name, _first_line(error))
+            return make_value(name, _error_text(error))
 
     def select_unknown_fields(self, body: bytes) -> bytes:
-        """Return the fields of an encoded state that this version does not know, without braces."""
+        """Return the fields of an encoded state that this version does not know, without braces.
+
+        Return b"" if all fields are known. Raises ValueError for invalid JSON.
+        """
         return select_unknown(parse_json(body), self._field_adapters)
 
     def select_unknown_part_fields(self, name: str, body: bytes) -> bytes:
         """Return the fields of a part's stored body that this version does not know, without
         braces.
 
-        Return b"" for a part without a dataclass, and for a body that cannot be parsed.
+        Return b"" if all fields are known, for a part whose type is no dataclass, and for a body
+        that cannot be parsed.
         """
         kind = self.part_types.get(_part_family(name))
         if not is_dataclass(kind):
@@ -185,6 +217,8 @@ class ActorType:
     def encode_part_without_defaults(self, name: str, value: object) -> bytes:
         """Encode a part's value without defaults, so that replays can compare values across
         versions.
+
+        Return a value of type `bytes` unchanged. Raises the AssertionError of `encode_part`.
         """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
@@ -193,7 +227,11 @@ class ActorType:
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The actor types by name. A type is created on its first use."""
+    """The actor types by name. A type is created, and its modules are imported, on first use.
+
+    Args:
+        make_functions: functions named `_make_NAME`, which create the types.
+    """
 
     def __init__(self, *make_functions: Callable[[], ActorType]) -> None:
         self._make_functions = {
@@ -202,6 +240,10 @@ class _ActorTypes(Mapping[str, ActorType]):
         self._created = dict[str, ActorType]()
 
     def __getitem__(self, name: str) -> ActorType:
+        """Return the actor type of a name, always as a single object.
+
+        Raises KeyError for an unknown name.
+        """
         if (actor_type := self._created.get(name)) is not None:
             return actor_type
         # If several threads create a type at once, all threads must return a single object.
@@ -219,6 +261,7 @@ class _ActorTypes(Mapping[str, ActorType]):
 
 
 def _make_experiment() -> ActorType:
+    """Build the actor type of experiments. Imports the experiment's modules."""
     from control_plane.actors.experiment import actor
     from control_plane.actors.experiment.bill import Meters
     from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
@@ -244,6 +287,7 @@ def _make_experiment() -> ActorType:
 
 
 def _make_trial() -> ActorType:
+    """Build the actor type of trials. Imports the trial's modules."""
     from control_plane.actors.messages.trial import TrialMessage
     from control_plane.actors.trial import actor
     from control_plane.actors.trial.checkpoints import (
@@ -266,6 +310,7 @@ def _make_trial() -> ActorType:
 
 
 def _make_pool() -> ActorType:
+    """Build the actor type of resource pools. Imports the pool's modules."""
     from control_plane.actors.messages.pool import PoolMessage, PoolSettings
     from control_plane.actors.ordered_map import Directory, Leaf
     from control_plane.actors.pool import actor
@@ -293,6 +338,7 @@ def _make_pool() -> ActorType:
 
 
 def _make_agent() -> ActorType:
+    """Build the actor type of agents. Imports the agent's modules."""
     from control_plane.actors.agent import actor
     from control_plane.actors.messages.agent import AgentMessage
 
@@ -320,6 +366,7 @@ def encode_message_for(address: str, message: object) -> EncodedMessage:
     """Encode a message for the mailbox of the actor at `address`. Return the stored name and JSON.
 
     Raises KeyError for an unknown type of actor, or a message that the actor does not accept.
+    Nothing is mailed.
     """
     return actor_type_at(address).encode_message(message)
 
@@ -327,8 +374,8 @@ def encode_message_for(address: str, message: object) -> EncodedMessage:
 def parse_json(body: bytes) -> Any:
     """Parse stored JSON into Python values. Raises ValueError for invalid JSON.
 
-    Rows of older versions may be nested deeper than pydantic's parser allows. `parse_stored` reads
-    these rows.
+    JSON of older versions may be nested deeper than pydantic's parser allows, and is parsed as well
+    (`parse_stored`).
     """
     try:
         return from_json(body)
@@ -336,8 +383,22 @@ def parse_json(body: bytes) -> Any:
         return parse_stored(body)
 
 
+def parse_compressed_json(body: bytes) -> Any:
+    """Decompress (zlib) and parse stored JSON.
+
+    Raises ValueError for damaged compressed data and for invalid JSON.
+    """
+    try:
+        content = zlib.decompress(body)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return parse_json(content)
+
+
 def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
-    """Decode stored JSON into a value of the adapter's type. Raises ValueError for an invalid
+    """Decode stored JSON into a value of the adapter's type.
+
+    JSON that pydantic cannot parse is parsed with `parse_stored`. Raises ValueError for an invalid
     value.
     """
     try:
@@ -348,11 +409,12 @@ def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
     return adapter.validate_python(parse_stored(body))
 
 
-def _first_line(error: ValueError) -> str:
+def _error_text(error: ValueError) -> str:
     """Return the text of an error, cut off after 200 characters.
 
     For a validation error, this is the place and message of the first fault, such as `state.files:
-    Field required`. The invalid value is left out.
+    Field required`. The invalid value is left out. The text of another error may have several
+    lines.
     """
     if isinstance(error, ValidationError):
         fault = error.errors(include_input=False, include_url=False)[0]

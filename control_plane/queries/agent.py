@@ -67,7 +67,13 @@ def describe_agent(services: Services, agent_id: str) -> Agent:
 
 
 def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
-    """Return a page of all agents, sorted by name."""
+    """Return a page of all agents, lost agents included, sorted by name.
+
+    An agent that is lost for long has no row in the list and is left out.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
+    """
     rows, cursor = read_row_page(services.table, AGENTS, page)
     states = services.engine.read_states([addresses.agent(row.key.sort) for row in rows])
     items = [_agent_answer(state) for state in states if isinstance(state, AgentState)]
@@ -79,10 +85,12 @@ def agent_sizes_in_pool(
 ) -> dict[str, Counter[int]]:
     """Count the pool's agents by label and number of slots.
 
-    Lost agents and the agents in `without` are not counted; disabled agents are.
+    Lost agents and the agents in `without` are not counted; disabled agents are. The rows of all
+    agents of the cluster are read.
 
     Returns:
-        For each label, the number of agents with each number of slots.
+        For each label, the number of agents with each number of slots. Empty for a pool without
+        agents.
     """
     rows = read_rows(services.table, AGENTS)
     inside = [row.key.sort for row in rows if row.body.decode() == pool]
@@ -98,7 +106,7 @@ def process_devices_in_pool(services: Services, pool: str, label: str) -> set[st
     """Return the slot types of the pool's agents with a label, if all run trials as processes.
 
     Lost agents are ignored. Empty if no agent has the label, or if any of the agents runs trials in
-    containers. `{"cpu"}` if the agents have no slots.
+    containers or does not report how. `{"cpu"}` if the agents have no slots.
     """
     rows = read_rows(services.table, AGENTS)
     names = [row.key.sort for row in rows if row.body.decode() == pool]
@@ -114,7 +122,8 @@ def process_devices_in_pool(services: Services, pool: str, label: str) -> set[st
 
 
 def _agent_answer(state: AgentState) -> Agent:
-    held = {
+    """Return the answer for an agent. A slot shows the allocation that is to run there, if any."""
+    allocations = {
         slot: f"{desired.trial_id}.{desired.epoch}"
         for desired in state.desired
         for slot in desired.slots
@@ -126,7 +135,7 @@ def _agent_answer(state: AgentState) -> Agent:
             type=slot_type,
             uuid=uuid,
             name=name,
-            allocation=held.get(number),
+            allocation=allocations.get(number),
             enabled=number not in availability.disabled,
         )
         for number, slot_type, uuid, name in state.slots

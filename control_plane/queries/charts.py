@@ -24,7 +24,8 @@ from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeries, MetricSeriesCache
+from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.metric_series_cache import MetricSeriesCache
 from control_plane.queries.trial_ranking import TrialRankings
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
@@ -116,10 +117,10 @@ class MetricRanks(Answer):
 
 
 def list_ranks(services: Services, trial_id: int) -> MetricRanks:
-    """Return the ranks that keep metrics separate from the trial's metrics.
+    """Return the ranks that keep metrics separate from the trial's metrics, in ascending order.
 
     Return at most RANKS_MAX ranks. Empty for a trial without separate metrics, and for an unknown
-    trial.
+    trial. Each rank costs a query.
     """
     ranks: list[int] = []
     first = RANK_METRICS
@@ -133,9 +134,11 @@ def list_ranks(services: Services, trial_id: int) -> MetricRanks:
 
 
 def metric_names_json(services: Services, trial: TrialState, rank: int | None = None) -> bytes:
-    """Return the JSON text of the trial's `MetricNames`.
+    """Return the JSON text of the trial's `MetricNames`, with the first GROUPS_MAX groups.
 
-    With a `rank`, these are the names of the metrics that this rank keeps separate.
+    With a `rank`, these are the names of the metrics that this rank keeps separate. Names without a
+    finite number are left out. The series of each group are read and cached. Raises OSError if the
+    object store does not answer.
     """
     parts = [
         _group_names_json(services, trial, group, rank)
@@ -156,6 +159,9 @@ def trial_series_json(
 ) -> bytes:
     """Return the JSON text of the trial's `TrialSeries`.
 
+    An unknown name has a series without points. The list of series is empty for a group without
+    numbers if the request names no metrics. The group's series is read and cached.
+
     Args:
         services: the services that read metrics.
         trial: the trial's state.
@@ -164,6 +170,9 @@ def trial_series_json(
         points: the most points of each series; longer series are downsampled.
         rank: None for the trial's own metrics, or the rank that keeps the metrics separate.
         times: add the time of each point and `started_ms`.
+
+    Raises:
+        OSError: the object store does not answer.
     """
     started = _started_json(services, trial.trial_id) if times else b""
 
@@ -191,18 +200,22 @@ def experiment_series_json(
 ) -> bytes:
     """Return the JSON text of the experiment's `ExperimentSeries`.
 
+    Trials with a metric come first, then other trials by id, whose points may be empty. Each
+    trial's series is read and cached.
+
     Args:
         services: the services that read the experiment and metrics.
         experiment_id: the experiment.
         group: the group of metrics.
         name: the metric; None for the searcher metric.
         points: the most points of each series; longer series are downsampled.
-        trials: the most trials, the best first.
+        trials: the most trials, the best first by the searcher metric, at most BEST_MAX.
         times: add the time of each point and `started_ms`.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, if `points * trials` is
             more than POINTS_MAX.
+        OSError: the object store does not answer.
     """
     if points * trials > POINTS_MAX:
         text = f"{points} points of {trials} trials are more than {POINTS_MAX} in all"
@@ -236,7 +249,11 @@ def experiment_series_json(
 
 
 def _groups(services: Services, trial_id: int, rank: int | None) -> Iterator[str]:
-    """Yield the first GROUPS_MAX groups of the trial's metrics, or of the rank's."""
+    """Yield the first GROUPS_MAX groups of the trial's metrics, or of the rank's, in order of the
+    keys.
+
+    Each group costs a query.
+    """
     first, last = rank_range(rank)
     for _ in range(GROUPS_MAX):
         segment = read_first_segment(services.table, trial_id, first, last)
@@ -247,7 +264,10 @@ def _groups(services: Services, trial_id: int, rank: int | None) -> Iterator[str
 
 
 def _group_names_json(services: Services, trial: TrialState, group: str, rank: int | None) -> bytes:
-    """Return the JSON objects of a group's `MetricName`s, joined by commas; empty without names."""
+    """Return the JSON objects of a group's `MetricName`s, joined by commas; b"" without numbers.
+
+    The objects are cached with the group's series.
+    """
 
     def draw(series: MetricSeries) -> bytes:
         return series.cached_chart("names", lambda: _names_json(group, series))
@@ -262,14 +282,18 @@ def _draw_chart(
     draw: Callable[[MetricSeries], bytes],
     rank: int | None = None,
 ) -> bytes:
-    """Return `draw` of the current series of the trial's group, or of the rank's."""
+    """Return `draw` of the current series of the trial's group, or of the rank's.
+
+    New reports are read first, and the series stays cached. Raises OSError if the object store does
+    not answer.
+    """
     return services.cache_of(MetricSeriesCache).draw_chart(
         services.table, services.objects, trial.trial_id, group, run_cuts(trial), draw, rank
     )
 
 
 def _names_json(group: str, series: MetricSeries) -> bytes:
-    """Return the JSON objects of a series' `MetricName`s, joined by commas."""
+    """Return the JSON objects of a series' `MetricName`s, joined by commas; b"" without numbers."""
     return b",".join(
         to_json(
             {
@@ -288,7 +312,10 @@ def _names_json(group: str, series: MetricSeries) -> bytes:
 
 
 def _started_json(services: Services, trial_id: int) -> bytes:
-    """Return the JSON field `started_ms`: the reported start of the trial's first run, or null."""
+    """Return the JSON field `started_ms` with a comma: the reported start of the trial's first run.
+
+    The value is null without a report. Reads one row.
+    """
     address = addresses.trial(trial_id)
     rows = services.table.query(address, ENVIRONMENT, f"{ENVIRONMENT}~", limit=1).rows
     fields = parse_json(rows[0].body) if rows else {}
@@ -300,7 +327,8 @@ def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> b
     """Return the JSON fields `points` and `total` of a metric, without braces.
 
     `points` has at most `points` points, with a time in each if `times` is true. For an unknown
-    metric, the list is empty and `total` is 0. Cache the result in the series.
+    metric, the list is empty and `total` is 0. The result is cached in the series until the series
+    changes.
     """
 
     def draw() -> bytes:

@@ -73,8 +73,8 @@ def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
     """Return the checkpoint with a UUID that starts with `prefix`. Upper case is accepted.
 
     Raises:
-        RequestError: not_found, if no checkpoint matches; invalid, if several match or `prefix`
-            is not the start of a UUID.
+        RequestError: not_found, if no checkpoint matches; invalid, if several match or `prefix` is
+            not the start of a UUID.
     """
     record, experiment_id = get_checkpoint(services, prefix)
     return checkpoint_answers(services, [record], experiment_id)[0]
@@ -83,9 +83,11 @@ def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
 def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
     """Load a checkpoint by a prefix of the UUID; return the record and the experiment id.
 
+    A checkpoint whose files were deleted is returned too.
+
     Raises:
-        RequestError: not_found, if no checkpoint matches; invalid, if several checkpoints match or
-            `prefix` is not the start of a UUID.
+        RequestError: not_found, if no checkpoint matches or its trial was deleted; invalid, if
+            several checkpoints match or `prefix` is not the start of a UUID.
     """
     prefix = prefix.lower()
     if not _PREFIX.fullmatch(prefix):
@@ -105,7 +107,7 @@ def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, i
 
 
 def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a checkpoint, which is the ownership of the experiment.
+    """Return the ownership of a checkpoint in a tuple, which is the ownership of the experiment.
 
     Raises as `get_checkpoint`.
     """
@@ -117,7 +119,9 @@ def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject,
 def list_trial_checkpoints(
     services: Services, trial_id: int, page: PageRequest
 ) -> Page[Checkpoint]:
-    """Return a page of the trial's checkpoints, oldest first.
+    """Return a page of the trial's checkpoints in any state, oldest first.
+
+    All records of the trial are read for each page.
 
     Raises:
         RequestError: not_found, if the trial does not exist; invalid, for a cursor of another list.
@@ -135,7 +139,7 @@ def list_trial_checkpoints(
 def list_experiment_checkpoints(
     services: Services, experiment_id: int, page: PageRequest
 ) -> Page[Checkpoint]:
-    """Return a page of the experiment's checkpoints, sorted by trial, oldest first.
+    """Return a page of the experiment's checkpoints in any state, sorted by trial, oldest first.
 
     A request reads at most 200 trials, so that a page with a cursor may be short or empty.
 
@@ -166,7 +170,7 @@ def _cursor(number: int, skipped: int) -> str:
 
 
 def _trial_records(services: Services, trial_id: int) -> list[CheckpointRecord]:
-    """Read the records of a trial's checkpoints, oldest first."""
+    """Read the records of a trial's checkpoints in any state, oldest first."""
     return sorted(
         checkpoint_records(services.table, trial_id),
         key=lambda record: (
@@ -180,7 +184,7 @@ def _trial_records(services: Services, trial_id: int) -> list[CheckpointRecord]:
 def checkpoint_answers(
     services: Services, records: Sequence[CheckpointRecord], experiment_id: int
 ) -> list[Checkpoint]:
-    """Build the answers for checkpoints of an experiment.
+    """Build the answers for checkpoints of an experiment, in the order of `records`.
 
     Reads the pins and the edits of metadata of all checkpoints together.
     """
@@ -211,6 +215,9 @@ def _read_edits(services: Services, records: Sequence[CheckpointRecord]) -> list
 def _checkpoint_answer(
     record: CheckpointRecord, experiment_id: int, pin: Pin, metadata: dict[str, Any]
 ) -> Checkpoint:
+    """Return the answer for a checkpoint. Values of `metadata` that are not valid JSON are
+    replaced.
+    """
     reference = record.checkpoint
     shown, damage = readable(metadata)
     return Checkpoint(

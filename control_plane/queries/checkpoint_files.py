@@ -77,10 +77,14 @@ class CheckpointPlace(Answer):
 def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     """Load the folder and the manifest of a checkpoint by a prefix of the UUID.
 
+    The manifest is read from the store unless cached. The files themselves are not checked.
+
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted; conflict, if the path or the manifest is not the recorded one; unavailable, if
-            the store does not answer.
+            deleted or the manifest is missing; conflict, if the path or the manifest is not the
+            recorded one, or if the cluster may not call the store's endpoints; unavailable, if the
+            store does not answer.
+        OSError: the store cannot be opened.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
@@ -92,7 +96,13 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
 
 
 def choose_files(folder: CheckpointFolder, patterns: Sequence[str]) -> tuple[StoredFile, ...]:
-    """Return the checkpoint's files that match any of the patterns.
+    """Return the checkpoint's files that match any of the patterns, sorted by path.
+
+    Deleted files are left out. The store is not called.
+
+    Args:
+        folder: the checkpoint.
+        patterns: glob patterns of paths in the folder; `**/` stands for any folders.
 
     Raises:
         RequestError: invalid, if no file matches.
@@ -108,6 +118,8 @@ def choose_files(folder: CheckpointFolder, patterns: Sequence[str]) -> tuple[Sto
 
 def check_stored(folder: CheckpointFolder) -> None:
     """Check that the store has every file of the checkpoint with the size in the manifest.
+
+    Deleted files are left out, and contents are not read. Return nothing if all files are stored.
 
     Raises:
         RequestError: conflict, if a file is missing or has another size; the message names the
@@ -139,7 +151,7 @@ def find_missing_file(files: Iterable[StoredFile], stored: Mapping[str, int]) ->
 
 
 def store_error(error: OSError) -> RequestError:
-    """Convert an error of a checkpoint store to the request's error.
+    """Convert an error of a checkpoint store to the request's error, which the caller raises.
 
     Returns:
         RequestError conflict, if the store has other parts of a file than the request names;
@@ -152,11 +164,12 @@ def store_error(error: OSError) -> RequestError:
 
 
 def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
-    """Return the location of a checkpoint, given a prefix of the UUID.
+    """Return the location of a checkpoint, given a prefix of the UUID. The store is not called.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted; conflict, if only the cluster can reach the checkpoint's store.
+            deleted; conflict, if only the cluster can reach the store or the cluster may not call
+            its endpoints; conflict also if the recorded path is not the checkpoint's.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     storage = storage_location(experiment_storage(services, experiment_id))
@@ -173,7 +186,8 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
 def file_url(services: Services, folder: CheckpointFolder, file: StoredFile) -> str:
     """Return a URL that fetches a file of the checkpoint without a token for 15 minutes.
 
-    The store signs the URL if it can; otherwise the URL leads to this server.
+    The store signs the URL if it can; otherwise the URL leads to this server. Raises OSError if the
+    store cannot sign at the moment.
     """
     path = f"{folder.path}/{file.path}"
     if url := folder.store.signed_url(path, _SIGNED_SECONDS):
@@ -191,6 +205,7 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 
     Raises:
         RequestError: as `checkpoint_folder`; not_found also if the file is not in the store.
+        OSError: the store cannot be opened.
     """
     _, uuid, place = key.parts
     folder = checkpoint_folder(services, uuid)
@@ -220,9 +235,12 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
 def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]:
     """Return the `storage` fields of an experiment's checkpoint store, secrets included.
 
+    An experiment without a store of its own has the cluster's store.
+
     Raises:
         RequestError: not_found, if the experiment does not exist; conflict, if the cluster is not
             allowed to call the store's endpoints.
+        ValueError, KeyError: the stored configuration is not valid for this release.
     """
     _, definition = experiments.get_experiment(services, experiment_id)
     config = parse_stored_config(definition).checkpoint_storage
@@ -234,10 +252,11 @@ def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]
 def _read_manifest(
     services: Services, store: CheckpointFiles, record: CheckpointRecord
 ) -> tuple[StoredFile, ...]:
-    """Read the manifest of a checkpoint.
+    """Read the manifest of a checkpoint, or return the cached files of the recorded digest.
 
     Raises:
-        RequestError: conflict, if the manifest does not have the recorded digest; as `_read_start`.
+        RequestError: conflict, if the manifest does not have the recorded digest or cannot be
+            parsed; not_found or unavailable, as `_read_start`.
     """
     reference = record.checkpoint
     path = f"{reference.path}/{MANIFEST}"
@@ -250,6 +269,7 @@ def _read_manifest(
 
 
 def _damage_error(record: CheckpointRecord, why: str) -> RequestError:
+    """Return the error conflict for a damaged checkpoint. `why` says what is wrong."""
     return RequestError(Code.CONFLICT, f"checkpoint {record.checkpoint.uuid} is damaged: {why}")
 
 

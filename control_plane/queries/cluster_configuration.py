@@ -21,9 +21,14 @@ SHARED_CONFIG = Key(*cluster_rows.CONFIGURATION.only_key)
 
 
 def cluster_config(services: Services) -> ClusterConfig:
-    """Return the current configuration. A pool without a stored configuration has the defaults.
+    """Return the current configuration, secrets included. A pool without a stored one has the
+    defaults.
 
-    Fields that a newer version stored are ignored.
+    Fields that a newer version stored are ignored. Without a stored configuration, everything has
+    the defaults. Reads a row for each pool.
+
+    Raises:
+        ValueError: a stored configuration is not valid.
     """
     shared = services.table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
@@ -37,7 +42,10 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
     """Return the endpoints of checkpoint stores that the cluster may call.
 
     These are the configured `checkpoint_endpoints` and the endpoints of the cluster's default
-    checkpoint store.
+    checkpoint store. Return () if the configuration names neither.
+
+    Raises:
+        ValueError, KeyError: the stored configuration of the checkpoint store is not valid.
     """
     fields = _shared_fields(table)
     named = tuple(fields.get("checkpoint_endpoints", ()))
@@ -49,12 +57,16 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
 
 
 def page_origins(table: StateTable) -> frozenset[str]:
-    """Return the web origins that the configuration allows to call the API."""
+    """Return the web origins that the configuration allows to call the API. Empty without a
+    setting.
+    """
     return frozenset(_shared_fields(table).get("page_origins", ()))
 
 
 def deletion_limit(table: StateTable) -> float:
-    """Return the configured maximum of checkpoint files to delete per second."""
+    """Return the configured maximum of checkpoint files to delete per second, or else the
+    default.
+    """
     limit: float = _shared_fields(table).get(
         "checkpoint_deletions_per_second", DELETIONS_PER_SECOND
     )
@@ -62,7 +74,9 @@ def deletion_limit(table: StateTable) -> float:
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:
-    """Return the fields of the current configuration, except the pools."""
+    """Return the fields of the current configuration, except the pools; {} without stored
+    fields.
+    """
     shared = table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     return fields

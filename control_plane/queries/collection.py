@@ -50,6 +50,8 @@ def preview_collection(
 ) -> CollectionPreview:
     """Return the effect of a collection of the experiment's checkpoints, without deleting anything.
 
+    All checkpoint records of the experiment are read.
+
     Args:
         services: the services that read the state.
         experiment_id: the experiment.
@@ -102,9 +104,9 @@ class DeletionPreview(Answer):
 
 
 def preview_deletion(services: Services, prefix: str) -> DeletionPreview:
-    """Return the effect of deleting a checkpoint, given a prefix of the UUID.
+    """Return the effect of deleting a checkpoint, given a prefix of the UUID. Nothing is deleted.
 
-    For a checkpoint whose files are deleted already, all numbers are 0.
+    For a checkpoint whose files are deleted already, all numbers are 0 and `problem` is "".
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`.
@@ -126,11 +128,13 @@ def preview_partial_deletion(
 ) -> DeletionPreview:
     """Return the effect of deleting the checkpoint's files that match any of the patterns.
 
-    If all files match, this is the effect of deleting the whole checkpoint.
+    If all files match, this is the effect of deleting the whole checkpoint. The manifest is read
+    from the store. Nothing is deleted.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; as `checkpoint_folder` and
             `choose_files`.
+        OSError: the store cannot be opened.
     """
     record, _ = checkpoints.get_checkpoint(services, prefix)
     folder = checkpoint_folder(services, record.checkpoint.uuid)
@@ -174,7 +178,9 @@ def _seconds_at_limit(services: Services, files: int) -> int:
 def _describe_candidates(
     services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
 ) -> list[checkpoints.Checkpoint]:
-    """Return the checkpoints of the candidates. Skip those whose records no longer exist."""
+    """Return the checkpoints of the candidates, in this order. Skip those whose records no longer
+    exist.
+    """
     places = [
         (addresses.trial(candidate.trial_id), CHECKPOINT_PARTS + candidate.uuid)
         for candidate in candidates
@@ -185,7 +191,7 @@ def _describe_candidates(
 
 
 def _finish(work: Generator[object, None, T]) -> T:
-    """Run a generator to the end, and return the generator's result."""
+    """Run a generator to the end, ignore the yielded values, and return the generator's result."""
     while True:
         try:
             next(work)

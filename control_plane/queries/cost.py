@@ -83,13 +83,14 @@ class DaySpan:
     def cost_within(self, usage: Usage) -> int:
         """Return the micro-dollars that an allocation cost on the days of the span.
 
-        The results of adjacent spans add up exactly to the allocation's whole cost.
+        The cost is spread evenly over the allocation's run, and is 0 if the run is outside the
+        span. The results of adjacent spans add up exactly to the allocation's whole cost.
         """
         end_ms = day_start_ms(self.until + timedelta(days=1))
         return _cost_until(usage, end_ms) - _cost_until(usage, day_start_ms(self.since))
 
     def days(self) -> Iterator["DaySpan"]:
-        """Yield a span of a single day for each day."""
+        """Yield a span of a single day for each day, in order."""
         for n in range((self.until - self.since).days + 1):
             day = self.since + timedelta(days=n)
             yield DaySpan(day, day)
@@ -99,7 +100,8 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
     """Return the costs of the days from `since` to `until`, grouped as `by` says.
 
     Lines without any cost are left out. Days are in order; other lines start with the most
-    expensive.
+    expensive. The total has the costs of all pools, removed pools included. Without costs, the
+    report has no lines. All usage rows since `since` are read.
     """
     span, pools = DaySpan(since, until), _pools_with_costs(services)
     used = [(pool, usage) for pool in pools for usage in usages(services, pool, since)]
@@ -134,7 +136,7 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
     dollars.
 
     The idle cost is the instance cost without the cost of the pool's allocations, at least 0. The
-    budget is only converted to dollars.
+    budget is only converted to dollars. An unknown pool has no costs.
     """
     now_ms = services.now_ms()
     today = utc_day(now_ms)
@@ -149,10 +151,10 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
 
 
 def usages(services: Services, pool: str, since: date) -> list[Usage]:
-    """Return the costs of the pool's allocations that ran on the day `since` or later.
+    """Return the costs of the pool's allocations that ran on the day `since` or later, in no order.
 
     Each usage has the allocation's whole cost, including the cost before `since`. A running
-    allocation is counted as if the allocation ended now.
+    allocation is counted as if the allocation ended now. Empty for a pool without allocations.
     """
     rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
     ended = {
@@ -168,7 +170,10 @@ def dollars(micros: int) -> float:
 
 
 def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
-    """Yield the costs so far of the allocations that hold slots of the pool now."""
+    """Yield the costs so far of the allocations that hold slots of the pool now.
+
+    Reads the pool's agents and the trials. A trial that has moved to another pool is left out.
+    """
     address = addresses.pool(pool)
     parts = ActorParts(services.engine, address, ("agents",))
     context = read_only_context(services.engine, address, parts)
@@ -191,7 +196,9 @@ def _pools_with_costs(services: Services) -> list[str]:
 
 
 def _cost_until(usage: Usage, time_ms: int) -> int:
-    """Return the micro-dollars that the allocation had cost by a time."""
+    """Return the micro-dollars that the allocation had cost by a time, spread evenly over the
+    run.
+    """
     if time_ms >= usage.ended_ms:
         return usage.micros
     elapsed_ms = max(0, time_ms - usage.started_ms)
@@ -208,7 +215,10 @@ def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: Da
 def _owner_items(
     services: Services, by: CostGrouping, used: Sequence[Usage], span: DaySpan
 ) -> list[CostItem]:
-    """Return a line for each experiment, trial or user with its costs on the days of the span."""
+    """Return a line for each experiment, trial or user with the costs on the days of the span.
+
+    Lines have no instance costs. Reads the states of the experiments.
+    """
     numbers = list(dict.fromkeys(usage.experiment for usage in used))
     states = services.engine.read_states([addresses.experiment(number) for number in numbers])
     experiments = dict(zip(numbers, states, strict=True))
@@ -236,7 +246,11 @@ def _line_key(
 
 
 def _item(name: str, title: str, allocated: int, bill: int | None) -> CostItem:
-    """Return a line of the report, given micro-dollars of allocations and of instances."""
+    """Return a line of the report, given micro-dollars of allocations and of instances.
+
+    The idle cost is the difference, at least 0. Without a `bill` (None), both instance costs are
+    None.
+    """
     return CostItem(
         name=name,
         title=title,

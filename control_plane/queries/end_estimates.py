@@ -28,19 +28,25 @@ LOOKS_MAX = 50_000
 def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int]:
     """Return the expected start of the next trial of each waiting job.
 
+    Reads the states and last metrics of the running trials.
+
     Returns:
-        Times in epoch ms by experiment id; jobs without an estimate are left out. Empty if the
-        pool has more than WAITING_MAX waiting or RUNNING_MAX running trials.
+        Times in epoch ms by experiment id; jobs without an estimate are left out. Empty if no trial
+        waits, if no running trial has an expected end, or if the pool has more than WAITING_MAX
+        waiting or RUNNING_MAX running trials.
+
+    Raises:
+        OSError: the object store does not answer.
     """
     waiting = sum(sum(job.pending_slots.values()) for job in snapshot.jobs)
-    held = [holding.allocation_id for job in snapshot.jobs for holding in job.allocations]
+    running = [holding.allocation_id for job in snapshot.jobs for holding in job.allocations]
     now_ms = services.now_ms()
-    if not 0 < waiting <= WAITING_MAX or len(held) > RUNNING_MAX:
+    if not 0 < waiting <= WAITING_MAX or len(running) > RUNNING_MAX:
         return {}
-    ends_ms = expected_ends(services, held, now_ms)
+    ends_ms = expected_ends(services, running, now_ms)
     if not ends_ms:
         return {}
-    looks = len(snapshot.jobs) + waiting + len(held) + len(snapshot.agents)
+    looks = len(snapshot.jobs) + waiting + len(running) + len(snapshot.agents)
     starts_ms = forecast.expected_starts(
         snapshot.jobs,
         snapshot.agents,
@@ -58,21 +64,25 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
     return {group: start_ms for group, start_ms in starts_ms.items() if start_ms is not None}
 
 
-def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[str, int]:
+def expected_ends(services: Services, allocation_ids: list[str], now_ms: int) -> Mapping[str, int]:
     """Return the expected ends of allocations.
 
     Args:
         services: the services that read trials and metrics.
-        held: the ids of the allocations.
-        now_ms: the current time.
+        allocation_ids: the ids of the allocations, `TRIAL.EPOCH`.
+        now_ms: the current time in epoch ms.
 
     Returns:
-        Times in epoch ms by allocation id; allocations without an estimate are left out.
+        Times in epoch ms by allocation id; allocations that have ended or have no estimate are left
+        out.
+
+    Raises:
+        OSError: the object store does not answer.
     """
-    names = [parse_allocation(name) for name in held]
+    names = [parse_allocation(name) for name in allocation_ids]
     states = services.experiments.read_trials(trial_id for trial_id, _ in names)
     ends = {}
-    for name, (_, epoch), state in zip(held, names, states, strict=True):
+    for name, (_, epoch), state in zip(allocation_ids, names, states, strict=True):
         if state is not None and state.epoch == epoch:
             end_ms = _end_ms(services, state, now_ms)
             if end_ms is not None:
@@ -84,6 +94,7 @@ def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
     """Return the expected end of the trial's allocation in epoch ms, at the mean speed so far.
 
     Return None without a placed allocation, without a length to train to, or before the first step.
+    Reads the trial's last metrics. Raises OSError if the object store does not answer.
     """
     allocation = state.allocation
     if allocation is None or not allocation.placed_ms:
@@ -99,8 +110,8 @@ def _steps_to_train(state: TrialState, steps: int) -> int | None:
     """Return the length that the trial trains to, in steps.
 
     If only the trial knows the steps of an epoch, the mean steps of its epochs so far are used.
-    None before the trial has reported a share of an epoch. `steps` is the number of steps trained
-    so far.
+    Return None before the trial has reported a share of an epoch, and without an assigned length.
+    `steps` is the number of steps trained so far.
     """
     epochs, done = state.target_epochs, state.epochs_done
     if epochs is None:
@@ -113,8 +124,15 @@ def estimate_end_ms(
 ) -> int | None:
     """Return the time in epoch ms at which a trial is expected to reach `length` steps.
 
-    The speed is the mean since the trial was placed at `placed_ms`, when it had trained
-    `from_steps`. `steps` is its progress now. None if the trial has made no step since then.
+    The speed is the mean since the trial was placed. Return None if the trial has made no step or
+    no time has passed since then. Return `now_ms` for a trial that has reached the length.
+
+    Args:
+        from_steps: the steps that the trial had trained when it was placed.
+        steps: the steps trained by now.
+        length: the steps to train to.
+        placed_ms: the time at which the trial was placed, in epoch ms.
+        now_ms: the current time in epoch ms.
     """
     steps_made, passed_ms = steps - from_steps, now_ms - placed_ms
     if steps_made <= 0 or passed_ms <= 0:

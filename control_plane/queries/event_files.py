@@ -54,7 +54,9 @@ class TrialEventFile(Answer):
 
 
 def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Page[TrialEventFile]:
-    """Return a page of the trial's TensorBoard event files, sorted by path.
+    """Return a page of the trial's TensorBoard event files, sorted by path, with URLs of all parts.
+
+    The stored parts are listed, but not read. Empty for a trial without event files.
 
     Raises:
         RequestError: not_found, if the trial does not exist; invalid, for a wrong cursor; conflict,
@@ -78,6 +80,8 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
 
 def open_event_file(services: Services, key: ObjectKey) -> FileContent:
     """Open the stored part at the key of a URL that `list_event_files` signed.
+
+    All stored parts of the trial are listed.
 
     Raises:
         RequestError: as `list_event_files`; not_found also if the part was deleted.
@@ -115,15 +119,17 @@ def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tu
 def _list_stored(
     store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
 ) -> Iterator[tuple[str, int]]:
-    """List the stored parts of a trial's event files below a folder. All parts are read at the
+    """List the stored parts of a trial's event files below a folder. All parts are listed at the
     call.
 
     Args:
+        store: the store of the event files.
         parts: the names of the folders on the path to the folder.
         trial_id: the trial, for the text of the error.
 
     Returns:
-        The path below the folder and the size in bytes of each part. Empty without the folder.
+        The path below the folder and the size in bytes of each part, in no order. Empty without the
+        folder.
 
     Raises:
         RequestError: conflict, for more than PARTS_MAX parts; unavailable, if the store does not
@@ -165,4 +171,5 @@ def _url(services: Services, store: CheckpointFiles, folder: str, trial_id: int,
 
 
 def _digest(path: str) -> str:
+    """Return the SHA-256 of a path, in hexadecimal, for URLs of this server."""
     return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()

@@ -162,10 +162,11 @@ def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> l
 
 
 def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
-    """Return an experiment with the configuration.
+    """Return an experiment with the configuration, secrets masked.
 
     Raises:
         RequestError: not_found, if the experiment does not exist or was deleted.
+        ValueError, KeyError: the stored configuration is not valid for this release.
     """
     state, definition = get_experiment(services, experiment_id)
     config = shown_config(state.kind, parse_stored_config(definition))
@@ -183,7 +184,15 @@ def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
 def experiment_preview(
     message: ExperimentSubmitted, config: ExperimentConfig, warnings: Sequence[str]
 ) -> ExperimentWithConfig:
-    """Return the experiment that the message would create, without creating the experiment."""
+    """Return the experiment that the message would create, without creating the experiment.
+
+    The id is None. Counts, cost, progress and end have their defaults.
+
+    Args:
+        message: the message that would create the experiment.
+        config: the experiment's configuration, which is shown with masked secrets.
+        warnings: the warnings of the answer.
+    """
     return ExperimentWithConfig(
         id=None,
         kind=message.kind,
@@ -216,7 +225,8 @@ def experiment_preview(
 def trial_ids(services: Services, state: ExperimentState, first: int, end: int) -> Iterator[int]:
     """Yield the ids of the experiment's trials with `first` <= number < `end`, in order.
 
-    Numbers count the experiment's trials from 0; ids are unique in the cluster.
+    Numbers count the experiment's trials from 0; ids are unique in the cluster. Numbers of trials
+    that do not exist are skipped. Parts of the experiment are read during the iteration.
     """
     address = addresses.experiment(state.experiment_id)
     for index in range(first // SUMMARIES_PER_PART, -(-end // SUMMARIES_PER_PART)):
@@ -230,7 +240,7 @@ def trial_ids(services: Services, state: ExperimentState, first: int, end: int) 
 def current_settings(
     services: Services, state: ExperimentState, definition: Definition
 ) -> Settings:
-    """Load the experiment's settings, with the changes made since the submission."""
+    """Load the experiment's settings, with the changes made since the submission. Reads one row."""
     changed = services.engine.read_part(addresses.experiment(state.experiment_id), "settings")
     assert changed is None or isinstance(changed, Settings)
     return effective_settings(definition, changed)
@@ -247,7 +257,10 @@ def _settings_of_row(row: Row) -> Settings:
 def _fields(
     services: Services, state: ExperimentState, definition: Definition, current: Settings
 ) -> dict[str, Any]:
-    """Return the fields of the `Experiment` answer, except `run` and `warnings`."""
+    """Return the fields of the `Experiment` answer, except `run` and `warnings`.
+
+    For a custom search, the last call of the search method is read.
+    """
     counts = TrialCounts(
         requested=state.trials,
         running=state.trials_open,
@@ -299,7 +312,7 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 
     The fields are `preferred_pools`, `waits_since_ms`, `pool_moved_ms` and `pool_move_reason`. The
     list of pools is empty for a job that stays in its pool. Without a move, the times are None and
-    the reason is "".
+    the reason is "". Nothing is read.
     """
     moves = state.pool_moves or PoolMoves()
     return {
@@ -313,11 +326,14 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 def _fields_with_run(
     services: Services, state: ExperimentState, definition: Definition
 ) -> dict[str, Any]:
-    """Return the fields of the `Experiment` answer, except `warnings`."""
+    """Return the fields of the `Experiment` answer, except `warnings`. Reads the settings and the
+    run.
+    """
     [run] = read_single_runs(services, [(state, definition)])
     current = current_settings(services, state, definition)
     return {**_fields(services, state, definition, current), "run": run}
 
 
 def _dollars(micros: int | None) -> float | None:
+    """Convert an optional amount of micro-dollars to dollars."""
     return None if micros is None else micros / MICROS_PER_DOLLAR

@@ -50,7 +50,7 @@ class CodeTextAnswer(CodeFileAnswer):
 
 
 def code_digest(services: Services, experiment_id: int) -> str:
-    """Return the SHA-256 digest of an experiment's model code.
+    """Return the SHA-256 digest of an experiment's model code. The archive is not read.
 
     Raises:
         RequestError: not_found, if the experiment does not exist or has no model code.
@@ -64,9 +64,12 @@ def code_digest(services: Services, experiment_id: int) -> str:
 def list_code_files(services: Services, digest: str, page: PageRequest) -> Page[CodeFileAnswer]:
     """Return a page of the files of the model code, sorted by path, grouped by folder.
 
+    The archive is read and checked unless cached.
+
     Raises:
         RequestError: not_found, if no archive with this digest is stored; conflict, if the archive
             is damaged or breaks a rule; invalid, for a cursor of another list.
+        OSError: the object store does not answer.
     """
     files = _read_archive(digest, lambda: services.code_archives.list_files(digest))
 
@@ -77,11 +80,12 @@ def list_code_files(services: Services, digest: str, page: PageRequest) -> Page[
 
 
 def read_code_file(services: Services, digest: str, path: str) -> CodeTextAnswer:
-    """Return the file at a path of the model code, with the file's text.
+    """Return the file at a path of the model code, with at most the first 1 MiB of the file's text.
 
     Raises:
         RequestError: not_found, if the archive or the path does not exist; conflict, if the archive
             is damaged or breaks a rule.
+        OSError: the object store does not answer.
     """
     from control_plane.objects.code_archives import TEXT_BYTES_MAX
 
@@ -106,6 +110,7 @@ def _read_archive(digest: str, read: Callable[[], Content]) -> Content:
     Raises:
         RequestError: not_found, if `read` raises ObjectNotFound; conflict, if `read` raises
             ArchiveInvalid, because the archive is damaged or breaks a rule.
+        Exception: any other error of `read`.
     """
     try:
         return read()

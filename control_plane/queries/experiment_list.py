@@ -83,6 +83,7 @@ class _Entry(NamedTuple):
 
     @property
     def experiment_id(self) -> int:
+        """The experiment's id."""
         return int(self.sort)
 
 
@@ -95,8 +96,19 @@ def list_experiments(
 ) -> ExperimentPage:
     """Return a page of the experiments that match the filter.
 
+    In the order of ids, a page with a cursor may be short or empty, because a request reads a
+    limited number of rows. The other orders sort the newest experiments only, with experiments
+    without the value last.
+
+    Args:
+        services: the services that read the list.
+        page: the request.
+        shown: the conditions.
+        sort: the column. `submitted` is the order of ids.
+        order: ascending or descending.
+
     Raises:
-        RequestError: invalid, for an unknown state or kind, or a cursor of another list.
+        RequestError: invalid, for an unknown state or kind, or a cursor of another list or order.
     """
     is_shown = _predicate(shown)
     if sort in _BY_ID:
@@ -120,7 +132,11 @@ def list_experiments(
 
 
 def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
-    """Return a predicate for all conditions of the filter except the metadata terms."""
+    """Return a predicate for all conditions of the filter except the metadata terms.
+
+    Raises:
+        RequestError: invalid, for an unknown state or kind.
+    """
     states, kinds = _parse_states(shown.states), _parse_kinds(shown.kinds)
     part = (shown.name or "").casefold()
 
@@ -154,6 +170,9 @@ def _read_page(
     Returns:
         The matching experiments, and the cursor of the next page, or None on the last page. Reading
         stops after `_read_max` rows, so that a page with a cursor may be short or empty.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
     """
     partition = _partition(shown)
     name = partition if descending else f"{partition} asc"
@@ -206,8 +225,15 @@ def _read_candidates(
     """Yield the sort key and list row of each experiment after the sort key `after`.
 
     The row is None if the experiment lacks one of the filter's terms or is not in the list. The
-    filter's other conditions are not tested. The first query reads `rows_first` rows; each later
-    query reads twice as many, up to a limit.
+    filter's other conditions are not tested. Rows are read during the iteration. The first query
+    reads `rows_first` rows; each later query reads twice as many, up to a limit.
+
+    Args:
+        table: the state table.
+        shown: the filter, of which only the terms count.
+        after: the sort key of the last row of the previous page; None for the beginning.
+        descending: the newest experiment first.
+        rows_first: the rows of the first query.
     """
     first, last = _FIRST, _LAST
     if after is not None:
@@ -233,7 +259,8 @@ def _look_up(
 ) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield each of at most GET_MAX sort keys with the row of the list.
 
-    The row is None if the experiment lacks one of the terms or is not in the list.
+    The row is None if the experiment lacks one of the terms or is not in the list. Yield nothing,
+    without a read, for no sort keys.
     """
     if not sorts:
         return
@@ -250,7 +277,10 @@ def _look_up(
 
 
 def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
-    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted."""
+    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted.
+
+    Only a sort by a figure needs states, and only for entries whose rows have no figures.
+    """
     states = 0
     for place, entry in enumerate(entries):
         states += sort in _FIGURES and entry.row.figures is None
@@ -265,6 +295,7 @@ def _sort_entries(
     """Sort entries that are given newest first.
 
     Entries with equal values stay newest first. Entries without a value come last, newest first.
+    States of experiments are read as by `_sort_values`.
     """
     valued = list(zip(_sort_values(services, entries, sort), entries, strict=True))
     known = [(value, entry) for value, entry in valued if value is not None]
@@ -277,10 +308,10 @@ def _sort_entries(
 def _sort_values(
     services: Services, entries: Sequence[_Entry], sort: Sort
 ) -> list[str | float | None]:
-    """Return the value to sort each entry by, or None for an entry without a value.
+    """Return the value by which each entry is sorted; None if the entry has no value.
 
-    Reads the states of experiments whose rows of the list have no figures, if a figure is asked
-    for.
+    Texts are compared without case. Reads the states of experiments whose rows of the list have no
+    figures, if a figure is asked for.
     """
     if sort not in _FIGURES:
         return [str(getattr(entry.row, sort)).casefold() for entry in entries]
@@ -296,7 +327,10 @@ def _sort_values(
 
 
 def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
-    """Return the cost in micro-dollars, the progress or the best metric of an experiment."""
+    """Return the cost in micro-dollars, the progress or the best metric of an experiment.
+
+    Return None without the experiment or the figure.
+    """
     if state is None:
         return None
     if sort == "cost":
@@ -305,15 +339,16 @@ def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float 
 
 
 def _sortable_number(number: float | None) -> float | None:
-    """Return the number. None for NaN, which has no place in an order."""
+    """Return the number, but None instead of NaN, because NaN has no place in an order."""
     return None if number is None or math.isnan(number) else number
 
 
 def _read_states(table: StateTable, ids: Sequence[int]) -> Iterator[ExperimentState | None]:
-    """Yield the states of experiments. None for an experiment that does not exist.
+    """Yield the states of experiments, in the order of `ids`. None for an experiment that does not
+    exist.
 
     The reads bypass the engine's cache, so that a long list does not evict states that other
-    requests use.
+    requests use. Deleted experiments are included.
     """
     names = [addresses.experiment(number) for number in ids]
     for first in range(0, len(names), GET_MAX):

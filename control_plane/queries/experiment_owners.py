@@ -13,13 +13,15 @@ _ALTERNATIVE = "create your own from its configuration"
 def find_owned_experiment(
     services: Services, experiment_id: int, name: str = ""
 ) -> tuple[OwnedObject, ...]:
-    """Return the ownership of an experiment, even if the experiment was deleted.
+    """Return the ownership of an experiment in a tuple, even if the experiment was deleted.
+
+    The submitter owns the experiment.
 
     Args:
         services: the services that read the state.
         experiment_id: the experiment.
-        name: the name of the owned object in messages, such as a trial of the experiment; empty
-            for the experiment itself.
+        name: the name of the owned object in messages, such as a trial of the experiment; empty for
+            the experiment itself.
 
     Raises:
         RequestError: not_found, if the experiment never existed.
@@ -34,6 +36,8 @@ def find_owned_experiment(
 def find_owned_trial(services: Services, trial_id: int) -> tuple[OwnedObject, ...]:
     """Return the ownership of a trial, which is that of the trial's experiment.
 
+    A deleted trial has an owner, too.
+
     Raises:
         RequestError: not_found, if the trial does not exist.
     """
@@ -45,10 +49,10 @@ def find_owned_trial(services: Services, trial_id: int) -> tuple[OwnedObject, ..
 
 
 def may_change_experiment(services: Services, experiment_id: int, caller: Principal) -> bool:
-    """Return whether the caller may change the experiment.
+    """Return whether the caller may change the experiment, as owner or by role.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist.
+        RequestError: not_found, if the experiment never existed.
     """
     [owned] = find_owned_experiment(services, experiment_id)
     return find_refusal(caller, Action.CHANGE, owned) is None

@@ -26,7 +26,8 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
-from control_plane.queries.sentences import SentenceContext, sentence
+from control_plane.queries.sentences.context import SentenceContext
+from control_plane.queries.sentences.registry import sentence
 from control_plane.services import Services
 from control_plane.state.table import Row
 
@@ -102,7 +103,11 @@ def list_history(
     *,
     descending: bool = False,
 ) -> Page[Event]:
-    """Return a page of the experiment's history, oldest event first.
+    """Return a page of the experiment's history, oldest event first. A page reads a limited number
+    of rows.
+
+    A page with a cursor may be short or empty. A journal entry that cannot be decoded is an event
+    with a text about that.
 
     Args:
         services: the services that read the journals.
@@ -139,8 +144,9 @@ def list_history(
 def list_replays(services: Services, experiment_id: int, page: PageRequest) -> Page[Replay]:
     """Replay the journals of an experiment and the trials, and return a page of results.
 
-    The experiment comes first, then its trials by number. A page ends early when it has replayed
-    REPLAYED_MAX entries.
+    A replay computes every commit of a journal again and compares the result with the record.
+    Nothing is written. The experiment comes first, then its trials by number. A page ends early
+    when it has replayed REPLAYED_MAX entries.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
@@ -178,7 +184,8 @@ class _JournalPosition:
 class _JournalStream:
     """An actor's journal, read entry by entry from a position.
 
-    With `descending`, entries are read from the newest to the oldest.
+    With `descending`, entries are read from the newest to the oldest. `position` shows which
+    entries and messages were read.
     """
 
     def __init__(
@@ -200,9 +207,9 @@ class _JournalStream:
             self._next = JOURNAL_END
 
     def peek(self) -> Row | None:
-        """Return the row of the next entry without moving the position. None at the end.
+        """Return the row of the next entry without moving the position. Return None at the end.
 
-        Queries the next rows if no row is buffered.
+        Query the next rows if no row is buffered.
         """
         if not self._rows and self._next is not None:
             first, last = self._next, JOURNAL_END
@@ -216,7 +223,9 @@ class _JournalStream:
         return self._rows[0] if self._rows else None
 
     def advance_entry(self, row: Row) -> None:
-        """Move the position behind the next entry. `row` is the row of that entry."""
+        """Move the position behind the next entry. `row` is the row of that entry, which `peek`
+        returned.
+        """
         self._rows.popleft()
         self.position = _JournalPosition(journal.entry_revision(row))
 
@@ -237,7 +246,14 @@ def _merge(
 ) -> list[Event]:
     """Merge up to `limit` events of the streams by time, and advance the streams.
 
-    Stops early after SCANNED_MAX entries. `without_echoes` leaves out the messages of ECHOES.
+    Stop early after SCANNED_MAX entries, and at the end of all streams. The streams' positions are
+    behind the last returned event.
+
+    Args:
+        streams: the journals, the experiment's first.
+        describe: returns the events of an entry.
+        limit: the most events.
+        without_echoes: leave out the events that `describe` flags.
     """
     events: list[Event] = []
     waiting = [
@@ -268,11 +284,12 @@ def _entry_with_time(
 ) -> Iterator[tuple[int, int, int, int, Row, RecordedEntry]]:
     """Yield the stream's next entry with the sort key of the merge. Yield nothing at the end.
 
+    The yielded tuple has three values of the sort key, the stream's index, the row and the entry.
     An entry that cannot be decoded has the time 0.
 
-    Entries of the same time are sorted so that a cause comes before its effect: users' commands
-    first, then entries of trials, then entries of the experiment, whose stream is the first. A
-    descending history has the reverse order.
+    Entries of the same time are sorted so that a cause comes before its effect. Users' commands
+    come first, then entries of trials, then entries of the experiment. A descending history has the
+    reverse order.
 
     Args:
         place: the index of the stream; 0 is the experiment's.
@@ -295,7 +312,8 @@ def _event_describer(services: Services, state: ExperimentState) -> DescribeEntr
 
     The function reads the experiment's definition at the first call, and the ids of trials when a
     sentence names a trial. The definition and the ids are cached. An entry has an event for each
-    message.
+    message, in order. The flag of an event is true for messages of ECHOES without reasons. The
+    function raises RequestError not_found if the experiment was deleted meanwhile.
     """
 
     @cache
@@ -339,7 +357,16 @@ def _event_describer(services: Services, state: ExperimentState) -> DescribeEntr
 
 
 def _event_text(named: NamedMessage, is_dead: bool, context: SentenceContext) -> tuple[str, bool]:
-    """Return the text of a message's event, and whether a merged history leaves the event out."""
+    """Return the text of a message's event, and whether a merged history leaves the event out.
+
+    A message that this release cannot decode has a text that names the message, and is not left
+    out.
+
+    Args:
+        named: the stored name and fields of the message.
+        is_dead: whether the message could not be processed, which the text says.
+        context: the actor and the names for the sentence.
+    """
     name, fields = named
     if not name:
         return "a journal entry that cannot be decoded", False
@@ -386,7 +413,8 @@ def _trial_address(services: Services, state: ExperimentState, actor: str) -> st
     """Return the address of a trial of the experiment, given as `trial#7`.
 
     Raises:
-        RequestError: invalid, for another text; not_found, if the experiment has no such trial.
+        RequestError: invalid, for another text; not_found, if the experiment has no such trial or
+            the trial was deleted.
     """
     kind, _, name = actor.partition("#")
     if kind != "trial" or not (name.isascii() and name.isdigit()) or len(name) > 12:
@@ -430,7 +458,10 @@ def _numbered_addresses(services: Services, state: ExperimentState, number: int)
 
 
 def _replay_actor(services: Services, address: str) -> Replay:
-    """Replay the first REPLAYED_OF_ONE_MAX entries of an actor's journal."""
+    """Replay the first REPLAYED_OF_ONE_MAX entries of an actor's journal, and return the result.
+
+    Nothing is written. A difference, or an entry that cannot be decoded, is part of the result.
+    """
     replayed = replay.replay_actor(services.table, address, entries_max=REPLAYED_OF_ONE_MAX)
     difference = None
     if replayed.difference is not None:

@@ -88,7 +88,7 @@ class FleetView(Answer):
 
 
 def list_instances(services: Services, pool: str) -> list[InstanceView]:
-    """Return the pool's instances that have not ended, sorted by id."""
+    """Return the pool's instances that have not ended, sorted by id. Empty for an unknown pool."""
     return [_instance_answer(row) for row in rows.read_instances(services.table, pool)]
 
 
@@ -115,7 +115,10 @@ def list_offerings(services: Services, pool: str) -> list[OfferingView]:
 
 
 def describe_fleet(services: Services, pool: str) -> FleetView:
-    """Return the provisioning state of the pool; an empty state before the first pass."""
+    """Return the provisioning state of the pool; an empty state before the first pass.
+
+    An unknown pool has the empty state, too.
+    """
     row = rows.read_fleet(services.table, pool)
     if row is None:
         return FleetView()
@@ -161,6 +164,7 @@ def _failed_boots(services: Services, pool: str) -> list[FailedBoot]:
 
 
 def _instance_answer(row: InstanceRow) -> InstanceView:
+    """Return the answer for an instance's row."""
     offering = row.offering
     return InstanceView(
         id=row.id,

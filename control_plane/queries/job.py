@@ -106,7 +106,9 @@ class QueuePlans:
     def plan_queue(self, snapshot: PoolSnapshot) -> QueuePlan:
         """Return the scheduling plan for a snapshot.
 
-        The cached plan is returned if its jobs, agents, settings and reservation are the same.
+        The cached plan of the pool is returned if its jobs, agents, settings and reservation are
+        the same. Otherwise a plan is computed, which reads the jobs' requests, and cached. Errors
+        of rows that contradict each other are raised, for `read_pool` to repeat the read.
         """
         with self._lock:
             known = self._kept.find(snapshot.pool)
@@ -127,7 +129,10 @@ class QueuePlans:
 
 
 def _has_same_plan(planned: PoolSnapshot, current: PoolSnapshot) -> bool:
-    """Return whether the plan for `planned` is also the plan for `current`."""
+    """Return whether the plan for `planned` is also the plan for `current`.
+
+    True if jobs and agents are the same objects, and settings and reservation are equal.
+    """
     return (
         planned.jobs is current.jobs
         and planned.agents is current.agents
@@ -137,9 +142,10 @@ def _has_same_plan(planned: PoolSnapshot, current: PoolSnapshot) -> bool:
 
 
 def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Queue:
-    """Load the current queue of a pool.
+    """Load the current queue of a pool. The queue of an unknown pool is empty.
 
-    In a draining pool, or a pool that has used up its budget, this is every job's reason to wait.
+    In a draining pool, or a pool that has used up its budget, this is every job's reason to wait,
+    and no starts are expected.
 
     Args:
         services: the services that read the pool.
@@ -156,7 +162,10 @@ def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Q
 def _queue_from_snapshot(
     services: Services, choose: Choice | None, snapshot: PoolSnapshot
 ) -> Queue:
-    """Return the queue of a snapshot. `choose` is as in `load_queue`."""
+    """Return the queue of a snapshot, with reasons and expected starts of waiting jobs.
+
+    `choose` is as in `load_queue`. Reads the fleet, trials and metrics.
+    """
     plan = services.cache_of(QueuePlans).plan_queue(snapshot)
     chosen = plan.order if choose is None else tuple(choose(plan.order))
     if reason := _closed_reason(snapshot):
@@ -175,7 +184,8 @@ def _missing_instance_reasons(
 ) -> Mapping[int, str]:
     """Return the reasons why waiting jobs get no instance, by experiment id.
 
-    Jobs with a label are left out, because no instance is launched for them.
+    Jobs with a label are left out, because no instance is launched for them. Return {} for a pool
+    without a provider, or if the provisioner reports no reason.
     """
     fleet = (
         instances.describe_fleet(services, snapshot.pool)
@@ -199,6 +209,9 @@ def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
 
 def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -> Page[JobView]:
     """Return a page of the jobs that hold or request slots of a pool, in the order of the queue.
+
+    Jobs of experiments that no longer exist are left out, so that a page may be short. Empty for an
+    unknown pool.
 
     Args:
         services: the services that read the pool and its jobs.
@@ -235,10 +248,11 @@ def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -
 
 
 def describe_job(services: Services, experiment_id: int) -> JobView:
-    """Return the job of an experiment.
+    """Return the job of an experiment, also of a paused experiment.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist or has ended.
+        RequestError: not_found, if the experiment does not exist or has ended; unavailable, if the
+            pool changes too fast to be read.
     """
     return describe_jobs(services, [experiment_id])[0]
 
@@ -247,7 +261,8 @@ def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[Job
     """Return the jobs of experiments, in the order of the ids. Read each pool's queue once.
 
     Raises:
-        RequestError: not_found, if one of the experiments does not exist or has ended.
+        RequestError: not_found, if one of the experiments does not exist or has ended; unavailable,
+            if a pool changes too fast to be read.
     """
     pools = [experiments.get_experiment(services, number)[0].pool for number in experiment_ids]
     selected = {*experiment_ids}
@@ -267,12 +282,13 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
     """Return the job of an experiment in the pool of `queue`; a paused job is not in the queue.
 
     Raises:
-        RequestError: not_found, if the experiment has ended.
+        RequestError: not_found, if the experiment does not exist or has no job row, because it has
+            ended.
     """
     for place, job in enumerate(queue.order):
         if job.group == experiment_id:
-            return _job_answer(_load_unended(services, experiment_id), queue, job, place)
-    loaded = _load_unended(services, experiment_id)
+            return _job_answer(_load_experiment(services, experiment_id), queue, job, place)
+    loaded = _load_experiment(services, experiment_id)
     row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
     if row is None:
         raise _ended_error(experiment_id)
@@ -280,12 +296,12 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
     return _job_answer(loaded, queue, idle, None)
 
 
-def _load_unended(services: Services, experiment_id: int) -> Defined:
-    """Load an experiment's state and definition. An ended experiment is returned too.
+def _load_experiment(services: Services, experiment_id: int) -> Defined:
+    """Load the state and definition of a job's experiment, also of an ended experiment.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist or was deleted after the queue
-            was read.
+        RequestError: not_found, if the experiment does not exist or was deleted after the queue was
+            read.
     """
     loaded = services.experiments.read_experiment(experiment_id)
     if loaded is None:
@@ -294,18 +310,24 @@ def _load_unended(services: Services, experiment_id: int) -> Defined:
 
 
 def _ended_error(experiment_id: int) -> RequestError:
+    """Return the error not_found for the job of an experiment that has ended."""
     text = f"job {experiment_id} not found: its experiment has ended"
     return RequestError(Code.NOT_FOUND, text)
 
 
 def _queue_entry(job: Job) -> QueueEntry:
+    """Return the place of a job in a priority pool's queue."""
     return QueueEntry(job.group, job.submitted_ms, job.priority, job.position)
 
 
 def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> JobView:
     """Return the answer for a job.
 
-    `place` is the job's index in the queue, or None for a job that is not in the queue.
+    Args:
+        loaded: the job's experiment.
+        queue: the queue of the pool.
+        job: the job.
+        place: the job's index in the queue, or None for a job that is not in the queue.
     """
     state, definition = loaded
     runs = job.allocations != ()
@@ -338,7 +360,10 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
 
 
 def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
-    """Return the job in a row, for a job without slots and requests (a paused job)."""
+    """Return the job in a row, for a job without slots and requests (a paused job).
+
+    A job without a priority has the pool's default priority.
+    """
     default = snapshot.settings.default_priority
     return Job(
         group=experiment_id,
@@ -352,7 +377,10 @@ def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
 
 
 def _is_preemptible(snapshot: PoolSnapshot) -> bool:
-    """Return whether the pool's scheduler preempts allocations."""
+    """Return whether the pool's scheduler preempts allocations.
+
+    True for `fair_share`, and for `priority` with preemption.
+    """
     rules = snapshot.settings.scheduler
     return rules.kind == "fair_share" or (rules.kind == "priority" and rules.preemption)
 

@@ -24,7 +24,7 @@ def find_job(services: Services, text: str) -> int:
         services: the services that read the state.
         text: the job's UUID, a prefix of the UUID, or the experiment's id. Text shorter than
             SHOWN_CHARACTERS is looked up as an id first, longer text as a UUID first. The id also
-            matches an experiment that has ended; the UUID does not.
+            matches an experiment that has ended, but not a deleted one; the UUID matches neither.
 
     Raises:
         RequestError: not_found, if no job matches; invalid, if several UUIDs have the prefix.
@@ -41,8 +41,11 @@ def find_job(services: Services, text: str) -> int:
 def find_owned_jobs(services: Services, jobs: Iterable[str]) -> Iterator[OwnedObject]:
     """Yield the ownership of each job's experiment once.
 
-    `jobs` has texts as for `find_job`. Skip texts for which `find_job` raises an error: texts that
-    match no job or several jobs.
+    `jobs` has texts as for `find_job`. Skip texts for which `find_job` raises a RequestError: texts
+    that match no job or several jobs.
+
+    Raises:
+        RequestError: not_found, if an experiment no longer has a state.
     """
     experiment_ids = dict.fromkeys(_find_job_or_none(services, job) for job in jobs)
     for experiment_id in experiment_ids:
@@ -60,15 +63,19 @@ def _find_job_or_none(services: Services, text: str) -> int | None:
 
 
 def _find_by_number(services: Services, text: str) -> int | None:
-    """Return the experiment id that the text is. None if no such experiment exists."""
+    """Return the experiment id that the text is. Return None for other texts and unknown
+    experiments.
+
+    A deleted experiment is unknown.
+    """
     number = int(text) if _NUMBER.fullmatch(text) else 0
     return number if number and services.experiments.read_experiment(number) is not None else None
 
 
 def _find_by_uuid(services: Services, text: str) -> int | None:
-    """Return the experiment id of the job whose UUID starts with the text. None without a match.
+    """Return the experiment id of the job with a UUID that starts with the text.
 
-    UUIDs of experiments that have ended do not match.
+    Return None without a match. UUIDs of experiments that have ended do not match.
 
     Raises:
         RequestError: invalid, if several UUIDs match.

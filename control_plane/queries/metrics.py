@@ -24,7 +24,8 @@ from control_plane.agents.metric_rows import (
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeriesCache, VoidReports
+from control_plane.queries.metric_series import VoidReports
+from control_plane.queries.metric_series_cache import MetricSeriesCache
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
@@ -51,8 +52,9 @@ def list_metrics(
 ) -> Page[Metrics]:
     """Return a page of the trial's valid reports, sorted by group, then in the order of reporting.
 
-    Reports of earlier runs are invalid if a later run discarded or repeated the work. A page with
-    large reports may have fewer reports than the limit of the request.
+    Reports of earlier runs are left out if a later run discarded or repeated the work. A page with
+    large reports may have fewer reports than the limit of the request. Empty for a trial or group
+    without reports.
 
     Args:
         services: the services with the state table and object store.
@@ -64,6 +66,7 @@ def list_metrics(
 
     Raises:
         RequestError: invalid, for a cursor of another list.
+        OSError: the object store does not answer.
     """
     trial_id = trial.trial_id
     first, last = rank_range(rank) if group is None else group_range(group, rank)
@@ -94,9 +97,15 @@ def list_metrics(
 
 
 def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
-    """Return the steps of the last training report of an allocation; 0 without a report.
+    """Return the steps of an allocation's training reports so far; 0 without a report.
 
-    `epoch` is the allocation's epoch.
+    The result is the highest step in the last row of one writer. Raises OSError if the object store
+    does not answer.
+
+    Args:
+        services: the services that read metrics.
+        trial_id: the trial.
+        epoch: the allocation's epoch.
     """
     first, last = epoch_range("training", epoch)
     address = addresses.trial(trial_id)
@@ -112,9 +121,17 @@ def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
 def _new_reports(
     services: Services, trial_id: int, first: str, last: str, read: dict[Stream, int]
 ) -> Iterator[tuple[Stream, Columns]]:
-    """Yield the unread reports in a range of sort keys, each report once.
+    """Yield the unread reports in a range of sort keys, each report once, with the stream.
 
-    `read` has the last offset read of each stream; the function updates it.
+    Rows are read during the iteration. Void reports are included. Raises OSError if the object
+    store does not answer.
+
+    Args:
+        services: the services that read metrics.
+        trial_id: the trial.
+        first: the start of the range.
+        last: the exclusive end of the range.
+        read: the last offset read of each stream, updated in place.
     """
     for segment in read_segments(services.table, trial_id, first, last):
         columns = segment.read_columns(services.objects).reports_after(read.get(segment.stream, 0))
@@ -130,6 +147,7 @@ def _bytes_of(metric: tuple[str, Any]) -> int:
 
 
 def _report_answer(group: str, columns: Columns, position: int) -> Metrics:
+    """Return the answer for the report at an index of `columns`."""
     report = columns.report(position)
     return Metrics(
         group=group,

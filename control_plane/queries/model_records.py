@@ -83,12 +83,18 @@ def version_key(model: str, number: int) -> Key:
 
 
 def decode_model(body: bytes) -> ModelRecord:
-    """Decode the body of a model's row."""
+    """Decode the body of a model's row. Fields of newer releases are ignored.
+
+    Raises ValueError for an invalid body.
+    """
     return _MODEL.decode(body)
 
 
 def decode_version(body: bytes) -> VersionRecord:
-    """Decode the body of a model version's row."""
+    """Decode the body of a model version's row. Fields of newer releases are ignored.
+
+    Raises ValueError for an invalid body.
+    """
     return _VERSION.decode(body)
 
 
@@ -111,15 +117,18 @@ def owned_model(model: ModelRecord) -> OwnedObject:
 
 
 def owned_version(version: VersionRecord, model: ModelRecord) -> OwnedObject:
-    """Return the ownership of a version. The user who registered the version and the model's owner
-    own the version.
+    """Return the ownership of a version.
+
+    The user who registered the version and the model's owner own the version.
     """
     owners = tuple(dict.fromkeys((version.user, model.user)))
     return OwnedObject(f"version {version.pin_name}", owners)
 
 
 def find_owned_model(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a model in a tuple. Return () if the model does not exist."""
+    """Return the ownership of a model in a tuple. Return () if the model does not exist. Reads one
+    row.
+    """
     row = table.get(model_key(name))
     return () if row is None else (owned_model(decode_model(row.body)),)
 

@@ -132,6 +132,7 @@ def version_answer(version: VersionRecord, revision: int) -> ModelVersion:
 
 
 def _version_of_row(row: Row) -> ModelVersion:
+    """Return the answer for the row of a model version."""
     return version_answer(decode_version(row.body), row.revision)
 
 

@@ -42,7 +42,8 @@ class PageRequest:
     def start_after(
         self, list_name: str, shape: Sequence[type[int] | type[str]]
     ) -> Position | None:
-        """Return the position of the last item of the previous page. None for the first page.
+        """Return the position of the last item of the previous page. Return None for the first
+        page.
 
         Args:
             list_name: the name of the list; a cursor of another list is refused.
@@ -62,7 +63,8 @@ def page_from_rows(
     item: Callable[[Row], Item],
     position: Callable[[Row], Position],
 ) -> Page[Item]:
-    """Build a page of the first `page.limit` of `rows`.
+    """Build a page of the first `page.limit` of `rows`. The page is the last one without further
+    rows.
 
     Args:
         rows: the rows after the cursor. The caller reads `page.limit + 1` rows: a row beyond the
@@ -85,6 +87,8 @@ def page_from_sequence(
     item: Callable[[int, Row], Item],
 ) -> Page[Item]:
     """Build the requested page of `values`, the whole list. The order must not change.
+
+    A position behind the end gives an empty last page.
 
     Args:
         values: all values of the list.

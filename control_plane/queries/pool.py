@@ -36,7 +36,9 @@ class ClusterOverview(Answer):
 
 
 def cluster_overview(services: Services) -> ClusterOverview:
-    """Return the cluster's identity and a summary of each pool."""
+    """Return the cluster's identity and a summary of each pool, sorted by name. Skip removed
+    pools.
+    """
     states = [find_pool(services, name) for name in pool_names(services)]
     return ClusterOverview(
         cluster_id=services.cluster_id,
@@ -48,7 +50,7 @@ def cluster_overview(services: Services) -> ClusterOverview:
 
 
 def pool_names(services: Services) -> list[str]:
-    """Return the names of all pools, sorted."""
+    """Return the names of all pools, sorted. Reads all rows of pools."""
     return [row.key.sort for row in read_rows(services.table, POOLS)]
 
 
@@ -63,7 +65,8 @@ def get_pool(services: Services, name: str) -> PoolState:
     """Load the pool's state.
 
     Raises:
-        RequestError: not_found, if the pool does not exist; the message lists the existing pools.
+        RequestError: not_found, if the pool does not exist or was removed; the message lists the
+            existing pools.
     """
     state = find_pool(services, name)
     if state is None:
@@ -73,15 +76,18 @@ def get_pool(services: Services, name: str) -> PoolState:
 
 
 def load_settings(services: Services, name: str) -> PoolSettings:
-    """Load the pool's settings; return the defaults if no settings are stored."""
+    """Load the pool's settings; return the defaults if no settings are stored, as for an unknown
+    pool.
+    """
     part = services.engine.read_part(addresses.pool(name), "settings")
     assert part is None or isinstance(part, PoolSettings)
     return part or PoolSettings()
 
 
 def pool_state(settings: PoolSettings) -> Literal["OPEN", "DRAINING", "OVER_BUDGET"]:
-    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN. Trials
-    start only if OPEN.
+    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN.
+
+    Trials start only if OPEN.
     """
     if settings.draining:
         return "DRAINING"
@@ -114,8 +120,8 @@ def count_instances(services: Services, name: str) -> int:
 
 
 def summary_fields(state: PoolState) -> dict[str, str | int]:
-    """Return the fields of `PoolSummary` by name: the pool's name, and the counts of slots,
-    allocations and agents.
+    """Return the fields of `PoolSummary` by name: the pool's name, and counts of slots, allocations
+    and agents.
     """
     return {
         "name": state.name,

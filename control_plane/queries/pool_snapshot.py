@@ -45,12 +45,15 @@ class PoolSnapshot:
 def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -> T:
     """Read a snapshot of the pool and return `use(snapshot)`.
 
-    Parts of the snapshot are read while `use` iterates over it. If the pool changes in the
-    meantime, the function reads the pool and calls `use` again. From the sixth attempt on, the
-    result is returned even if the pool changed.
+    Parts of the snapshot are read while `use` iterates over the snapshot, so `use` may be called
+    several times. If the pool changes in the meantime, the function reads the pool and calls `use`
+    again. From the sixth attempt on, the result is returned even if the pool changed. An unknown
+    pool has an empty snapshot with default settings.
 
     Raises:
         RequestError: unavailable, if all attempts read rows that contradict each other.
+        Exception: any error of `use`. AssertionError, KeyError, TypeError and ValueError are raised
+            only if the pool has not changed.
     """
     address = addresses.pool(pool)
     cache = services.cache_of(PoolContentsCache)
@@ -106,6 +109,7 @@ class PoolContentsCache:
     def keep(self, head: Row, contents: PoolContents, parts: ActorParts) -> None:
         """Cache contents that were read from `parts` while the pool had this head.
 
+        The entry replaces an earlier entry of the pool, and least recently used pools are evicted.
         If the same contents object is cached already, nothing changes: the entry keeps the parts
         that the contents were first read from.
         """
@@ -131,7 +135,14 @@ def _read_snapshot(
 ) -> tuple[PoolSnapshot, PoolContents]:
     """Read the pool's snapshot; return the snapshot and the pool contents.
 
-    The contents are taken from the cache if the cache has them for this head.
+    The contents are taken from the cache if the cache has them for this head. Times are those of
+    the present. Rows of different moments may raise AssertionError, KeyError, TypeError or
+    ValueError.
+
+    Args:
+        services: the services that read the pool.
+        parts: the pool's parts, read on first use.
+        head: the row of the pool's head; None for an unknown pool.
     """
     address = parts.address
     pool = address.partition("#")[2]

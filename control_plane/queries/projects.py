@@ -104,7 +104,9 @@ def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
 
 
 def list_workspaces(table: StateTable) -> WorkspaceList:
-    """Return the workspaces of the newest COUNTED_MAX experiments, with counts."""
+    """Return the workspaces of the newest COUNTED_MAX experiments, with counts. Empty without
+    experiments.
+    """
     census = _count_experiments(table)
     sums: dict[str, Counter[str]] = {}
     for (workspace, _), counts in sorted(census.projects.items()):
@@ -141,7 +143,8 @@ def _count_experiments(table: StateTable) -> _ProjectCounts:
 
 
 def read_newest_listings(table: StateTable, most: int) -> tuple[list[Row], int | None]:
-    """Read the list's rows of the `most` newest experiments, newest first.
+    """Read the list's rows of the `most` newest experiments, newest first. Other kinds of job count
+    too.
 
     Returns:
         The rows, and the id below which no experiment was read. The id is None if all experiments

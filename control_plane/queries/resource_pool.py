@@ -56,10 +56,11 @@ class ResourcePoolWhole(ResourcePoolView):
 
 
 def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
-    """Return a pool with the configuration, instances and costs.
+    """Return a pool with the configuration, instances and costs. Secrets are masked.
 
     Raises:
         RequestError: not_found, if the pool does not exist.
+        ValueError: the stored configuration of the cluster is not valid.
     """
     answer = _pool_answer(services, pools.get_pool(services, name), cluster_config(services))
     return ResourcePoolWhole(
@@ -72,13 +73,20 @@ def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
 
 
 def describe_pools(services: Services, names: Sequence[str]) -> list[ResourcePoolView]:
-    """Return the pools with the given names. Skip names of pools that do not exist."""
+    """Return the pools with the given names, in this order. Skip names of pools that do not exist.
+
+    Secrets are masked. Raises ValueError if the stored configuration of the cluster is not valid.
+    """
     config = cluster_config(services)
     states = [pools.find_pool(services, name) for name in names]
     return [_pool_answer(services, state, config) for state in states if state is not None]
 
 
 def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -> ResourcePoolView:
+    """Return the answer for a pool. Reads the pool's settings, instances and offerings.
+
+    A pool that is not in `cluster` has the default configuration.
+    """
     config = cluster.find_pool(state.name)
     if config is None:
         # The pool was created after the cluster's configuration was read.

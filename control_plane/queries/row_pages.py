@@ -21,6 +21,13 @@ def read_row_page(
 ) -> tuple[list[Row], str | None]:
     """Read at most `request.limit` rows for which `is_wanted` is true.
 
+    Args:
+        table: the state table.
+        partition: the partition of the rows, and the name of the list in cursors.
+        request: the requested page.
+        descending: read the last row first.
+        is_wanted: selects rows; the default selects every row.
+
     Returns:
         The rows, and the cursor of the next page, or None at the end of the partition. Reading
         stops after SCANNED_MAX rows, so that a page with a cursor may be short or empty.

@@ -87,7 +87,11 @@ class RungsCache:
         self._kept = BoundedCache(ANSWER_BYTES_MAX)
 
     def list_rungs_json(self, services: Services, experiment_id: int, shown_max: int) -> bytes:
-        """Return the JSON text of the experiment's `Rungs`. Raises as `list_rungs`."""
+        """Return the JSON text of the experiment's `Rungs`, from the cache while the experiment is
+        unchanged.
+
+        Other threads wait while an answer is computed. Raises as `list_rungs`.
+        """
         key = experiment_id, shown_max
         # Other callers wait. Parallel computations would not be faster, because all threads share
         # an interpreter.
@@ -105,6 +109,8 @@ class RungsCache:
 
 def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
     """Return the brackets and rungs of the experiment's search.
+
+    The list of brackets is empty for a searcher that does not compare trials at rungs.
 
     Args:
         services: the services that read the state.
@@ -193,7 +199,9 @@ class _StoredBlobs:
         self._folders: dict[str, dict[str, bytes]] = {}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a blob. None if the blob does not exist."""
+        """Return the content of a blob, named FOLDER/NAME. Return None if the blob does not
+        exist.
+        """
         folder, _, rest = name.rpartition("/")
         if folder not in self._folders:
             first = f"{PARTS}search/{folder}/"

@@ -49,9 +49,11 @@ class SearchEvents(Answer):
 def list_events(services: Services, experiment_id: int, after: int) -> SearchEvents:
     """Return the first unacknowledged events with numbers greater than `after`, at most 500.
 
+    The list may be empty. The call is not recorded, and nothing is acknowledged.
+
     Raises:
-        RequestError: not_found, if the experiment does not exist.
-        CommandRefused: the experiment's search is not a custom search.
+        RequestError: not_found, if the experiment does not exist; conflict (as CommandRefused), if
+            the experiment's search is not a custom search.
     """
     state, _ = get_experiment(services, experiment_id)
     method = custom_state(state)
@@ -86,7 +88,9 @@ class _StoredParts:
 
 
 def _fields(event: QueuedEvent) -> dict[str, Any]:
-    """Return the fields of the event's `SearchEvent`, `id` excepted."""
+    """Return the fields of the event's `SearchEvent`, `id` excepted. The fields depend on the
+    event's kind.
+    """
     fields: dict[str, Any] = {"type": event.kind.name.lower(), "request_id": event.request_id}
     match event.kind:
         case EventKind.INITIAL_OPERATIONS:

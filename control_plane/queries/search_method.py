@@ -41,7 +41,7 @@ def describe_method(services: Services, state: ExperimentState) -> MethodView | 
 def last_call_ms(services: Services, experiment_id: int) -> int | None:
     """Return the time of the last recorded call of the experiment's search method, in epoch ms.
 
-    None if the method never called.
+    Return None without a recorded call.
     """
     row = services.table.get(Key(addresses.experiment(experiment_id), LAST_CALL))
     return int(row.body) if row else None

@@ -36,7 +36,7 @@ def read_single_runs(
     """Read the run of each job, in the order of `experiments`.
 
     None for a job of kind experiment, for a job whose trial is not created yet, and for a deleted
-    trial.
+    trial. The rows of all jobs are read together.
     """
     ids = [
         experiment_state.experiment_id
@@ -65,17 +65,19 @@ def _run_of(
     """
     if trial is None or trial.deleted:
         return None
-    held = () if trial.allocation is None else trial.allocation.agents
+    agents = () if trial.allocation is None else trial.allocation.agents
     return SingleRun(
         trial_id=trial.trial_id,
         program=_program(definition) if state.kind is JobKind.COMMAND else None,
-        agent_id=next(iter(held), trial.ran_on) or None,
+        agent_id=next(iter(agents), trial.ran_on) or None,
         exit_code=trial.exit_code,
     )
 
 
 def _program(definition: Definition) -> str:
-    """Return the shell command line of a command, with masked URLs."""
+    """Return the shell command line of a command, with masked URLs, cut to
+    PROGRAM_CHARACTERS_MAX.
+    """
     # Only the entrypoint is needed: parsing the JSON is faster than checking the whole
     # configuration again.
     words = parse_json(definition.config.encode())["config"]["entrypoint"]

@@ -112,7 +112,7 @@ class TrialWithEnvironment(Trial):
 
 
 def get_trial(services: Services, trial_id: int) -> TrialState:
-    """Load the trial's state.
+    """Load the trial's state, also of an ended trial.
 
     Raises:
         RequestError: not_found, if the trial does not exist or was deleted.
@@ -131,6 +131,7 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
 
     Raises:
         RequestError: not_found, if the trial does not exist or was deleted.
+        OSError: the object store does not answer.
     """
     state = get_trial(services, trial_id)
     fields = _fields(services, state, _warm_start(services, state.experiment_id))
@@ -149,16 +150,20 @@ def list_trials(
 ) -> Page[Trial]:
     """Return a page of the experiment's trials, sorted by number.
 
+    Deleted trials, and trials that are only just being created, are left out, so that a page may be
+    short.
+
     Args:
         services: the services that read trials.
         experiment_id: the experiment.
         page: the request.
         terms: list only trials whose metadata have all of these terms. A request then reads the
-            metadata of at most SEARCHED_MAX trials, so that a page with a cursor may be short.
+            metadata of at most SEARCHED_MAX trials, so that a page with a cursor may be empty.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
             list.
+        OSError: the object store does not answer.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after("trials", (int,))
@@ -185,7 +190,7 @@ def _find_trials(
 
     Returns:
         The ids of at most `limit` matching trials, and the number of the first trial that was not
-        searched.
+        searched. That number is the count of trials at the end.
     """
     matching: list[int] = []
     end = min(state.trials, first + SEARCHED_MAX)
@@ -202,9 +207,10 @@ def _find_trials(
 
 
 def _fields(services: Services, state: TrialState, warm_start: str | None) -> dict[str, Any]:
-    """Return the fields of the `Trial` answer.
+    """Return the fields of the `Trial` answer. For a running trial, metrics are read.
 
-    `warm_start` is the checkpoint that the experiment's trials start from, if any.
+    `warm_start` is the UUID of the checkpoint that the experiment's trials start from, or None.
+    Raises OSError if the object store does not answer.
     """
     return {
         "id": state.trial_id,
@@ -248,10 +254,10 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
 
 
 def _shown_message(state: TrialState) -> str:
-    """Return the trial's message.
+    """Return the trial's message, or else a text about a run that repeats all training, or "".
 
-    For a trial without a message, return a text about its current run if the run started from
-    batch 0 and repeats the training of earlier runs.
+    The text is for a later run that started from batch 0, because no checkpoint has the batches
+    trained before.
     """
     is_first_run = state.allocation is None or state.epoch == 1
     if state.message or is_first_run or not state.repeats_all_training:
@@ -274,7 +280,8 @@ def _steps_completed(services: Services, state: TrialState) -> int:
     """Return the steps that the trial has trained, by the latest report.
 
     The trial's state only has the steps of validations and checkpoints. While an allocation runs,
-    the training metrics of its rows are read too.
+    the training metrics of its rows are read too, up to the target. Raises OSError if the object
+    store does not answer.
     """
     if state.allocation is None or not state.allocation.places:
         return state.steps
@@ -286,7 +293,8 @@ def _steps_completed(services: Services, state: TrialState) -> int:
 def _shown_status(state: TrialState) -> Status:
     """Return the status to show: the status of the ended trial, or of the experiment.
 
-    STOPPING_KILLED for a trial that is being killed, alone or because its experiment failed.
+    STOPPING_KILLED for an unended trial that is being killed, alone or because its experiment
+    failed.
     """
     if state.status.is_final:
         return state.status
@@ -297,7 +305,10 @@ def _shown_status(state: TrialState) -> Status:
 
 
 def _warm_start(services: Services, experiment_id: int) -> str | None:
-    """Return the UUID of the checkpoint that the experiment's trials start from. None without."""
+    """Return the UUID of the checkpoint that the experiment's trials start from.
+
+    Return None without such a checkpoint or without the experiment.
+    """
     loaded = services.experiments.read_experiment(experiment_id)
     source = loaded[1].warm_start if loaded else None
     return source.uuid if source else None
@@ -314,10 +325,10 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
 
 
 def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
-    """Return the environment that the trial's last run reported. None without a report.
+    """Return the environment that the trial's last run reported. Return None without a report.
 
     A field of the trial's own report replaces the same field of its agent's report. A report that
-    cannot be decoded counts as empty.
+    cannot be decoded counts as empty. Values that are not valid JSON for an answer are replaced.
     """
     address, last = addresses.trial(trial_id), f"{ENVIRONMENT}~"
     # In a descending read, the agent's row comes first, because `agent` sorts after other writers.

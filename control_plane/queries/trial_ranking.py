@@ -38,6 +38,7 @@ class _Ranking:
     """For each part of the summaries, by sort key, its revision and the ranks of its trials."""
 
     def ranks(self) -> Iterable[TrialRank]:
+        """Yield the ranks of the trials of all parts, in no order."""
         return (trial for _, ranks in self.parts.values() for trial in ranks)
 
 
@@ -89,7 +90,7 @@ def _rank_parts(
 ) -> dict[str, tuple[int, list[TrialRank]]]:
     """Read the summaries and return the revision and ranks of each part, by sort key.
 
-    Parts whose revision is that in `known` are taken from `known`.
+    Parts whose revision is that in `known` are taken from `known`. Return {} without summaries.
     """
     first = f"{PARTS}trials/"
     parts = {}
@@ -104,7 +105,7 @@ def _rank_parts(
 def _rank_trials(row: Row, smaller_is_better: bool) -> list[TrialRank]:
     """Return the ranks of at most BEST_MAX trials of a part of the trial summaries, best first.
 
-    Trials without a metric come last, by id.
+    Trials without a metric come last, by id; equal trials are in the order of ids.
     """
     part = actor_type_at(row.key.partition).decode_part(row.key.sort.removeprefix(PARTS), row.body)
     trials = part.trials if isinstance(part, Summaries) else ()

@@ -33,11 +33,12 @@ def list_unrecorded(
 ) -> Page[UnrecordedCheckpointAnswer]:
     """Return a page of the experiment's unrecorded checkpoints, sorted by trial.
 
-    A page covers all unrecorded checkpoints of up to 20 trials; the page's limit is ignored.
+    A page covers all unrecorded checkpoints of up to 20 trials; the page's limit is ignored. A page
+    with a cursor may be empty. Each trial's folders are listed in the store. Nothing is deleted.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; conflict, if the store cannot be
-            read; invalid, for a cursor of another list.
+            opened or read; invalid, for a cursor of another list.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after(_LIST, (int,))
@@ -57,6 +58,7 @@ def list_unrecorded(
 
 
 def _answer(checkpoint: UnrecordedCheckpoint) -> UnrecordedCheckpointAnswer:
+    """Return the answer for an unrecorded checkpoint."""
     return UnrecordedCheckpointAnswer(
         uuid=checkpoint.uuid,
         trial_id=checkpoint.trial_id,

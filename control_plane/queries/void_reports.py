@@ -26,56 +26,71 @@ Replaced = Mapping[str, AbstractSet[int]]
 
 
 class RunCuts(NamedTuple):
-    """The limits up to which the reports of a trial's runs are valid."""
+    """The limits up to which the reports of a trial's runs are valid.
+
+    The reports of a run for steps after the start of a later run are void, because the later run
+    repeats these steps.
+    """
 
     starts: tuple[RunStart, ...] | None = None
     """The start of each run; None for trials of older releases, which do not record starts."""
 
     def are_recorded(self, group: str) -> bool:
-        """Return whether the first two rules apply to a group; if not, the third rule applies."""
+        """Return whether the starts of runs decide which reports of a group are valid.
+
+        If False, the reports of a run end before the first report of each later run. False for the
+        profiler's groups, which count seconds, and if starts are not recorded.
+        """
         return self.starts is not None and group not in PROFILER_GROUPS
 
     def last_step(self, epoch: int) -> float:
-        """Return the last step for which the first rule keeps reports of this epoch's run.
+        """Return the last step of this epoch's run before the work that a later run discarded.
 
-        Infinite if no later run started.
+        Infinite if no later run discarded work, or if starts are not recorded.
         """
         return last_valid_batch(self.starts or (), epoch)
 
     def last_repeat(self, epoch: int) -> float:
         """Return the last step at which this epoch's run can repeat valid values of earlier runs.
 
-        Minus infinity for the first run.
+        Minus infinity for the first run. Infinite for a later run if starts are not recorded.
         """
         return self.last_step(epoch - 1) if epoch > 1 else float("-inf")
 
 
 def run_cuts(state: TrialState) -> RunCuts:
-    """Return the limits of the valid reports of a trial's runs."""
+    """Return the limits of the valid reports of a trial's runs.
+
+    The starts are None if the trial's settings do not discard lost metrics.
+    """
     return RunCuts(state.run_starts if state.settings.discards_lost_metrics else None)
 
 
 def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
-    """Return the last valid step of each run by the third rule.
+    """Return the last valid step of each run, for a trial or group without recorded starts of runs.
+
+    The reports of a run end before the first report of each later run.
 
     Args:
         firsts: the first reported step of each run, by epoch.
 
     Returns:
         By epoch, the step before the lowest first step of all later runs; infinite for the last
-        run.
+        run. Empty without runs.
     """
     return {
-        epoch: min((step for other, step in firsts.items() if other > epoch), default=float("inf"))
+        epoch: min((step for later, step in firsts.items() if later > epoch), default=float("inf"))
         - 1
         for epoch in firsts
     }
 
 
 def join_repeats(repeats: Mapping[int, Iterable[Columns]], epoch: int) -> Replaced:
-    """Return the names and steps that runs after `epoch` reported again.
+    """Return the names and steps that runs after `epoch` reported again. Empty without later runs.
 
-    `repeats` has the repeated reports of each run, by its epoch.
+    Args:
+        repeats: the repeated reports of each run, by the run's epoch.
+        epoch: the epoch of the earlier run.
     """
     replaced: dict[str, set[int]] = {}
     for run_epoch, parts in repeats.items():

@@ -16,7 +16,7 @@ SESSION = RowType(
     meaning="The offsets up to which an agent's reports and logs were accepted.",
     record="control_plane.agents.sessions:Session",
     writers=("agents.sessions", "actors.agent.actor"),
-    readers=("agents.sessions", "agents.service"),
+    readers=("agents.sessions", "agents.sync_acceptance"),
     is_mutable=True,
 )
 LEASE = RowType(
@@ -25,7 +25,7 @@ LEASE = RowType(
     meaning="The lease of an agent, which calls of the agent renew.",
     record="control_plane.agents.leases:Lease",
     writers=("agents.leases", "actors.agent.actor"),
-    readers=("agents.leases", "agents.service", "provisioner.engine_pools"),
+    readers=("agents.leases", "agents.sync_acceptance", "provisioner.engine_pools"),
     is_mutable=True,
 )
 LOSS_DETECTION = RowType(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
+from control_plane.agents.sync_acceptance import SyncRequest
 from simulator.machines.report_stream import ReportStream
 
 GRACE_MS = 15_000

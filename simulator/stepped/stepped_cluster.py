@@ -18,7 +18,8 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.step import CommandRefused
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.engine import due_rows
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.simulation.virtual_clock import VirtualClock

@@ -16,9 +16,10 @@ from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
+from provisioner.clouds.provider import CloudFactory
 from provisioner.model import ProvisionerSettings
 from provisioner.orphan_cleanup import ORPHAN_CLEANUP_PERIOD_MS, OrphanCleaner
-from provisioner.reconcile import CloudFactory, Reconciler
+from provisioner.reconcile import Reconciler
 from simulator.checks.instance_checker import InstanceChecker
 from simulator.checks.state_checker import InvariantBroken
 from simulator.faults.crashing_cloud import CrashingCloud

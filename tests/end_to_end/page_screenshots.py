@@ -35,7 +35,7 @@ PICTURES = (
     ("pools", "pools/default", "Pools and agents", "ALIVE"),
     ("models", "models", "Models", "1 shown"),
     ("model", "models/digits/2", "digits", "Beats the linear baseline"),
-    ("projects", "projects", "Projects", "experiments are moved"),
+    ("projects", "projects", "Projects", "Move experiments in the list"),
     ("new-code", "create", "New experiment", "Code from this machine"),
     ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
     ("templates", "templates", "Templates", "gpu-defaults"),

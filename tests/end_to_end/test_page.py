@@ -46,9 +46,9 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "pools/default": ("Pools and agents", "ALIVE"),
     "create?experiment=1": ("New experiment", "The configuration is valid."),
     "create?trial=1": ("New experiment", "The configuration is valid."),
-    "models": ("Models", "No models."),
+    "models": ("Models", "No models yet."),
     "templates": ("Templates", "No templates."),
-    "tokens": ("Tokens", "No tokens were made."),
+    "tokens": ("Tokens", "No tokens yet."),
 }
 
 
@@ -205,7 +205,7 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
     window.keyboard.press("m")
     browser.see("Models")
     browser.press("New model")
-    _fill_and_save(browser, "Create", {"Name, which stays": name, "Description": CANARY})
+    _fill_and_save(browser, "Create", {"Name (cannot be changed": name, "Description": CANARY})
     browser.see(name)
     browser.wait_for_text("No versions yet.")
 
@@ -230,7 +230,7 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         # What was written is there after a reload, beside what it is by now.
         window.reload()
         _see_beside(form, "theirs")
-        form.get_by_role("button", name="Take theirs").click()
+        form.get_by_role("button", name="Use the new value").click()
         version.get_by_text("theirs", exact=True).wait_for()
         form = browser.edit("metadata", "{accuracy: 1}", version)
         form.get_by_role("button", name="Save").click()
@@ -286,13 +286,13 @@ def test_an_archived_model_is_left_out_and_deleted_after_a_question(
     assert browser.serious_findings() == []
     browser.go("models?name=old", "Models")
     browser.wait_for_text("No models match these filters.")
-    window.get_by_label("Archived").select_option("only")
+    window.get_by_label("Archived").select_option("Only")
     window.get_by_role("link", name="old").wait_for()
     assert browser.serious_findings() == []
     browser.go("models/old/2", "old")
     browser.wait_for_text("there is no version 2 of a model old")
     browser.press("Delete model")
-    window.get_by_role("dialog").get_by_text("versions (1)").wait_for()
+    window.get_by_role("dialog").get_by_text("and its 1 version?").wait_for()
     window.keyboard.press("Escape")
     window.get_by_role("dialog").wait_for(state="detached")
     with laptop.cluster() as cluster:
@@ -369,7 +369,7 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     )
     text.fill(re.sub("^name: .*$", "name: forked", good, flags=re.MULTILINE))
     browser.wait_for_text("The configuration is valid.")
-    browser.window.get_by_label("Begin paused").check()
+    browser.window.get_by_label("Start paused").check()
     browser.press("Create")
     browser.see(re.compile("^forked"))
     forked = laptop.json("list")[0]

@@ -148,7 +148,7 @@ def test_its_policy_keeps_scripts_from_others_and_the_page_from_frames(
             f"{origin}/",
         )
         frame = browser.window.frame_locator("iframe")
-        frame.get_by_text("not shown in a frame").wait_for()
+        frame.get_by_text("does not run inside a frame").wait_for()
 
 
 def test_a_session_of_the_clusters_page_is_of_no_use_elsewhere(
@@ -217,7 +217,7 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         window.get_by_label("Folder").set_input_files(model)
         # Left out are .detignore, data.bin and what of __pycache__ and .git there is.
         browser.wait_for_text("4 are left out")
-        browser.press("Send the code")
+        browser.press("Upload the code")
         editor = window.get_by_label("Configuration (YAML)")
         editor.wait_for()
         assert '"name": "from the page"' in editor.input_value()
@@ -270,7 +270,7 @@ def test_a_folder_that_is_dropped_is_sent_without_what_stays_here(
         browser.wait_for_text(re.compile(f"the folder {model.name}: 5 files"))
         browser.wait_for_text("4 are left out")
         assert browser.serious_findings() == []
-        browser.press("Send the code")
+        browser.press("Upload the code")
         editor = browser.window.get_by_label("Configuration (YAML)")
         editor.wait_for()
         assert '"name": "from the page"' in editor.input_value()
@@ -292,6 +292,6 @@ def test_an_archive_that_is_dropped_is_checked_by_the_cluster(
         section.evaluate(DROP, ["code.zip", [1]])
         browser.wait_for_text("code.zip is no .tar.gz")
         section.evaluate(DROP, ["code.tar.gz", [*packed.getvalue()]])
-        browser.press("Send the code")
+        browser.press("Upload the code")
         browser.wait_for_text("the name must not hold")
         assert browser.faults == []

@@ -130,7 +130,7 @@ def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
         )
     )
     assert f"trial {best[0]} of experiment 1" in legend.all_inner_texts()[0]
-    rows = [row.split("\t") for row in browser.table_rows("what differs in their configurations")]
+    rows = [row.split("\t") for row in browser.table_rows("differences of the configurations")]
     assert ["name", "first sweep", "second sweep"] in rows
     assert ["hyperparameters.x.val", "0.5", "0.25"] in rows or [
         "hyperparameters.x",
@@ -148,7 +148,7 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
     window = browser.window
     best = [laptop.json("describe", experiment)["best_trial_id"] for experiment in (1, 2)]
     browser.go("compare?experiments=1,2", "Compare")
-    window.get_by_text("Several at once").click()
+    window.get_by_text("Select several metrics").click()
     for name in ("training: loss", "validation: loss"):
         window.get_by_role("checkbox", name=name).check()
     charts = window.get_by_role("img", name="what is compared")
@@ -161,16 +161,16 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
         ["x", "differs", "0.5", "0.25"],
         ["global_batch_size", "same", "2", "2"],
     ]
-    window.get_by_label("Without what is the same").check()
+    window.get_by_label("Only differences").check()
     wait_until(lambda: len(browser.table_rows("hyperparameters")) == 1)
 
-    window.get_by_label("Across").select_option("training: loss")
-    window.get_by_label("Upwards").select_option("validation: loss")
+    window.get_by_label("Horizontal axis").select_option("training: loss")
+    window.get_by_label("Vertical axis").select_option("validation: loss")
     front = window.get_by_role("region", name="two objectives")
     front.get_by_text("On the Pareto front, by").wait_for()
     # The training losses are the same, and of the others the second's is less.
     assert front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[1]}"]
-    window.get_by_label("better upwards if").select_option("larger")
+    window.get_by_label("Vertical axis: better if").select_option("larger")
     wait_until(
         lambda: front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[0]}"]
     )
@@ -320,22 +320,22 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     browser.see("Job queue")
     browser.go("create?experiment=1", "New experiment")
     assert text.input_value() == written
-    window.get_by_label("Begin paused").check()
+    window.get_by_label("Start paused").check()
     window.get_by_label("Slots").fill("3")
     window.reload()
-    browser.wait_for_text("This is what you wrote before.")
+    browser.wait_for_text("Your unsaved draft was restored.")
     assert text.input_value() == written
-    assert window.get_by_label("Begin paused").is_checked()
+    assert window.get_by_label("Start paused").is_checked()
     assert window.get_by_label("Slots").input_value() == "3"
-    browser.press("Begin again")
+    browser.press("Discard draft")
     assert "name: first sweep" in text.input_value()
-    window.get_by_text("This is what you wrote before.").wait_for(state="detached")
+    window.get_by_text("Your unsaved draft was restored.").wait_for(state="detached")
 
     # Notes that were written are not lost by one Escape.
     browser.go("experiments/1", "first sweep")
     form = browser.edit("notes", "better than the last one")
     window.keyboard.press("Escape")
-    form.get_by_text("This is not saved yet.").wait_for()
+    form.get_by_text("You have unsaved changes.").wait_for()
     assert browser.serious_findings() == []
     window.reload()
     notes = form.get_by_label("notes")
@@ -352,12 +352,12 @@ def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Bro
     browser.go("experiments/2", "second sweep")
     browser.press("Continue")
     dialog = window.get_by_role("dialog")
-    changes = dialog.get_by_label("What changes")
+    changes = dialog.get_by_label("Changed settings")
     changes.fill("searcher.max_length.batches=3")
     dialog.get_by_text("must be at least 5").wait_for()
     window.reload()
     browser.press("Continue")
-    dialog.get_by_text("This is what you wrote before.").wait_for()
+    dialog.get_by_text("Your unsaved draft was restored.").wait_for()
     assert changes.input_value() == "searcher.max_length.batches=3"
     changes.fill("searcher.max_length.batches=8")
     dialog.get_by_text("These changes are valid.").wait_for()
@@ -373,17 +373,17 @@ def test_a_question_has_two_answers_that_differ(laptop: Laptop, browser: Browser
     forked = json.loads(laptop.run("list", "--json").stdout)[-1]["id"]
     browser.go(f"create?experiment={forked}", "New experiment")
     browser.wait_for_text("The configuration is valid.")
-    window.get_by_label("Begin paused").check()
+    window.get_by_label("Start paused").check()
     browser.press("Create")
     browser.see("first sweep")
     browser.press("Cancel")
     dialog = window.get_by_role("dialog", name="Cancel")
-    assert dialog.get_by_role("button").all_inner_texts() == ["Back", "Cancel"]
-    browser.press("Back")
+    assert dialog.get_by_role("button").all_inner_texts() == ["Cancel", "Cancel experiment"]
+    dialog.get_by_role("button", name="Cancel", exact=True).click()
     dialog.wait_for(state="detached")
     window.locator("h1 .badge", has_text="PAUSED").wait_for()
     browser.press("Cancel")
-    dialog.get_by_role("button", name="Cancel").click()
+    browser.press("Cancel experiment")
     window.locator("h1 .badge", has_text="CANCELED").wait_for()
 
 
@@ -408,7 +408,7 @@ def test_long_names_keep_to_their_place(browser: Browser) -> None:
         ("experiments", "Clear filters"),
         ("experiments/3", "Best so far"),
         ("experiments/3/trials", "2 trials"),
-        ("experiments/3/hyperparameters", "Two of them"),
+        ("experiments/3/hyperparameters", "Interaction"),
         ("experiments/3/configuration", "searcher:"),
         ("create?experiment=3", "The configuration is valid."),
     ):
@@ -442,7 +442,7 @@ def test_who_is_no_admin_is_not_offered_what_only_admins_may(
         bobs.press("Sign in")
         bobs.see("Experiments")
         bobs.go("pools/default", "Pools and agents")
-        bobs.wait_for_text("Only admins drain pools")
+        bobs.wait_for_text("Only admins can drain pools")
         bobs.window.get_by_text("budget none").wait_for()
         for name in admins:
             assert bobs.window.get_by_role("button", name=name, exact=True).count() == 0, name
@@ -465,7 +465,7 @@ def test_who_is_no_admin_is_not_offered_what_only_admins_may(
         assert bobs.window.get_by_role("button", name="Delete", exact=True).count() == 0
         bobs.go("experiments", "Experiments")
         bobs.window.get_by_label("choose 1", exact=True).check()
-        bobs.wait_for_text("1 chosen, of which you may change 0")
+        bobs.wait_for_text("1 selected; you can change 0")
         kill = bobs.window.get_by_role("button", name="Kill", exact=True)
         assert kill.is_disabled()
         bobs.go("templates", "Templates")

@@ -244,7 +244,7 @@ def test_a_checkpoint_is_pinned_and_an_admin_unpins_for_others_after_a_question(
     row.get_by_role("button", name="Pin", exact=True).click()
     row.get_by_role("cell", name="bob, ada", exact=True).wait_for()
     row.get_by_role("button", name="Unpin").click()
-    window.get_by_role("dialog").get_by_text("This takes the pins of bob, too.").wait_for()
+    window.get_by_role("dialog").get_by_text("This also removes the pins of bob.").wait_for()
     assert browser.serious_findings() == []
     browser.press("Unpin")
     row.get_by_role("button", name="Pin", exact=True).wait_for()
@@ -336,7 +336,7 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     # Nothing that was written is lost by a reload.
     window.reload()
     browser.press("New template")
-    dialog.get_by_text("This is what you wrote before.").wait_for()
+    dialog.get_by_text("Your unsaved draft was restored.").wait_for()
     assert text.input_value() == "max_restarts: 1\n"
     dialog.get_by_label("Name").fill("base")
     dialog.get_by_role("button", name="Save").click()
@@ -346,11 +346,11 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     dialog.get_by_label("Name").fill("base")
     text.fill("max_restarts: 2\n")
     dialog.get_by_role("button", name="Save").click()
-    dialog.get_by_role("alert").get_by_text("another text of template base").wait_for()
+    dialog.get_by_role("alert").get_by_text("Another user has changed template base").wait_for()
     theirs = dialog.get_by_role("region", name="template as others changed it")
     theirs.get_by_text("max_restarts: 1").wait_for()
     assert browser.serious_findings() == []
-    theirs.get_by_role("button", name="Take theirs").click()
+    theirs.get_by_role("button", name="Use the new value").click()
     dialog.wait_for(state="detached")
 
     browser.press("open base")
@@ -373,16 +373,16 @@ def test_a_model_that_is_described_is_kept_over_a_reload(browser: Browser) -> No
     browser.go("models", "Models")
     browser.press("New model")
     dialog = window.get_by_role("dialog")
-    dialog.get_by_label("Name, which stays").fill("digits")
+    dialog.get_by_label("Name (cannot be changed").fill("digits")
     dialog.get_by_label("Metadata").fill("{not yet JSON")
     window.keyboard.press("Escape")
-    dialog.get_by_text("This is not saved yet.").wait_for()
+    dialog.get_by_text("You have unsaved changes.").wait_for()
     window.reload()
     browser.press("New model")
-    dialog.get_by_text("This is what you wrote before.").wait_for()
-    assert dialog.get_by_label("Name, which stays").input_value() == "digits"
+    dialog.get_by_text("Your unsaved draft was restored.").wait_for()
+    assert dialog.get_by_label("Name (cannot be changed").input_value() == "digits"
     assert dialog.get_by_label("Metadata").input_value() == "{not yet JSON"
-    browser.press("Begin again")
-    assert dialog.get_by_label("Name, which stays").input_value() == ""
-    dialog.get_by_role("button", name="Back").click()
+    browser.press("Discard draft")
+    assert dialog.get_by_label("Name (cannot be changed").input_value() == ""
+    dialog.get_by_role("button", name="Cancel").click()
     dialog.wait_for(state="detached")

@@ -12,7 +12,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.trial.checkpoints import CHECKPOINTS
-from control_plane.queries.metric_series import MetricSeriesCache
+from control_plane.queries.metric_series_cache import MetricSeriesCache
 from control_plane.state.table import Key
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster

@@ -25,7 +25,8 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD

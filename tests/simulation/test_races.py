@@ -16,7 +16,8 @@ from control_plane.actors.messages.experiment import PauseRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.service import SyncResponse
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD

@@ -17,7 +17,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import EngineTiming
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.fleet.records import Market, Offering
 from control_plane.objects.directory import DirectoryObjectStore

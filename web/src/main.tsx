@@ -11,7 +11,7 @@ const page = document.getElementById("page")!;
 page.replaceChildren();
 // The API forbids frames by a header, which another server of the page may not send.
 if (isElsewhere() && window.top !== window.self) {
-  page.textContent = "This page is not shown in a frame of another one.";
+  page.textContent = "detcloud does not run inside a frame of another page.";
 } else {
   render(<Fence isWhole><App /></Fence>, page);
 }

@@ -13,7 +13,7 @@ from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnab
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.long_polls import LongPollRegistry
-from control_plane.agents.service import SyncRequest
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.api.agent_requests import (
     AGENT_NAME,
     Enrolment,

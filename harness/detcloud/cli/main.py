@@ -25,17 +25,19 @@ from detcloud.shared.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `detcloud ARGV` and return the exit code, one of `exit_codes.EXIT_CODES`.
+    """Run `detcloud ARGV` and return the exit code, a key of `exit_codes.EXIT_CODES`. `detcloud
+    command run` returns the exit code of the program instead.
 
-    Errors are printed to stderr, most with a hint, and become an exit code. Ctrl-C returns
-    INTERRUPTED. `detcloud command run` returns the exit code of its program. First, stdout and
-    stderr are made able to write any text.
+    Errors of the command are not raised: they are printed to stderr, most with a hint, and become
+    an exit code. Ctrl-C prints `interrupted` and returns INTERRUPTED. First, stdout and stderr are
+    made able to write any text.
 
     Args:
         argv: the words after `detcloud`; None for the words of this process.
 
     Raises:
-        SystemExit: an argument of the command is wrong, or help of a command was requested.
+        SystemExit: an argument of the command is wrong (code 2), or help of a command was requested
+            (code 0).
     """
     prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -57,12 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     """Print the help or the version, or run the command. Return the exit code.
 
-    Without words, print the overview and return OK. For a noun alone, print the noun's commands and
-    return USAGE.
+    Without words, print the overview to stdout and return OK. For a noun alone, print the noun's
+    commands to stdout and return USAGE.
 
     Raises:
         UsageError: the words do not form a command.
         SystemExit: an argument of the command is wrong, or help of a command was requested.
+        Exception: any error of the command, for example DetcloudError or OSError.
     """
     url, words = _split_leading_url(words)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -98,8 +101,8 @@ def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
 def _run_command(words: list[str], url: str | None) -> int:
     """Run the command at the beginning of `words`, and return the exit code.
 
-    Afterwards, close the client that the command opened. Warnings about left-out items are printed
-    to stderr as notes.
+    The command's module is imported. Afterwards, also after an error, close the client that the
+    command opened. Warnings about left-out items are printed to stderr as notes.
 
     Args:
         words: at least one word.
@@ -109,6 +112,7 @@ def _run_command(words: list[str], url: str | None) -> int:
     Raises:
         UsageError: `words` do not begin with a command, or the command does not accept `--url`.
         SystemExit: an argument of the command is wrong, or help was requested.
+        Exception: any error of the command, for example DetcloudError or OSError.
     """
     if words[0].startswith("-"):
         raise _unknown_option_error(words[0])
@@ -138,7 +142,11 @@ def _run_command(words: list[str], url: str | None) -> int:
 def _show_warning(
     message: Warning | str, category: type[Warning], *place: object, **more: object
 ) -> None:
-    """Print a Python warning to stderr as a note, without the file and line of the code."""
+    """Print a Python warning to stderr as a note, without the file and line of the code. Control
+    characters are replaced.
+
+    The function replaces `warnings.showwarning`, so that Python calls it.
+    """
     from detcloud.cli.rendering.output import print_note
     from detcloud.cli.rendering.terminal import sanitize
 
@@ -154,7 +162,8 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
         words: at least one word. A noun may have its short form.
 
     Raises:
-        UsageError: the words do not begin with a command.
+        UsageError: the words do not begin with a command. The hint has the replacement of a command
+            of `det`, possible next words, or the closest known command.
     """
     noun = NOUN_ALIASES.get(words[0], words[0])
     known = commands_by_verb(noun) if noun in NOUNS else flat_commands()
@@ -171,8 +180,8 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
 
 
 def _unknown_option_error(word: str) -> UsageError:
-    """Return the error for an option in front of the command. The hint has the replacement of an
-    option of `det`, or names `--help`.
+    """Return the error for an option in front of the command; nothing is raised. The hint has the
+    replacement of an option of `det`, or names `--help`.
     """
     from detcloud.cli.framework.original_commands import REPLACED_OPTIONS
 
@@ -187,6 +196,7 @@ def _refuse_original(noun: str, words: list[str]) -> None:
 
     Args:
         noun: the full noun for the first of the words, which may be a short form.
+        words: the typed words, at least one.
     """
     from detcloud.cli.framework.original_commands import find_replacement
 
@@ -200,10 +210,12 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
     known command, or the help.
 
     Args:
+        noun: the full noun, or the first word if that is not a noun.
+        words: the typed words, at least one.
         known: the commands of the noun by verb, or the flat commands if `noun` is not a noun.
 
     Raises:
-        UsageError: the words are a replaced command of `det`.
+        UsageError: the words are a replaced command of `det`. The hint has the replacement.
     """
     from difflib import get_close_matches
 
@@ -218,7 +230,7 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
         )
     candidates = [*known, *([] if is_verb else NOUNS)]
     # A verb without its noun is a better guess than a word with a similar spelling.
-    nouns = [] if is_verb else [other for other in NOUNS if typed in commands_by_verb(other)]
+    nouns = [] if is_verb else [name for name in NOUNS if typed in commands_by_verb(name)]
     close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
     return UsageError(

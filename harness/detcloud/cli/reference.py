@@ -33,8 +33,8 @@ Without `--url`, a command uses the first cluster of this list that is configure
 
 
 def render_reference() -> str:
-    """Return the text of docs/cli.md: exit codes, commands, and replaced commands of `det`. The
-    modules of all commands are imported.
+    """Return the text of docs/cli.md in Markdown: exit codes, commands, and replaced commands of
+    `det`. The modules of all commands are imported, and no file is written.
     """
     return "\n".join(_reference_lines()) + "\n"
 
@@ -58,6 +58,9 @@ def _reference_lines() -> Iterator[str]:
 
 
 def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
+    """Yield the lines of all commands of a noun, in the order of the index. The noun "" has the
+    commands without a noun.
+    """
     for command in COMMANDS:
         if command.noun == noun:
             yield from _command_lines(command, forms[command.name])
@@ -66,13 +69,14 @@ def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
 def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
     """Yield the section of a command: heading, summary, other spellings, and a table of arguments.
 
-    The table omits `--help` and `--url`. A command without other arguments has no table.
+    A local command is marked. The table omits `--help` and `--url`. A command without other
+    arguments has no table.
     """
     yield f"\n### detcloud {command.name}\n"
-    other = [f"`detcloud {word}`" for word in command.flat if word != command.name]
-    other += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
+    spellings = [f"`detcloud {word}`" for word in command.flat if word != command.name]
+    spellings += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
     local = ", *local*" if command.is_local else ""
-    also = f". Also {', '.join(other)}" if other else ""
+    also = f". Also {', '.join(spellings)}" if spellings else ""
     yield f"{command.summary[0].upper()}{command.summary[1:]}{local}{also}."
     rows = [(argument.name, argument.help) for argument in form.arguments]
     rows += [
@@ -96,6 +100,7 @@ def _original_command_lines() -> Iterator[str]:
 
 
 def _escape_cell(text: str) -> str:
+    """Return a text with escaped bars, because a bar would end the cell of a Markdown table."""
     return text.replace("|", "\\|")
 
 

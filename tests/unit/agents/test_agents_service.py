@@ -25,8 +25,9 @@ from control_plane.agents.leases import (
 )
 from control_plane.agents.metric_rows import METRICS, METRICS_END, store_full_segment, to_segment
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
 from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
@@ -249,7 +250,7 @@ def test_forgotten_allocation_with_reported_exit_is_not_lost(
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial, whose mail waits for the tick.
-    monkeypatch.setattr(site.engine, "advance_until_idle", lambda addresses: None)
+    monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))

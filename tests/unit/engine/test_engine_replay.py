@@ -18,7 +18,8 @@ from control_plane.engine import actor_types, journal, mailbox
 from control_plane.engine.actor_types import actor_type_at, encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD, decode_head, encode_head
-from control_plane.engine.replay import Difference, replay_actor
+from control_plane.engine.replay import replay_actor
+from control_plane.engine.replay_differences import Difference
 from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put

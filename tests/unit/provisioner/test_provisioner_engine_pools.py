@@ -18,7 +18,8 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
 )
 from control_plane.agents.leases import read_leases
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import Market, Offering
 from control_plane.scheduling.reservations import OverdueSize

@@ -15,7 +15,7 @@ from control_plane.agents.metric_rows import (
 from control_plane.agents.sessions import MERGE_FROM_ROWS
 from control_plane.metrics.columns import MetricReport
 from control_plane.objects.store import ObjectKey
-from control_plane.queries import metric_series
+from control_plane.queries import metric_series_cache, stream_reports
 from tests.unit.api.agent_side import CONFIG, Agent, checkpoint_line, metrics
 from tests.unit.api.cluster import Cluster
 
@@ -135,8 +135,8 @@ def test_full_rows_are_listed_and_drawn(cluster: Cluster, agent: Agent) -> None:
 def test_long_series_is_drawn_from_summaries(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
-    monkeypatch.setattr(metric_series, "TAIL_MAX", 50)
+    monkeypatch.setattr(stream_reports, "EXACT_MAX", 640)
+    monkeypatch.setattr(stream_reports, "TAIL_MAX", 50)
     stream, table = Stream("training", 1, "0"), cluster.services.table
     store = partial(store_full_segment, cluster.services.objects)
 
@@ -164,11 +164,11 @@ def test_long_series_is_drawn_from_summaries(
 def test_unused_series_leave_the_cache(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_series, "NUMBERS_MAX", 3 * metric_series.SERIES_NUMBERS)
+    monkeypatch.setattr(metric_series_cache, "NUMBERS_MAX", 3 * metric_series_cache.SERIES_NUMBERS)
     agent.report("1.1", metrics(1, loss=1))
     for n in range(10):
         series(cluster, f"group=g{n}")
-    assert len(cluster.services.cache_of(metric_series.MetricSeriesCache)) <= 3
+    assert len(cluster.services.cache_of(metric_series_cache.MetricSeriesCache)) <= 3
     assert series(cluster, "group=training") == {"loss": [[1, 1]]}
 
 
@@ -324,7 +324,7 @@ def test_points_have_report_times(cluster: Cluster, agent: Agent) -> None:
 def test_long_series_keeps_sampled_report_times(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
+    monkeypatch.setattr(stream_reports, "EXACT_MAX", 640)
     stream, table = Stream("training", 1, "0"), cluster.services.table
     # Each step takes a second; an hour's pause precedes step 641.
     reports = [

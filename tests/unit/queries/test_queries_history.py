@@ -20,7 +20,8 @@ from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.evolve import evolve
 from control_plane.queries import history as views
 from control_plane.queries.pages import encode_cursor
-from control_plane.queries.sentences import SENTENCES, SentenceContext, sentence
+from control_plane.queries.sentences.context import SentenceContext
+from control_plane.queries.sentences.registry import SENTENCES, sentence
 from control_plane.state.table import Expect, Key, Page, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster

@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.agents.metric_rows import merge_allocation, store_full_segment
 from control_plane.metrics import segment
-from control_plane.queries import metric_series
+from control_plane.queries import stream_reports
 from tests.unit.api.agent_side import CONFIG, Agent, checkpoint_line, metrics
 from tests.unit.api.cluster import Cluster
 from tests.unit.queries.test_queries_charts import series
@@ -127,8 +127,8 @@ def test_profiler_reports_stay_valid(cluster: Cluster, agent: Agent) -> None:
 def test_void_rules_apply_to_summarised_rows(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_series, "EXACT_MAX", 100)
-    monkeypatch.setattr(metric_series, "TAIL_MAX", 20)
+    monkeypatch.setattr(stream_reports, "EXACT_MAX", 100)
+    monkeypatch.setattr(stream_reports, "TAIL_MAX", 20)
     monkeypatch.setattr(segment, "SUMMARY_REPORTS_MIN", 50)
     agent.report("1.1", *(metrics(step, loss=float(step)) for step in range(400)))
     agent.report("1.1", checkpoint_line(1, 1, 299))

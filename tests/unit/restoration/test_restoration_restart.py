@@ -13,7 +13,8 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.service import AgentService
+from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
 from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, begin_incarnation, read_next_ids

@@ -94,7 +94,7 @@ export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height 
     <figure class="chart">
       <div ref={place} role="img" aria-label={`${label}: ${curves.length} curves of ${yLabel}`} />
       <div class="tools">
-        {isZoomed && <button onClick={() => plot.current && showData(plot.current, data, xUnit, false)}>Show all of it</button>}
+        {isZoomed && <button onClick={() => plot.current && showData(plot.current, data, xUnit, false)}>Reset zoom</button>}
         <button aria-label={`PNG of ${yLabel}`} onClick={() => plot.current && savePicture(plot.current.ctx.canvas, `${yLabel}, ${label}`, pictured)}>PNG</button>
         <button aria-label={`CSV of ${yLabel}`} onClick={() => saveFile(fileName(`${yLabel}, ${label}`, "csv"), csv())}>CSV</button>
       </div>

@@ -124,7 +124,7 @@ export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Pr
           })}
         </svg>
       </div>
-      <p class="quiet" aria-hidden="true">{near ? near.label : "Drag along an axis to keep a part of it, click it to keep all; a line tells its trial, and a click opens it."}</p>
+      <p class="quiet" aria-hidden="true">{near ? near.label : "Drag along an axis to limit it, and click the axis to clear the limits. Hover a line to see its trial; click to open the trial."}</p>
     </>
   );
 }

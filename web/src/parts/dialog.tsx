@@ -27,7 +27,7 @@ export function Dialog({ title, onClose, children, isChanged = false }: Props) {
     <dialog ref={element} aria-label={title} onClose={onClose} onCancel={onCancel}>
       <h2>{title}</h2>
       {children}
-      {warned && isChanged && <p class="wait" role="status">This is not saved yet. Escape once more closes the window without saving.</p>}
+      {warned && isChanged && <p class="wait" role="status">You have unsaved changes. Press Escape again to close without saving.</p>}
     </dialog>
   );
 }
@@ -60,7 +60,7 @@ export function FormDialog({ title, onClose, children, action, danger, submit, i
         {children}
         {error && <p class="failure" role="alert">{error}</p>}
         <div class="actions">
-          <button type="button" onClick={onClose}>Back</button>
+          <button type="button" onClick={onClose}>Cancel</button>
           <button class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
         </div>
       </form>
@@ -70,14 +70,16 @@ export function FormDialog({ title, onClose, children, action, danger, submit, i
 
 interface ActionProps {
   label: string;
-  /** Asked before; without it the action is one that can be taken back. */
+  /** The question of a dialog that opens before the action. Without a question the action runs at once. */
   question?: ComponentChildren;
+  /** The text of the dialog's button, by default the label. */
+  confirm?: string;
   run: () => Promise<unknown>;
   disabled?: boolean;
 }
 
-/** A button that does something, after a question where that cannot be undone. */
-export function Action({ label, question, run, disabled }: ActionProps) {
+/** A button that runs an action, after a question if the action cannot be undone. */
+export function Action({ label, question, confirm = label, run, disabled }: ActionProps) {
   const [asks, setAsks] = useState(false);
   const [error, setError] = useState("");
   async function act(): Promise<void> {
@@ -96,7 +98,7 @@ export function Action({ label, question, run, disabled }: ActionProps) {
       </button>
       {error && <span class="failure" role="alert">{error}</span>}
       {asks && (
-        <FormDialog title={label} action={label} danger submit={run} onClose={() => setAsks(false)}>
+        <FormDialog title={label} action={confirm} danger submit={run} onClose={() => setAsks(false)}>
           <p>{question}</p>
         </FormDialog>
       )}

@@ -46,13 +46,13 @@ export function EditDialog<T extends { labels: string[]; metadata: object }>({ t
   return (
     <FormDialog title={title} action={action} submit={submit} onClose={onClose}
       isChanged={editsMetadata || Object.keys(changes).length > 0}>
-      {wasKept && <p class="quiet">This is what you wrote before. <button type="button" onClick={() => keep(begun)}>Begin again</button></p>}
+      {wasKept && <p class="quiet">Your unsaved draft was restored. <button type="button" onClick={() => keep(begun)}>Discard draft</button></p>}
       {fields.map((field) => (
         <label key={field.key}>{field.title}{" "}
           <Text field={field} value={String(edited[field.key])} onInput={(part) => write({ edited: { ...edited, [field.key]: part } })} />
         </label>
       ))}
-      <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => write({ labels: event.currentTarget.value })} /></label>
+      <label>Labels, one per line <textarea class="wide" rows={4} value={labels} onInput={(event) => write({ labels: event.currentTarget.value })} /></label>
       <label>Metadata (JSON) <textarea class="code wide" rows={4} spellcheck={false} value={metadata} onInput={(event) => write({ metadata: event.currentTarget.value })} /></label>
     </FormDialog>
   );

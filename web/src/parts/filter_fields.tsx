@@ -54,9 +54,9 @@ export function ArchivedField() {
     <label>Archived{" "}
       <select value={query.get("archived") ?? "false"}
         onChange={(event) => setQuery({ archived: event.currentTarget.value === "false" ? null : event.currentTarget.value })}>
-        <option value="false">without</option>
-        <option value="all">with</option>
-        <option value="true">only</option>
+        <option value="false">Hide</option>
+        <option value="all">Show</option>
+        <option value="true">Only</option>
       </select>
     </label>
   );

@@ -141,7 +141,7 @@ function Editor(props: EditorProps) {
         {isConflict && <Theirs name={name} text={value} take={close} />}
       </div>
       {hint && <p class="quiet">{hint}</p>}
-      {warned && text !== base && <p class="wait" role="status">This is not saved yet. Escape once more leaves it as it was.</p>}
+      {warned && text !== base && <p class="wait" role="status">You have unsaved changes. Press Escape again to discard them.</p>}
       {error && <p class="failure" role="alert">{error}</p>}
       <div class="tools">
         <button class="primary" disabled={isBusy} title={rows ? "Ctrl Enter" : "Enter"}>{isConflict ? "Overwrite" : "Save"}</button>

@@ -27,7 +27,7 @@ export function Remarks({ name, labels, labelsOf = "experiments", notes, metadat
   const common = { of: name, mayEdit, reload };
   return (
     <section aria-label="notes and labels">
-      <InPlace {...common} name="labels" value={labels.join("\n")} rows={4} hint="One label a line."
+      <InPlace {...common} name="labels" value={labels.join("\n")} rows={4} hint="One label per line."
         save={(text) => save({ labels: splitLabels(text) })}>
         <Labels labels={labels} of={labelsOf} />
       </InPlace>
@@ -50,7 +50,7 @@ interface MetadataProps {
 export function MetadataInPlace({ of, metadata, mayEdit = true, save, reload }: MetadataProps) {
   const value = Object.keys(metadata).length ? metadataText(metadata) : "";
   return (
-    <InPlace of={of} name="metadata" mayEdit={mayEdit} reload={reload} value={value} rows={8} isCode hint="An object of JSON."
+    <InPlace of={of} name="metadata" mayEdit={mayEdit} reload={reload} value={value} rows={8} isCode hint="A JSON object."
       save={async (text) => save(parseMetadata(text))}>
       <Metadata of={metadata} />
     </InPlace>

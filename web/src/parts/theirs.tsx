@@ -11,9 +11,9 @@ interface Props {
 export function Theirs({ name, text, take }: Props) {
   return (
     <section aria-label={`${name} as others changed it`}>
-      <p class="wait" role="status">Somebody has changed this meanwhile, to:</p>
+      <p class="wait" role="status">Another user has changed the value to:</p>
       <pre class="theirs" tabIndex={0}>{text || "nothing"}</pre>
-      <p><button type="button" onClick={take}>Take theirs</button></p>
+      <p><button type="button" onClick={take}>Use the new value</button></p>
     </section>
   );
 }

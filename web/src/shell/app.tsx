@@ -77,5 +77,5 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "create") return <CreateView />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
-  return <Empty>There is no view at this address.</Empty>;
+  return <Empty>No view exists at this address.</Empty>;
 }

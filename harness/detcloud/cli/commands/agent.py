@@ -12,8 +12,10 @@ from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
-    """Return `enabled`, `draining` or `disabled` for an agent or a slot. A missing field `enabled`
-    counts as enabled.
+    """Return `enabled`, `draining` or `disabled` for an agent or a slot. `draining` is a disabled
+    agent with trials that may finish.
+
+    A missing field `enabled` counts as True, and a missing `draining` as False.
     """
     if agent.get("enabled", True):
         return "enabled"
@@ -47,33 +49,44 @@ SLOT_COLUMNS = (
 
 
 def slot_item(slot: Slot) -> Item:
-    """Return the fields of a slot for `SLOT_COLUMNS`, extended by `agent_id` and `resource_pool`.
-    The slot is unchanged.
+    """Return a copy of a slot's fields for `SLOT_COLUMNS`, with the agent's `agent_id` and
+    `resource_pool`. No request is sent.
     """
     agent = slot.agent
     return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
 
 
 def list_agents(arguments: Namespace) -> int:
+    """Print all agents in the form of `add_output_options`, lost agents included, and return 0.
+    Without agents, print only the titles, or `[]` as JSON or YAML.
+
+    Raises:
+        DetcloudError: no cluster is available, or the request failed.
+    """
     print_items(COLUMNS, (agent.data for agent in connect(arguments).agents()), arguments)
     return 0
 
 
 def add_agent_argument(parser: ArgumentParser) -> None:
-    """Add the argument AGENT, an id or name, stored as `agent_id`."""
+    """Add the required argument AGENT, an id or name, stored unchecked as the text `agent_id`."""
     parser.add_argument("agent_id", metavar="AGENT", help="the agent's id or name")
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_agent`: AGENT and the output form."""
     add_agent_argument(parser)
     add_output_options(parser)
 
 
 def describe_agent(arguments: Namespace) -> int:
-    """Print an agent and, as text, an empty line and the table of the agent's slots. Return 0.
+    """Print the agent of the argument AGENT and, as text, an empty line and the table of the
+    agent's slots. Return 0.
+
+    CSV has the agent's columns without the slots. JSON and YAML have all fields, slots included.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no agent has the id and none or several have the name, no cluster is
+            available, or the request failed.
     """
     agent = connect(arguments).agent(arguments.agent_id)
     print_record(COLUMNS, agent.data, arguments)
@@ -84,6 +97,9 @@ def describe_agent(arguments: Namespace) -> int:
 
 
 def add_enable_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `enable_agents`: either AGENT, stored as `agent_id`, or `--all`, and the
+    output form.
+    """
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
     which.add_argument("--all", action="store_true", help="all agents in the state ALIVE")
@@ -91,13 +107,16 @@ def add_enable_arguments(parser: ArgumentParser) -> None:
 
 
 def enable_agents(arguments: Namespace) -> int:
-    """Enable the selected agents in order, print the new use of each agent, and return 0.
+    """Enable the agent of the argument AGENT, or with `--all` all agents in the state ALIVE. Return
+    0.
 
-    With `--json`, `--yaml` or `--csv`, print the agents' fields. With `--all`, nothing is printed
-    as text if no agent is ALIVE. If an agent fails, earlier agents stay enabled.
+    Then print a line with the use of each agent, or with `--json`, `--yaml` or `--csv` the agents'
+    fields. As text, nothing is printed if no agent is ALIVE. If an agent fails, earlier agents stay
+    enabled and nothing is printed.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: the agent does not exist, no cluster is available, or the cluster refuses,
+            for example because the user is not an administrator.
     """
     agents = _chosen_agents(arguments)
     for agent in agents:
@@ -107,6 +126,9 @@ def enable_agents(arguments: Namespace) -> int:
 
 
 def add_disable_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `disable_agents`: the arguments of `enable_agents` and `--drain`, False
+    by default.
+    """
     add_enable_arguments(parser)
     parser.add_argument(
         "--drain", action="store_true", help="let running trials finish (default: preempt trials)"
@@ -114,13 +136,16 @@ def add_disable_arguments(parser: ArgumentParser) -> None:
 
 
 def disable_agents(arguments: Namespace) -> int:
-    """Disable the selected agents in order, print the new use of each agent, and return 0.
+    """Disable the agent of the argument AGENT, or with `--all` all agents in the state ALIVE.
+    Return 0.
 
-    The agents' trials have a short time to store a checkpoint; with `--drain`, running trials may
-    finish. If an agent fails, earlier agents stay disabled.
+    Running trials have 15 seconds to store a checkpoint; with `--drain`, running trials may finish.
+    Then print a line with the use of each agent, or with `--json`, `--yaml` or `--csv` the agents'
+    fields. If an agent fails, earlier agents stay disabled and nothing is printed.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: the agent does not exist, no cluster is available, or the cluster refuses,
+            for example because the user is not an administrator.
     """
     agents = _chosen_agents(arguments)
     for agent in agents:
@@ -130,13 +155,15 @@ def disable_agents(arguments: Namespace) -> int:
 
 
 def _chosen_agents(arguments: Namespace) -> list[Agent]:
-    """Return the agent that the arguments name, or with `--all` all agents in the state ALIVE.
+    """Fetch the agent with the id or name `agent_id`, or with `--all` all agents in the state
+    ALIVE.
 
-    The list may be empty with `--all`. The client is stored in `arguments.client`, and `main`
-    closes the client.
+    Without ALIVE agents, `--all` gives an empty list. The client is stored in `arguments.client`,
+    and `main` closes the client.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such agent.
+        DetcloudError: no agent has the id and none or several have the name, no cluster is
+            available, or the request failed.
     """
     client = connect(arguments)
     if arguments.agent_id is not None:
@@ -145,9 +172,10 @@ def _chosen_agents(arguments: Namespace) -> list[Agent]:
 
 
 def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
-    """Print the agents after a change.
+    """Print the agents after a change, to stdout.
 
-    As text, print a line with the use of each agent. Otherwise print the agents' fields.
+    As text, print a line with the use of each agent, and nothing without agents. Otherwise print
+    the agents' fields in the form of `add_output_options`.
     """
     if arguments.form != "text":
         print_items(COLUMNS, (agent.data for agent in agents), arguments)

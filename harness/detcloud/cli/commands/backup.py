@@ -26,6 +26,9 @@ BACKUPS = "local_cluster.backups"
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `make_backup`: the optional path FILE, None by default, `--checkpoints`,
+    and the output form without CSV.
+    """
     parser.add_argument(
         "file",
         type=Path,
@@ -42,13 +45,16 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
 
 
 def make_backup(arguments: Namespace) -> int:
-    """Write an archive of the local cluster's state, print the path and the size, and return 0.
+    """Write an archive of the local cluster's state, print the path and the size, and return 0. The
+    cluster may be running.
 
     The default file is detcloud-backup-TIME.tar in the working folder. Checkpoints are included
-    only with `--checkpoints`. With `--json` or `--yaml`, print the report of the backup.
+    only with `--checkpoints`; without the option, a second line says so. With `--json` or `--yaml`,
+    print the report of the backup. A progress line is drawn on stderr.
 
     Raises:
-        DetcloudError: the server is not installed, or the backup failed.
+        DetcloudError: the file exists, the home folder has no state, the backup failed, or the
+            server is not installed.
     """
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     file = arguments.file or Path(f"detcloud-backup-{when}.tar")
@@ -64,6 +70,9 @@ def make_backup(arguments: Namespace) -> int:
 
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `restore_backup`: the required path FILE, `--yes`, and the output form
+    without CSV.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an archive of `detcloud backup`")
     add_yes_option(parser)
     add_output_options(parser, csv=False)
@@ -72,12 +81,14 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 def restore_backup(arguments: Namespace) -> int:
     """Replace the local cluster's state by an archive. Return 1 if the user declined, otherwise 0.
 
-    The user is asked only if the home folder has a state. The previous state is kept in the home
-    folder, and its place is printed. The restored cluster is not started.
+    The user is asked only if the home folder has a state and `--yes` is missing. A copy of the
+    previous state is kept in the home folder. Then print the time of the backup, the number of
+    unfinished experiments and the path of the copy, or the report with `--json` or `--yaml`. The
+    restored cluster is not started.
 
     Raises:
-        DetcloudError: the local cluster runs, the archive was refused, or stdin is not a terminal
-            and `--yes` is missing.
+        DetcloudError: the local cluster runs, the archive is missing or damaged, the server is not
+            installed, or stdin is not a terminal and `--yes` is missing.
     """
     home = Home.from_environment()
     if home.running_server() is not None:
@@ -102,13 +113,14 @@ def restore_backup(arguments: Namespace) -> int:
 
 def _run(label: str, words: list[str]) -> dict[str, Any]:
     """Run the backup module in a child process with a progress line on stderr, and return the
-    report.
+    module's report.
 
-    Wait for the child without a time limit. The child works on the home folder of the environment.
+    Wait for the child without a time limit. The child works on the home folder that DETCLOUD_HOME
+    names, or on ~/.detcloud.
 
     Args:
         label: the text at the beginning of the progress line.
-        words: the arguments of the module.
+        words: the arguments of the module after `--home`.
 
     Raises:
         DetcloudError: the server is not installed, or the module failed; the message is the

@@ -47,6 +47,9 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config` and `--foreground`.
+    Without an option, the value is None, or False for `--foreground`.
+    """
     parser.add_argument(
         "--slots",
         type=parse_slots,
@@ -76,13 +79,14 @@ def add_up_arguments(parser: ArgumentParser) -> None:
 def start_cluster(arguments: Namespace) -> int:
     """Start the local cluster, print the address and a sign-in link, and return 0.
 
-    A configuration of `--config` is checked first. If the local cluster already runs, the
-    configuration is applied to the running cluster. With `--foreground`, this process becomes the
-    server, and the function does not return. A progress line is drawn on a terminal's stderr.
+    A configuration of `--config` is checked first, on this machine. If the local cluster already
+    runs, print its address without a link, and apply the configuration to the running cluster. With
+    `--foreground`, this process becomes the server, and the function does not return. A progress
+    line is drawn on a terminal's stderr.
 
     Raises:
-        DetcloudError: the configuration was refused, the start failed, or a cluster with other
-            settings runs.
+        DetcloudError: the configuration was refused, the server is not installed, the start failed,
+            or a cluster with another version, port or number of slots runs.
     """
     home = Home.from_environment()
     if arguments.config is not None:
@@ -108,7 +112,10 @@ def start_cluster(arguments: Namespace) -> int:
 
 def _print_page_link(home: Home, record: ServerRecord) -> None:
     """Print a sign-in link for the web page. The link is created on the server and works once.
-    Print nothing if the server returns an error.
+    Print nothing if the server refuses or does not answer.
+
+    Raises:
+        DetcloudError: the token file of the home folder cannot be read.
     """
     with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
         print(
@@ -118,6 +125,7 @@ def _print_page_link(home: Home, record: ServerRecord) -> None:
 
 
 def add_down_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `stop_cluster`: `--purge` and `--yes`, False by default."""
     parser.add_argument(
         "--purge", action="store_true", help="also delete all experiments and checkpoints"
     )
@@ -126,14 +134,16 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 
 def stop_cluster(arguments: Namespace) -> int:
     """Stop the local cluster, and print whether a cluster was running. With `--purge`, also delete
-    all its data, after confirmation.
+    the content of the home folder, after confirmation and the stop.
 
-    Return 1 if the user declined, otherwise 0, also if no cluster was running. The stored
-    credentials of other clusters are kept.
+    Return 1 without a stop if the user declined. Otherwise return 0, also if no cluster was
+    running. The wait for the end has a limit, after which processes are killed. The credentials
+    file is kept.
 
     Raises:
-        DetcloudError: the folder to delete is not a home folder of detcloud, or stdin is not a
-            terminal and `--yes` is missing.
+        DetcloudError: the folder to delete is not a home folder of detcloud, or with `--purge`
+            stdin is not a terminal and `--yes` is missing.
+        OSError: a file cannot be deleted.
     """
     home = Home.from_environment()
     question = f"Delete all experiments and checkpoints in {home.folder}?"
@@ -147,17 +157,21 @@ def stop_cluster(arguments: Namespace) -> int:
 
 
 def add_status_arguments(parser: ArgumentParser) -> None:
+    """Add the output form of `show_status`, without CSV."""
     add_output_options(parser, csv=False)
 
 
 def show_status(arguments: Namespace) -> int:
-    """Print the status of the configured cluster, and return 0.
+    """Print the status of the configured cluster, and return 0. With `--json` or `--yaml`, print
+    all fields.
 
-    If no cluster is configured or running, print that and return UNREACHABLE. The local cluster's
-    status also has its processes and memory.
+    If no cluster is configured or running, print a sentence on stdout, or `running: false` in the
+    other forms, and return UNREACHABLE. The local cluster's status also has the processes and their
+    memory. Nothing is started.
 
     Raises:
-        DetcloudError: the configured cluster does not answer or refuses the request.
+        DetcloudError: the configured cluster does not answer or refuses the request, or the address
+            or token is unusable.
     """
     endpoint = find_endpoint(arguments.url)
     home = Home.from_environment()
@@ -178,10 +192,13 @@ def show_status(arguments: Namespace) -> int:
 def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
     """Print that the cluster already runs, apply the configuration of `--config`, and return 0.
 
-    The changes of the configuration are printed. Nothing is applied if a setting differs.
+    The changes of the configuration are printed. Nothing is applied if a setting differs. The
+    options `--port` and `--slots` are compared only if given, and the slots only if an agent has
+    enrolled.
 
     Raises:
-        DetcloudError: the running cluster has another version, port or number of slots.
+        DetcloudError: the running cluster has another version, port or number of slots, or a
+            request failed.
         RefusedConfigError: the cluster refused the configuration.
     """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
@@ -207,11 +224,11 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
 
 
 def _count_slots(home: Home, running: ServerRecord) -> int:
-    """Return the number of slots of the running cluster, fetched from the server: 0 before the
-    agent has enrolled.
+    """Return the number of slots of all agents of the running cluster, fetched from the server: 0
+    before the agent has enrolled.
 
     Raises:
-        DetcloudError: the server does not answer.
+        DetcloudError: the server does not answer, or the token file cannot be read.
     """
     with Client(running.url, home.token()) as client:
         return sum(len(agent.slots) for agent in client.agents())
@@ -254,7 +271,9 @@ def _purge(home: Home) -> None:
     but not the folder.
 
     Raises:
-        DetcloudError: the folder is not a home folder of detcloud.
+        DetcloudError: the folder is not a home folder of detcloud, or is the user's home or `/`.
+            Nothing is deleted.
+        OSError: a file cannot be deleted. Earlier deletions remain.
     """
     folder = home.folder
     if not folder.is_dir():
@@ -273,12 +292,14 @@ def _purge(home: Home) -> None:
 
 
 def _gather_status(endpoint: Endpoint) -> Item:
-    """Return the cluster's overview, and the numbers of active and paused experiments.
+    """Return the cluster's overview, `running`, `url`, and the numbers of active and paused
+    experiments under `experiments`.
 
-    For the local cluster, add the home folder, the process and the memory of all processes.
+    If the endpoint is the running local cluster, add `home`, `pid`, `started_ms` and `processes`.
+    `processes` has the memory of the server and its descendants.
 
     Raises:
-        DetcloudError: the cluster does not answer or refuses the request.
+        DetcloudError: the cluster does not answer or refuses a request.
     """
     with Client(endpoint.url, endpoint.token) as client:
         overview = client.overview()
@@ -297,18 +318,26 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
-    """Return the server's process, followed by all descendants. An ended server has no entry."""
+    """Return the server's process, followed by all descendants. A server that has ended is
+    omitted.
+    """
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 
 
 def _process_status(process: Process) -> dict[str, Any]:
+    """Return the id, the memory and the command of a process. The memory `pss_bytes` is None for an
+    ended or unreadable process.
+    """
     return {"pid": process.pid, "pss_bytes": pss_bytes(process.pid), "command": process.command}
 
 
 def _print_status(status: Item) -> None:
-    """Print a line for each fact, and the table of pools. Lines on the process and the memory
-    appear only for the local cluster.
+    """Print a line for each fact, and the table of pools, to stdout. Lines on the process and the
+    memory appear only for the local cluster.
+
+    Args:
+        status: the result of `_gather_status`.
     """
     print(f"url          {status['url']}")
     print(f"version      {status['version']}")

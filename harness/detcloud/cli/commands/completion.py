@@ -25,11 +25,17 @@ SETUP = {
 
 
 def add_completion_arguments(parser: ArgumentParser) -> None:
+    """Add the required argument `shell`, a key of SCRIPTS. The help says how to set up each
+    shell.
+    """
     setup = "; ".join(SETUP.values())
     parser.add_argument("shell", choices=tuple(SCRIPTS), help=f"to set it up: {setup}")
 
 
 def print_completion_script(arguments: Namespace) -> int:
+    """Print the completion script for the shell of the argument to stdout, and return 0. The
+    modules of all commands are imported.
+    """
     print(SCRIPTS[arguments.shell](completion_table()), end="")
     return 0
 

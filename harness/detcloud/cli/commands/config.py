@@ -39,6 +39,9 @@ class ClusterCheck(NamedTuple):
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `check_config`: the path FILE, `--json`, `--migrate`, `--cluster` or
+    `--template`, `--offline` and `--config`.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     which = parser.add_mutually_exclusive_group()
@@ -56,17 +59,19 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_config(arguments: Namespace) -> int:
-    """Print the problems of a configuration file or a summary. Return 0 if it is accepted,
-    otherwise 1.
+    """Print the problems of a configuration file or a summary, to stdout. Return 0 if the
+    configuration is accepted, otherwise 1.
 
     The file is checked on this machine, then by the cluster. The local check is skipped with
-    `--template`. The cluster is not asked with `--offline`, or after a failed local check. If no
-    cluster answers, a notice on stderr lists the facts that were not checked. With `--migrate`,
-    only print the converted file.
+    `--template`. The cluster is not asked with `--offline`, with `--migrate`, or after a failed
+    local check. If no cluster answers, a notice on stderr lists the facts that were not checked.
+    With `--migrate`, print the converted file instead, and change no file. With `--json`, print a
+    report with both checks.
 
     Raises:
         DetcloudError: options exclude each other, or the server is not installed. A cluster that
-            was named by `--url` or must have the template does not answer.
+            was named by `--url` or must have the template does not answer or refuses for another
+            reason.
     """
     _refuse_useless_options(arguments)
     if arguments.template is None:
@@ -90,7 +95,8 @@ def check_config(arguments: Namespace) -> int:
 
 
 def _refuse_useless_options(arguments: Namespace) -> None:
-    """Raise DetcloudError if options were combined that exclude each other.
+    """Raise DetcloudError if `--cluster` was combined with `--config`, or `--template` with
+    `--offline`.
 
     Otherwise do nothing.
     """
@@ -103,13 +109,16 @@ def _refuse_useless_options(arguments: Namespace) -> None:
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
     """Check the file with the cluster that `detcloud create` would use, and return the result.
 
-    Nothing is submitted or changed. The result has `unchecked` set with `--offline`, without a
-    cluster, and for a cluster configuration without a configured cluster. A connection is stored in
+    Nothing is submitted, changed or started. `unchecked` has the reason with `--offline`, without a
+    running cluster, and for a cluster configuration without a configured cluster. A cluster that
+    does not answer or refuses for another reason is a reason too. A connection is stored in
     `arguments.client`, and `main` closes the client.
 
     Raises:
-        DetcloudError: the cluster does not answer or refuses the request, although `--url` or
-            `--template` was given.
+        DetcloudError: the cluster does not answer or refuses for another reason, although `--url`
+            or `--template` was given. Or the file cannot be read, or the address or token is
+            unusable.
+        NoCluster: no cluster is available, and `--template` was given.
     """
     if arguments.offline:
         return ClusterCheck("--offline was given")
@@ -148,10 +157,10 @@ def _problems(error: ApiError) -> list[dict[str, Any]]:
 
 
 def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
-    """Return a check with the error as the reason why no cluster checked the file.
+    """Return a check that has the text of the error as the reason why no cluster checked the file.
 
     Raises:
-        DetcloudError: the error, if `--url` or `--template` was given.
+        DetcloudError: the error itself, if `--url` or `--template` was given.
     """
     if arguments.url is not None or arguments.template is not None:
         raise error
@@ -159,8 +168,10 @@ def _check_without_answer(arguments: Namespace, error: DetcloudError) -> Cluster
 
 
 def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str, Any]:
-    """Return the local report, extended by the cluster's problems, new warnings and `cluster`. `ok`
-    becomes False if the cluster found problems.
+    """Return a copy of the local report with the cluster's problems, new warnings and `cluster`.
+    `ok` becomes False if the cluster found problems.
+
+    `cluster` has `checked`, and the `reason` why no cluster checked the configuration, or None.
     """
     new = [warning for warning in check.warnings if warning not in report["warnings"]]
     return {
@@ -173,10 +184,10 @@ def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str,
 
 
 def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
-    """Print the cluster's problems, or the local summary with the cluster's new warnings.
+    """Print the cluster's problems, or the local summary with the cluster's new warnings, to
+    stdout.
 
-    Problems and warnings are printed to stdout. If no cluster checked the file, a notice on stderr
-    lists the unchecked facts.
+    If no cluster checked the file, a notice on stderr lists the unchecked facts and the reason.
 
     Args:
         local: the text that the local checker printed. With `--template`, a sentence of acceptance

@@ -16,6 +16,9 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `show_cost`: `--by` with the choices BY, the days `--since` and `--until`,
+    None by default, and the output form.
+    """
     parser.add_argument(
         "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"
     )
@@ -34,10 +37,14 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
 def show_cost(arguments: Namespace) -> int:
     """Print the costs of a period by group and, as text, a line with the total. Return 0.
 
-    By default, the period is this month up to today, and the groups are experiments.
+    By default, the period is this month up to today, in UTC, and the groups are experiments. With
+    `--until` alone, the period starts with the month of that day. CSV has a row for each group and
+    no total. JSON and YAML have the whole report. Without costs, the table has only titles, and the
+    total is $0.00.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses, for example a period that
+            ends before its start or is longer than a year.
     """
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
     if arguments.form in ("json", "yaml"):
@@ -56,8 +63,8 @@ def show_cost(arguments: Namespace) -> int:
 
 
 def _columns(by: str) -> tuple[Column, ...]:
-    """Return the columns for a grouping of BY. Only pools and days have columns for instances and
-    idle time.
+    """Return the columns for a grouping of BY: the name and the cost, and for experiments and
+    trials a title. Pools and days have costs of instances, allocations and idle time instead.
     """
     title = (field_column(TITLES[by], "title"),) if by in TITLES else ()
     cost = Column("Cost", lambda item: dollars_text(item["cost"]))

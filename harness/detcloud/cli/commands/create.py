@@ -31,6 +31,12 @@ from detcloud.shared.http import ApiError
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_experiment`: the paths CONFIG and MODEL_DIR, options for
+    following, tests, templates and overrides, and the output form without CSV.
+
+    MODEL_DIR is None by default. Options of Determined's `create` that detcloud lacks end with a
+    usage error.
+    """
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the experiment configuration")
     parser.add_argument(
         "model_dir",
@@ -67,14 +73,17 @@ def create_experiment(arguments: Namespace) -> int:
     """Submit an experiment, print the id, and follow the experiment if requested.
 
     Return 0, or the exit code of following. A local cluster is started if no cluster is configured
-    or running. Warnings and hints are printed to stderr. With `--test-mode`, the experiment is
-    followed unless `--paused` was given. With `--local`, run a local test instead and return its
-    exit code.
+    or running. With `--json` or `--yaml`, print the experiment's fields, or after following the
+    ended experiment's. Warnings, hints and notes on excluded files are printed to stderr. With
+    `--test-mode`, the experiment is followed unless `--paused` was given. With `--local`, run a
+    local test instead, without a cluster, and return 0 if the test passed, otherwise 1.
 
     Raises:
         RefusedConfigError: the cluster refused the configuration.
-        DetcloudError: options exclude each other, a file does not exist, or no cluster is
-            available.
+        InvalidConfigError: with `--local`, the configuration was refused on this machine.
+        DetcloudError: options exclude each other, a file does not exist, cannot be read or is too
+            large, no cluster is available, or a request failed.
+        KeyboardInterrupt: Ctrl-C during the submission, after a hint on stderr.
     """
     _check_arguments(arguments)
     if arguments.local:
@@ -91,6 +100,9 @@ def create_experiment(arguments: Namespace) -> int:
 
 
 def add_fork_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `fork_experiment`: EXPERIMENT, options for following, `--paused`,
+    `--config`, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     add_follow_options(parser)
     parser.add_argument("--paused", action="store_true", help="create the experiment paused")
@@ -102,11 +114,14 @@ def fork_experiment(arguments: Namespace) -> int:
     """Create an experiment with the code and the configuration of another experiment, print the new
     id, and follow the new experiment if requested.
 
-    Return 0, or the exit code of following. Warnings are printed to stderr.
+    Return 0, or the exit code of following. With `--json` or `--yaml`, print the experiment's
+    fields, or after following the ended experiment's. Warnings are printed to stderr. Masked
+    secrets of the original must be given again with `--config`.
 
     Raises:
         RefusedConfigError: the cluster refused the changed configuration.
-        DetcloudError: no cluster is available, or the cluster has no such experiment.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     original = load_experiment(arguments)
     try:
@@ -123,15 +138,15 @@ def fork_experiment(arguments: Namespace) -> int:
 def _submit(arguments: Namespace) -> Experiment:
     """Upload the code and the configuration, and return the new experiment.
 
-    A local cluster is started if no cluster is configured or running. A progress line is drawn on
-    stderr. On Ctrl-C, a hint is printed to stderr, because the experiment may exist, and
-    KeyboardInterrupt is raised.
+    A local cluster is started if no cluster is configured or running. Code that the cluster has is
+    not sent again. A progress line is drawn on stderr.
 
     Raises:
         RefusedConfigError: the cluster refused the configuration. The message has a line for each
             problem.
-        DetcloudError: no cluster is available, or the cluster refuses the request for another
-            reason.
+        DetcloudError: a file cannot be read or packed, no cluster is available, or the cluster
+            refuses for another reason.
+        KeyboardInterrupt: Ctrl-C, after a hint on stderr, because the experiment may exist.
     """
     client = connect(arguments, start=True)
     with show_progress("model code", bytes_text) as progress:
@@ -156,8 +171,8 @@ def _submit(arguments: Namespace) -> Experiment:
 
 
 def _check_arguments(arguments: Namespace) -> None:
-    """Check the arguments before the upload, so that a mistake starts no cluster. Nothing is read
-    or sent.
+    """Check the arguments before the upload, so that a mistake starts no cluster. Only the
+    existence of the files is checked; nothing is sent.
 
     Raises:
         DetcloudError: options exclude each other, the configuration is not a file, or the model

@@ -16,6 +16,9 @@ MODULE = "lambdas.dump"
 
 
 def add_dump_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `dump_partition`: ACTOR, stored as `partition`, `--table`, `--cloud` and
+    `--with-secrets`.
+    """
     parser.add_argument(
         "partition", metavar="ACTOR", help="such as experiment#1, trial#7 or pool#default"
     )
@@ -41,10 +44,11 @@ def dump_partition(arguments: Namespace) -> int:
     Secrets are masked unless `--with-secrets` is given. The rows are read from the file of the
     local cluster, which may be running. With `--table`, the rows are read from a deployed cluster's
     table in the cloud of `--cloud`, with the user's credentials. A child process reads the rows,
-    and its notices are printed to stderr.
+    and its notices are printed to stderr. The wait has no limit.
 
     Raises:
-        DetcloudError: the table could not be read, or the server is not installed.
+        DetcloudError: the file or table does not exist or could not be read, or the server is not
+            installed.
     """
     file = Home.from_environment().folder / "state.db"
     table = ["--table", arguments.table, "--cloud", arguments.cloud]

@@ -1,33 +1,24 @@
-"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform.
-
-A child process runs `infra.deploy`, which needs the packages of the extra `infra`.
-"""
+"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform."""
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from detcloud.cli.framework.argument_types import parse_team
+from detcloud.cli.commands.deployment_process import add_stack_options, run_deployment
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud, find_cloud
 from detcloud.cli.framework.options import add_cloud_option, add_yes_option, confirm
-from detcloud.cli.local.server_modules import run_module
 from detcloud.cli.rendering.output import add_output_options, print_items
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.endpoint import configured_url, store_credentials
-from detcloud.client.team import TeamToken, load_team_token
+from detcloud.client.team import TeamToken
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
-
-MODULE = "infra.deploy"
-
 
 CHANGES = {
     "create": "make",
@@ -35,18 +26,21 @@ CHANGES = {
     "replace": "replace",
     "delete": "remove",
 }
+
 FINDING_COLUMNS = (
     field_column("Level", "level"),
     field_column("Subject", "subject"),
     field_column("Finding", "text"),
     field_column("To do", "remedy"),
 )
+
 MOVE_COLUMNS = (
     field_column("Function", "function"),
     field_column("From", "before"),
     field_column("To", "after"),
     field_column("Deployment", "deployment"),
 )
+
 CHANGE_COLUMNS = (
     Column("Change", lambda item: CHANGES.get(item["change"], item["change"])),
     field_column("Type", "type"),
@@ -57,7 +51,8 @@ CHANGE_COLUMNS = (
 
 
 def add_cloud_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `deploy_to_cloud`: `--team`, `--config`, `--preview` and `--no-check`."""
+    add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, without changing anything"
     )
@@ -66,21 +61,24 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Create or update a team's cluster, print the cluster's address, and return 0. With
-    `--preview`, only print counts.
+    `--preview`, change nothing in the cloud, and print only the numbers of resources by change.
 
     The account is checked first unless `--no-check` is given. A missing token file of the team is
-    created, also with `--preview`. If no other cluster is configured, the token is stored, so that
-    later commands use the new cluster. The run has no time limit.
+    created, also with `--preview`. A deployment adds the digest of the token to a settings file
+    without a digest, and removes old function versions. If no other cluster is configured, the
+    token is stored, so that later commands use the new cluster. The output of the child process
+    goes to stderr. The run has no time limit.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the deployment failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the check or the deployment failed.
     """
     flags = [
         f"--{name}"
         for name in ("preview", "no-check")
         if getattr(arguments, name.replace("-", "_"))
     ]
-    token, answer = _run_deployment("deploy", cloud, arguments, *flags)
+    token, answer = run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
         print(f"nothing was changed; resources: {_preview_text(answer['changes'])}")
         return 0
@@ -89,8 +87,8 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def _preview_text(counts: dict[str, int]) -> str:
-    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation. Return
-    `none` without counts.
+    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation, sorted
+    by operation. Return `none` without counts.
     """
     texts = [
         f"{count} unchanged" if operation == "same" else f"{count} to {operation}"
@@ -100,20 +98,23 @@ def _preview_text(counts: dict[str, int]) -> str:
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `check_account`: `--team`, `--config` and the output form."""
+    add_stack_options(parser)
     add_output_options(parser)
 
 
 def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0.
+    """Print a line for each finding on the account. Return 1 if a finding is an error, otherwise 0.
+    Without findings, print nothing.
 
     With `--json`, `--yaml` or `--csv`, print the findings in that form. Nothing is deployed, but a
     missing token file of the team is created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the check failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the check failed.
     """
-    _, answer = _run_deployment("check", cloud, arguments)
+    _, answer = run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
         for finding in findings:
@@ -124,30 +125,40 @@ def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def _finding_line(finding: dict[str, str]) -> str:
+    """Return the level, the subject and the text of a finding, and the remedy if the finding has a
+    remedy.
+    """
     remedy = f"; {finding['remedy']}" if finding["remedy"] else ""
     return f"{finding['level']:<8} {finding['subject']}: {finding['text']}{remedy}"
 
 
 def add_upgrade_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `upgrade_cluster`: `--team`, `--config`, `--yes`, `--no-check` and the
+    output form.
+    """
+    add_stack_options(parser)
     add_yes_option(parser)
     _add_no_check_option(parser)
     add_output_options(parser)
 
 
 def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the pending changes, apply them after confirmation, and return 0.
+    """Print the pending changes of a deployed cluster, apply the changes after confirmation, and
+    return 0. Return 1 if the user declined.
 
-    Return 1 if the user declined. Without changes, print that and ask nothing. The question names
-    resources that lose their content. After an upgrade, print the address, and store the team's
-    token if no other cluster is configured. Both happen only in text form.
+    Without changes, print a sentence, or an empty list in other forms, and ask nothing. The
+    question names resources that lose their content. The upgrade has the effects of
+    `deploy_to_cloud`, but only as text the address is printed and the team's token stored. The
+    account is checked unless `--no-check` is given, and a missing token file of the team is
+    created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the deployment failed, or stdin is
-            not a terminal and `--yes` is missing.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the deployment failed. Or changes are pending, stdin is not a terminal and
+            `--yes` is missing.
     """
     flags = ["--no-check"] if arguments.no_check else []
-    _, answer = _run_deployment("preview", cloud, arguments, *flags)
+    _, answer = run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
     if not changes and arguments.form == "text":
         print("the cluster matches its settings")
@@ -164,14 +175,15 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     if not confirm(f"Apply {count_text(len(changes), 'change')}{loss}?", arguments):
         return 1
     # The account has been checked.
-    token, answer = _run_deployment("deploy", cloud, arguments, "--no-check")
+    token, answer = run_deployment("deploy", cloud, arguments, "--no-check")
     if arguments.form == "text":
         _print_cluster(token, answer)
     return 0
 
 
 def add_destroy_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `destroy_cluster`: `--team`, `--config`, `--yes` and `--drain-only`."""
+    add_stack_options(parser)
     add_yes_option(parser)
     parser.add_argument(
         "--drain-only",
@@ -183,14 +195,16 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Terminate the cluster's instances and delete the stack with all data, after confirmation.
+    Print the numbers of ended instances and deleted launch templates.
 
     With `--drain-only`, keep the stack, but launch no more instances. Return 1 if the user declined
     or resources with the cluster's tag are left, otherwise 0. Leftovers are printed. Leftovers in
-    other clouds are printed too, but the exit code stays 0. The team's token file is kept.
+    other clouds are printed too, but the exit code stays 0. The team's token file is kept, or
+    created if missing.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the deletion failed, or stdin is
-            not a terminal and `--yes` is missing.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the deletion failed. Or stdin is not a terminal and `--yes` is missing.
     """
     team = arguments.team
     loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
@@ -199,7 +213,7 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     ):
         return 1
     how = "drain" if arguments.drain_only else "destroy"
-    _, answer = _run_deployment(how, cloud, arguments)
+    _, answer = run_deployment(how, cloud, arguments)
     instances, templates = answer["instances"], answer["templates"]
     ended = count_text(instances, "instance")
     print(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
@@ -218,7 +232,10 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_rollback_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `roll_back_cluster`: `--team`, `--config`, `--forward` and the output
+    form.
+    """
+    add_stack_options(parser)
     parser.add_argument(
         "--forward", action="store_true", help="return to the newest deployment instead"
     )
@@ -229,13 +246,15 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Move the functions to the previous deployment, print the versions of each function, and
     return 0. The user is not asked.
 
-    With `--forward`, move the functions to the newest deployment.
+    With `--forward`, move the functions to the newest deployment. A missing token file of the team
+    is created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the rollback failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the rollback failed, for example without a previous deployment.
     """
     flags = ["--forward"] if arguments.forward else []
-    _, answer = _run_deployment("rollback", cloud, arguments, *flags)
+    _, answer = run_deployment("rollback", cloud, arguments, *flags)
     print_items(MOVE_COLUMNS, answer["moves"], arguments)
     return 0
 
@@ -244,16 +263,20 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Remove old function versions that no rollback needs, print the number of removed versions,
     and return 0. The user is not asked.
 
+    A missing token file of the team is created.
+
     Raises:
-        DetcloudError: packages or the settings file are missing, or the removal failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the removal failed.
     """
-    _, answer = _run_deployment("prune", cloud, arguments)
+    _, answer = run_deployment("prune", cloud, arguments)
     print(f"{count_text(answer['versions'], 'old function version')} removed")
     return 0
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `print_policy`: `--team`, `--config` and `--key`."""
+    add_stack_options(parser)
     parser.add_argument(
         "--key",
         action="store_true",
@@ -265,16 +288,20 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the permissions that a deployment needs, or with `--key` the statement for the key
     policy. Return 0.
 
+    Nothing is deployed, but a missing token file of the team is created.
+
     Raises:
-        DetcloudError: packages or the settings file are missing, or the child process failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the child process failed.
     """
-    _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
+    _, answer = run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
     return 0
 
 
 def add_trust_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `print_trust_commands`: `--team`, `--config` and `--remove`."""
+    add_stack_options(parser)
     parser.add_argument(
         "--remove",
         action="store_true",
@@ -287,14 +314,15 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the script that makes other clouds trust the cluster, and return 0. The administrators
     of these clouds run the script.
 
-    With `--remove`, print the script that removes the trust. No script is run here.
+    With `--remove`, print the script that removes the trust. No script is run here. A missing token
+    file of the team is created.
 
     Raises:
-        DetcloudError: the settings list no other clouds, packages or the settings file are missing,
-            or the child process failed.
+        DetcloudError: the settings list no other clouds, packages, the server or the settings file
+            are missing, the token file is unusable, or the child process failed.
     """
     flags = ["--remove"] if arguments.remove else []
-    _, answer = _run_deployment("trust", cloud, arguments, *flags)
+    _, answer = run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
         raise DetcloudError(
             "nothing to create: the stack's settings list no other clouds in "
@@ -305,7 +333,10 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
-    _add_stack_options(parser)
+    """Add the options of `export_to_terraform`: `--team`, `--config`, the required path `--output`
+    and `--cloud`.
+    """
+    add_stack_options(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the folder to write the files to"
     )
@@ -313,17 +344,18 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_to_terraform(arguments: Namespace) -> int:
-    """Write the team's cluster as files for Terraform, print the next commands, and return 0.
+    """Write the team's cluster as files for Terraform into the folder of `--output`, print the next
+    commands, and return 0.
 
     Nothing is deployed. A missing token file of the team is created, and its path is printed if the
     cluster's first administrator has this token.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the cloud is unknown, or the
-            export failed.
+        DetcloudError: packages, the server or the settings file are missing, the cloud is unknown,
+            the token file is unusable, or the export failed.
     """
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
-    token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
+    token, answer = run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} has {' and '.join(answer['files'])}")
     print(
         f"to create the cluster, run `terraform -chdir={output} init`, then "
@@ -334,82 +366,23 @@ def export_to_terraform(arguments: Namespace) -> int:
     return 0
 
 
-def _add_stack_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--team",
-        type=parse_team,
-        required=True,
-        metavar="NAME",
-        help="the team that owns the cluster",
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the stack's settings (default: Pulumi.NAME.yaml in this folder)",
-    )
-
-
 def _add_no_check_option(parser: ArgumentParser) -> None:
+    """Add `--no-check`, False by default, which `deploy_to_cloud` and `upgrade_cluster` pass to the
+    child process.
+    """
     parser.add_argument(
         "--no-check", action="store_true", help="deploy without checking the account"
     )
 
 
-def _run_deployment(
-    how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
-) -> tuple[TeamToken, dict[str, Any]]:
-    """Run `infra.deploy` in a child process. Return the team's administrator token and the answer.
-
-    A missing token file is created. The child gets only the digest of the token. The child's stderr
-    is printed as it arrives. The wait has no time limit.
-
-    Args:
-        how: the child's command, such as `preview`.
-        arguments: `team`, and `config`, the settings file or None for Pulumi.TEAM.yaml.
-        flags: further options of the child.
-
-    Raises:
-        DetcloudError: packages or the settings file are missing, the token file is unusable, or the
-            child failed.
-    """
-    missing = [name for name in cloud.packages if find_spec(name) is None]
-    if missing:
-        raise DetcloudError(
-            f"missing packages: {', '.join(missing)}; pip install 'detcloud[infra]'"
-        )
-    settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
-    if not settings.is_file():
-        guide = f"docs/{cloud.name}.md"
-        raise DetcloudError(f"settings file {settings} does not exist; {guide} describes its keys")
-    token = load_team_token(arguments.team)
-    stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
-    words = [how, *stack, *flags]
-    done = run_module(MODULE, [*words, f"--admin-sha256={token.sha256}"], _echo_line)
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise DetcloudError(f"the deployment failed: {done.stderr.strip()[-2000:]}") from None
-    if "error" in answer:
-        raise DetcloudError(answer["error"])
-    return token, answer
-
-
-def _echo_line(line: str) -> bool:
-    """Print a line of the child's stderr to stderr. Return False, so that a failure quotes the line
-    too.
-    """
-    sys.stderr.write(line)
-    return False
-
-
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print the address, the DNS target and the token's place of a deployed cluster.
+    """Print the address, the DNS target if the cluster has a domain, and how to connect to a
+    deployed cluster.
 
     The token is stored for later commands if no other cluster is configured.
 
     Raises:
-        DetcloudError: the token cannot be stored.
+        DetcloudError: the credentials file cannot be read or written.
     """
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
@@ -419,9 +392,11 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
 
 
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
-    """Print how to connect to the new cluster. Store the token if no other cluster is configured.
+    """Print how to connect to the new cluster. Store the token in the credentials file if no other
+    cluster is configured.
 
-    The token is not stored if the cluster has another first administrator.
+    If another cluster is configured, print the command that stores the token. The token is not
+    stored either if the cluster has another first administrator.
 
     Args:
         sha256: the digest of the token of the cluster's first administrator.
@@ -455,7 +430,7 @@ HANDLERS: Handlers = {
             ("check", add_check_arguments, check_account),
             ("upgrade", add_upgrade_arguments, upgrade_cluster),
             ("rollback", add_rollback_arguments, roll_back_cluster),
-            ("prune", _add_stack_options, prune_versions),
+            ("prune", add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
             ("trust", add_trust_arguments, print_trust_commands),
             ("destroy", add_destroy_arguments, destroy_cluster),

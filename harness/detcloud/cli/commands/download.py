@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from detcloud.cli.commands.checkpoint import add_download_options, fetch_checkpoint
+from detcloud.cli.commands.checkpoint_transfer import add_download_options, fetch_checkpoint
 from detcloud.cli.framework.argument_types import parse_boolean, parse_count, parse_uuid_prefix
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_output_dir_option, add_quiet_option
@@ -23,6 +23,9 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_experiment_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_best_checkpoints`: EXPERIMENT, `--output-dir`, `--top-n`, by
+    default 1, the order of checkpoints and `--quiet`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "-o",
@@ -44,15 +47,18 @@ def add_experiment_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_best_checkpoints(arguments: Namespace) -> int:
-    """Download the best checkpoints of an experiment into DIR/UUID, and return 0. Print each folder
-    unless `--quiet` is given.
+    """Download the best stored checkpoints of an experiment into DIR/UUID, and return 0. Print each
+    folder unless `--quiet` is given.
 
-    By default, the single best checkpoint by the searcher's metric is downloaded. If a download
+    DIR is `--output-dir`, by default `checkpoints`. By default, the single best checkpoint by the
+    searcher's metric is downloaded. `--sort-by` and `--smaller-is-better` change the ranking. If
+    fewer than `--top-n` checkpoints have the metric, all of these are downloaded. If a download
     fails, earlier folders remain.
 
     Raises:
-        DetcloudError: no stored checkpoint has a validation metric, `--top-n` is 0, a folder
-            exists, or a request failed.
+        DetcloudError: no stored checkpoint has a validation metric, `--top-n` is 0, or `--sort-by`
+            needs `--smaller-is-better`. Or a folder exists or cannot be written, no cluster is
+            available, or a request failed.
     """
     experiment = load_experiment(arguments)
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
@@ -67,6 +73,9 @@ def download_best_checkpoints(arguments: Namespace) -> int:
 
 
 def add_trial_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_trial_checkpoint`: TRIAL, one of `--best`, `--latest` and
+    `--uuid`, the order of checkpoints, `--output-dir` and `--quiet`.
+    """
     add_trial_argument(parser)
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--best", action="store_true", help="the best checkpoint")
@@ -80,11 +89,12 @@ def download_trial_checkpoint(arguments: Namespace) -> int:
     """Download the selected checkpoint of a trial, and print the folder unless `--quiet` is given.
     Return 0.
 
-    The default folder is checkpoints/UUID.
+    `--best`, `--latest` or `--uuid` selects the checkpoint. The default folder is checkpoints/UUID.
 
     Raises:
-        DetcloudError: the trial does not have the checkpoint, the folder exists, or a request
-            failed.
+        DetcloudError: the trial does not have the checkpoint, `--sort-by` needs
+            `--smaller-is-better`, or the folder exists or cannot be written. Or no cluster is
+            available, or a request failed.
     """
     trial = load_trial(arguments)
     fetch_checkpoint(
@@ -94,19 +104,23 @@ def download_trial_checkpoint(arguments: Namespace) -> int:
 
 
 def add_model_def_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_model_def`: EXPERIMENT, `--output-dir`, None by default, and
+    `--quiet`.
+    """
     add_experiment_argument(parser)
     add_output_dir_option(parser, "experiment_ID_model_def")
     add_quiet_option(parser)
 
 
 def download_model_def(arguments: Namespace) -> int:
-    """Download the model code of an experiment, and print the folder unless `--quiet` is given.
-    Return 0.
+    """Download and unpack the model code of an experiment, and print the folder unless `--quiet` is
+    given. Return 0.
 
-    The default folder is experiment_ID_model_def.
+    The default folder is experiment_ID_model_def. A progress line is drawn on stderr.
 
     Raises:
-        DetcloudError: the folder cannot be written, or a request failed.
+        DetcloudError: the folder exists or cannot be written, the code is damaged, no cluster is
+            available, or a request failed.
     """
     experiment = load_experiment(arguments)
     destination = arguments.output_dir or Path(f"experiment_{experiment.id}_model_def")
@@ -118,6 +132,9 @@ def download_model_def(arguments: Namespace) -> int:
 
 
 def _add_order_options(parser: ArgumentParser) -> None:
+    """Add `--sort-by`, the name of a metric, and `--smaller-is-better`, parsed as a boolean. Both
+    are None by default, for the searcher's metric and setting.
+    """
     parser.add_argument(
         "--sort-by",
         metavar="METRIC",
@@ -135,10 +152,11 @@ def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
     """Return the checkpoint of a trial that `--best`, `--latest` or `--uuid` selects.
 
     The checkpoint is fetched with the open client of `arguments.client`. The best checkpoint is
-    ranked by `--sort-by` and `--smaller-is-better`.
+    ranked by `--sort-by` and `--smaller-is-better`; deleted and damaged checkpoints do not count.
 
     Raises:
-        DetcloudError: the trial does not have the checkpoint, or a request failed.
+        DetcloudError: the trial does not have the checkpoint, `--sort-by` needs
+            `--smaller-is-better`, or a request failed.
     """
     client: Client = arguments.client
     if arguments.uuid is not None:

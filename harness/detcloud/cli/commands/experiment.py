@@ -44,6 +44,9 @@ LIST_LIMIT = 100
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_experiments`: filters, order, paging with LIST_LIMIT,
+    `--show_project` and the output form. The parser does not check the names of states.
+    """
     parser.add_argument(
         "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
     )
@@ -83,14 +86,17 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_experiments(arguments: Namespace) -> int:
-    """Print the experiments that match the filters, newest first by default, and return 0.
+    """Print the experiments that match all filters in the form of `add_output_options`, newest
+    first by default. Return 0.
 
-    At most LIST_LIMIT experiments are printed unless `--limit`, `--pages` or `--all` is given.
-    Archived experiments are omitted without `--archived` or `--all`. Notes on left-out experiments
-    are printed to stderr.
+    At most LIST_LIMIT experiments are printed unless `--limit`, `--pages` or `--all` is given, and
+    `--offset` skips the first. Archived experiments are omitted without `--archived` or `--all`.
+    Commands, notebooks and shells are not listed. Without matches, print only the titles, or `[]`.
+    Notes on left-out experiments are printed to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses, for example an unknown
+            state.
     """
     experiments = connect(arguments).experiments(
         sort_by=arguments.sort_by,
@@ -113,6 +119,12 @@ def list_experiments(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_experiments`: EXPERIMENT, repeatable, `--metrics`, `--outdir`
+    and the output form.
+
+    The ids are stored as `experiment_ids`, a list of lists of integers, because a word may have
+    several ids.
+    """
     parser.add_argument(
         "experiment_ids",
         type=parse_ids,
@@ -133,14 +145,17 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_experiments(arguments: Namespace) -> int:
-    """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0.
+    """Print the experiments with the given ids in the form of `add_output_options`, or write tables
+    to `--outdir`. Return 0.
 
     As JSON or YAML, a single experiment is an object, and several are a list. With `--metrics`, all
-    numbers that the trials reported are included. With `--outdir`, existing tables are replaced and
-    only the folder is printed. Hints are printed to stderr.
+    numbers that the trials reported are included: under `metrics` in JSON and YAML, otherwise as a
+    second table. With `--outdir`, create the folder, replace existing tables, and print only the
+    folder. As text, hints are printed to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, an experiment does not exist, or another request
+            failed.
         OSError: a table cannot be written.
     """
     client = connect(arguments)
@@ -170,6 +185,11 @@ def describe_experiments(arguments: Namespace) -> int:
 def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
     """Print each experiment, separated by empty lines. Hints on failures and search methods are
     printed to stderr.
+
+    The trials of a failed experiment are fetched for the hint.
+
+    Raises:
+        DetcloudError: a request failed.
     """
     for place, experiment in enumerate(experiments):
         if place:
@@ -180,19 +200,24 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
 
 
 def print_curves(arguments: Namespace) -> int:
-    """Print the JSON document that `detcloud simulate --curves` reads, and return 0. The curves are
-    fetched with a progress line.
+    """Print the JSON document that `detcloud simulate --curves` reads, and return 0.
+
+    The curves are fetched with a progress line on stderr. Without trials, the document's `trials`
+    is empty.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     print_value(read_curves(load_experiment(arguments)))
     return 0
 
 
 def read_curves(experiment: Experiment) -> RecordedCurves:
-    """Return the validations of all trials of an experiment. The trials are fetched from the
-    cluster with a progress line on stderr.
+    """Return the hyperparameters, the speed and the validations of all trials of an experiment. The
+    trials and metrics are fetched from the cluster with a progress line on stderr.
+
+    Without trials, `trials` is empty. A trial without validations has no points.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -204,6 +229,7 @@ def read_curves(experiment: Experiment) -> RecordedCurves:
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_config`: EXPERIMENT and the output form without CSV."""
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 
@@ -214,7 +240,8 @@ def print_config(arguments: Namespace) -> int:
     The configuration has every default. Secrets are masked.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the request
+            failed.
     """
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_experiment(arguments).config, form)
@@ -222,6 +249,9 @@ def print_config(arguments: Namespace) -> int:
 
 
 def add_wait_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `wait_for_experiment`: EXPERIMENT, `--polling-interval`, by default 1
+    second, `--timeout` in seconds, by default infinite, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--polling-interval",
@@ -241,14 +271,17 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
 
 
 def wait_for_experiment(arguments: Namespace) -> int:
-    """Wait until the experiment ends, and print the final state.
+    """Wait until the experiment ends, and print a sentence with the final state, or the experiment
+    with `--json` or `--yaml`.
 
-    The wait has no limit without `--timeout`. A progress line, the reason and a hint after a
-    failure are printed to stderr. Return 0 if the experiment completed, TIMED_OUT after
-    `--timeout`, otherwise 1. After the timeout, the experiment continues.
+    The wait has no limit without `--timeout`. As text, the reason of the end and a hint after a
+    failure are printed to stderr. A progress line is drawn on stderr. Return 0 if the experiment
+    completed, otherwise 1. After `--timeout`, print a sentence to stderr and return TIMED_OUT; the
+    experiment continues.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     experiment = load_experiment(arguments)
     with show_progress(f"experiment {experiment.id}") as progress:
@@ -274,7 +307,7 @@ def wait_for_experiment(arguments: Namespace) -> int:
 
 
 def _state_text(experiment: Experiment) -> str:
-    """Return the state and the progress of an experiment, such as `ACTIVE 25% [#####-----]`. An
+    """Return the state and the progress of an experiment, for example `ACTIVE 25% [#####-----]`. An
     unknown progress is shown as 0%.
     """
     progress = experiment.data.get("progress") or 0.0

@@ -38,6 +38,7 @@ GC_OPTIONS = {
 
 
 def add_label_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and LABEL. Labels are stored as the list `labels`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "labels",
@@ -48,6 +49,13 @@ def add_label_arguments(parser: ArgumentParser) -> None:
 
 
 def add_labels(arguments: Namespace) -> int:
+    """Add labels to an experiment, print a sentence with all labels, and return 0. Labels that the
+    experiment has are not added again.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the labels.
+    """
     experiment = load_experiment(arguments)
     added = [label for label in arguments.labels if label not in experiment.labels]
     return _set_labels(experiment, [*experiment.labels, *dict.fromkeys(added)])
@@ -55,11 +63,13 @@ def add_labels(arguments: Namespace) -> int:
 
 def remove_labels(arguments: Namespace) -> int:
     """Remove labels from an experiment, print a sentence with the remaining labels, and return 0.
+    Without remaining labels, the sentence has `none`.
 
     Nothing is removed if a label is missing.
 
     Raises:
-        DetcloudError: the experiment does not have one of the labels, or a request failed.
+        DetcloudError: the experiment does not have one of the labels, no cluster is available, or a
+            request failed.
     """
     experiment = load_experiment(arguments)
     missing = [label for label in arguments.labels if label not in experiment.labels]
@@ -73,11 +83,18 @@ def remove_labels(arguments: Namespace) -> int:
 
 
 def add_name_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and NAME, the new name."""
     add_experiment_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the new name")
 
 
 def set_name(arguments: Namespace) -> int:
+    """Rename an experiment in the cluster, print the new name, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the name.
+    """
     experiment = load_experiment(arguments)
     experiment.set(name=arguments.name)
     print(f"experiment {experiment.id} is now named {cell_text(experiment.name)}")
@@ -85,11 +102,18 @@ def set_name(arguments: Namespace) -> int:
 
 
 def add_description_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and TEXT, stored as `description`."""
     add_experiment_argument(parser)
     parser.add_argument("description", metavar="TEXT", help="the new description")
 
 
 def set_description(arguments: Namespace) -> int:
+    """Replace the description of an experiment in the cluster, print a confirmation, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the text.
+    """
     experiment = load_experiment(arguments)
     experiment.set(description=arguments.description)
     print(f"the description of experiment {experiment.id} was set")
@@ -97,6 +121,9 @@ def set_description(arguments: Namespace) -> int:
 
 
 def add_max_slots_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and SLOTS, parsed by `parse_slot_limit` and stored as
+    `max_slots`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "max_slots",
@@ -107,10 +134,12 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_slots(arguments: Namespace) -> int:
-    """Set or remove the limit of slots of an experiment, print the new limit, and return 0.
+    """Set the limit of slots of an experiment, or with `none` remove the limit. Print the new
+    limit, and return 0.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the change.
     """
     experiment = load_experiment(arguments)
     experiment.set(max_slots=arguments.max_slots)
@@ -121,6 +150,9 @@ def set_max_slots(arguments: Namespace) -> int:
 
 
 def add_max_cost_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and AMOUNT, parsed by `parse_cost_limit` and stored as
+    `max_cost`.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "max_cost",
@@ -131,10 +163,12 @@ def add_max_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_cost(arguments: Namespace) -> int:
-    """Set or remove the cost limit of an experiment, print the new limit, and return 0.
+    """Set the cost limit of an experiment in dollars, or with `none` remove the limit. Print the
+    new limit, and return 0.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the change.
     """
     experiment = load_experiment(arguments)
     experiment.set(max_cost=arguments.max_cost)
@@ -145,6 +179,7 @@ def set_max_cost(arguments: Namespace) -> int:
 
 
 def add_weight_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and WEIGHT, parsed by `parse_weight`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "weight", type=parse_weight, metavar="WEIGHT", help="a number greater than 0"
@@ -152,6 +187,12 @@ def add_weight_arguments(parser: ArgumentParser) -> None:
 
 
 def set_weight(arguments: Namespace) -> int:
+    """Change the fair-share weight of an experiment, print the new weight, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses the weight, for example 0.
+    """
     experiment = load_experiment(arguments)
     experiment.set_weight(arguments.weight)
     print(f"experiment {experiment.id} has weight {cell_text(experiment.weight)}")
@@ -159,6 +200,7 @@ def set_weight(arguments: Namespace) -> int:
 
 
 def add_priority_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments EXPERIMENT and PRIORITY, parsed by `parse_priority`."""
     add_experiment_argument(parser)
     parser.add_argument(
         "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"
@@ -166,6 +208,13 @@ def add_priority_arguments(parser: ArgumentParser) -> None:
 
 
 def set_priority(arguments: Namespace) -> int:
+    """Change the priority of an experiment in a pool with the priority scheduler, print the new
+    priority, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the cluster
+            refuses, for example a priority outside 1 to 99.
+    """
     experiment = load_experiment(arguments)
     experiment.set_priority(arguments.priority)
     print(f"experiment {experiment.id} has priority {experiment.priority}")
@@ -173,6 +222,9 @@ def set_priority(arguments: Namespace) -> int:
 
 
 def add_gc_policy_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_gc_policy`: EXPERIMENT, a count for each of GC_OPTIONS, None by
+    default, `--yes`, `--preview`, and the output form without CSV.
+    """
     add_experiment_argument(parser)
     for option, which in GC_OPTIONS.items():
         parser.add_argument(
@@ -195,13 +247,14 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
 def set_gc_policy(arguments: Namespace) -> int:
     """Change how many checkpoints the experiment keeps, after a preview and confirmation.
 
-    Other checkpoints are deleted. The user is asked only if checkpoints would be deleted. Options
-    without a number change nothing. Return 1 if the user declined, otherwise 0. With `--preview`,
-    change nothing.
+    The preview is printed first: a table and totals, or with `--json` or `--yaml` all fields. The
+    cluster deletes other checkpoints. The user is asked only if checkpoints would be deleted and
+    `--yes` is missing. Options without a number change nothing. Return 1 if the user declined,
+    otherwise 0. With `--preview`, change and ask nothing, and return 0.
 
     Raises:
-        DetcloudError: neither `--preview` nor a number was given, stdin is not a terminal and
-            `--yes` is missing, or a request failed.
+        DetcloudError: neither `--preview` nor a number was given, or no confirmation is possible
+            because stdin is not a terminal. Or no cluster is available, or a request failed.
     """
     counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
     if not arguments.preview and all(number is None for number in counts.values()):
@@ -232,7 +285,7 @@ def _set_labels(experiment: Experiment, labels: list[str]) -> int:
     return 0. Without labels, the sentence has `none`.
 
     Raises:
-        DetcloudError: a request to the cluster failed.
+        DetcloudError: the cluster refuses the labels or does not answer.
     """
     experiment.set(labels=labels)
     print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")
@@ -240,12 +293,15 @@ def _set_labels(experiment: Experiment, labels: list[str]) -> int:
 
 
 def _labels_text(labels: list[str]) -> str:
+    """Return labels joined by commas, with control characters replaced. Return `none` without
+    labels.
+    """
     return sanitize(", ".join(labels)) or "none"
 
 
 def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
-    """Print at most PREVIEW_LIMIT checkpoints that would be deleted, and the totals. The table is
-    omitted if nothing would be deleted.
+    """Print a table of at most PREVIEW_LIMIT checkpoints that would be deleted, the number of
+    further checkpoints, and the totals. The table is omitted if nothing would be deleted.
     """
     checkpoints = preview["delete"][:PREVIEW_LIMIT]
     if checkpoints:

@@ -51,23 +51,35 @@ class Snapshot(NamedTuple):
 
 
 def add_follow_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `run_follow`: EXPERIMENT and the output form without CSV."""
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 
 
 def run_follow(arguments: Namespace) -> int:
+    """Follow the experiment of the argument EXPERIMENT by `follow_experiment`, and return the exit
+    code.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
+    """
     return follow_experiment(load_experiment(arguments), form=arguments.form)
 
 
 def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
-    """Show an experiment until the experiment ends. Return 0 if it completed, otherwise 1.
+    """Show an experiment until the experiment ends. Return 0 if the experiment completed, otherwise
+    1.
 
     The wait has no limit. As text, a terminal shows a redrawn table, and a file or a pipe gets a
-    line for each change. At the end, the trials, a summary and a hint on a failure are printed.
-    Ctrl-C leaves the experiment running, prints a notice to stderr and returns INTERRUPTED.
+    line for each change. At the end, the trials and a summary are printed to stdout, and a hint on
+    a failure to stderr. Ctrl-C leaves the experiment running, prints a notice to stderr and returns
+    INTERRUPTED.
 
     Args:
-        form: `text`, or `json` or `yaml`, which print only the ended experiment.
+        experiment: the experiment, whose fields are updated.
+        form: `text`, or `json` or `yaml`, which print only the ended experiment, after a progress
+            line on stderr.
 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
@@ -92,11 +104,11 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
 
 
 def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """Return a line for each trial with a new state, metric or restart, and for a new state of the
-    experiment.
+    """Return a line for each trial with a new state, metric or number of restarts. A last line has
+    a new state of the experiment.
 
-    New steps alone give no line. Without changes, the list is empty. Without `before`, return lines
-    for all trials and the experiment.
+    New steps alone give no line. Without changes, the list is empty. With None as `before`, return
+    lines for all trials and the experiment.
     """
     metric = after.experiment.get("metric") or "metric"
     known = {trial["id"]: trial for trial in before.trials} if before else {}
@@ -114,10 +126,11 @@ def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: boo
     """Return a screen of at most `height` lines with the experiment and the most active trials.
 
     At least a single trial is shown, even if `height` is smaller. If trials are hidden, the last
-    line counts the hidden trials.
+    line counts the hidden trials. Without trials, the table has only titles.
 
     Args:
-        width: the maximum width in cells; None for no limit.
+        width: the maximum width in cells; None for no limit. Columns are omitted or cut to fit.
+        height: the number of lines of the terminal.
         colour: whether to colour the names of states.
     """
     trials_max = max(1, height - 5)
@@ -130,7 +143,8 @@ def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: boo
 
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
-    """Return a line with the best metric and trial, and a line with the end of the experiment.
+    """Return a line with the best metric, trial and hyperparameters, and a line with the
+    experiment's state and message.
 
     The first line is omitted without a metric. A long message of the experiment is shortened.
     """
@@ -150,29 +164,38 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
 
 
 class _SilentView:
-    """A view that shows a progress line, and finally prints the experiment as JSON or YAML."""
+    """A view that shows a progress line on stderr, and finally prints the experiment as JSON or
+    YAML. `_watch` calls `show` for each snapshot; `close` follows also after an error, and then
+    `end` unless the watch was interrupted.
+    """
 
     def __init__(self, form: str) -> None:
         self._form = form
         self._progress = Progress("following")
 
     def show(self, snapshot: Snapshot) -> None:
+        """Redraw the progress line on stderr with the experiment's state and progress."""
         self._progress.show_wait(_headline(snapshot.experiment))
 
     def close(self) -> None:
+        """Erase the progress line."""
         self._progress.close()
 
     def end(self, snapshot: Snapshot) -> None:
+        """Print the fields of the ended experiment to stdout."""
         print_value(snapshot.experiment, self._form)
 
 
 class _LineView:
-    """A view that prints a line for each change."""
+    """A view that prints a line for each change. `close` does nothing."""
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
+        """Print the changes since the last snapshot to stdout; the first snapshot prints all
+        trials. Flush each line.
+        """
         for line in change_lines(self._before, snapshot):
             print(line, flush=True)
         self._before = snapshot
@@ -181,17 +204,21 @@ class _LineView:
         return
 
     def end(self, snapshot: Snapshot) -> None:
+        """Print the final table and the summary to stdout."""
         _print_end(snapshot)
 
 
 class _ScreenView:
-    """A view that redraws a table in place on a terminal."""
+    """A view that redraws a table in place on a terminal. `close` does nothing, so that the last
+    frame stays after Ctrl-C.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lines = 0
 
     def show(self, snapshot: Snapshot) -> None:
+        """Redraw the table of the most active trials, fitted to the size of the terminal."""
         height = shutil.get_terminal_size().lines
         colour = has_colour(self._stream)
         text = render_frame(snapshot, terminal_width(self._stream), height, colour)
@@ -201,12 +228,13 @@ class _ScreenView:
         return
 
     def end(self, snapshot: Snapshot) -> None:
+        """Erase the last frame, and print the final table and the summary."""
         self._redraw("")
         _print_end(snapshot)
 
     def _redraw(self, text: str) -> None:
         """Move the cursor to the top of the last frame, erase the frame, and write and flush the
-        text. The text becomes the last frame.
+        text. The text becomes the last frame, so that "" only erases.
         """
         up = f"\x1b[{self._lines}A" if self._lines else ""
         # A single write, so that the terminal never shows a part of a frame.
@@ -217,7 +245,7 @@ class _ScreenView:
 
 def _select_view(form: str) -> _SilentView | _LineView | _ScreenView:
     """Return the view for a form and the abilities of stdout: silent for JSON and YAML, a screen on
-    a live terminal, otherwise lines.
+    a live terminal, otherwise lines. Nothing is printed.
     """
     if form != "text":
         return _SilentView(form)
@@ -228,8 +256,9 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
     """Poll the experiment and show each snapshot. Return the last snapshot, after the experiment's
     end.
 
-    The wait has no limit. The pause between polls grows to POLLING_SECONDS_MAX. The pause is longer
-    if fetching takes long. `experiment` gets the newest fields.
+    All trials are fetched at each poll. The wait has no limit. The pause between polls grows to
+    POLLING_SECONDS_MAX. The pause is longer if fetching takes long. `experiment` gets the newest
+    fields.
 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
@@ -249,8 +278,8 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
 
 
 def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
-    """Return the state, the metric and the restarts of a trial, whose changes are printed. None
-    without a trial.
+    """Return the state, the metric and the restarts of a trial. `change_lines` compares these
+    values. Return None for None.
     """
     if trial is None:
         return None
@@ -258,8 +287,12 @@ def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
 
 
 def _trial_line(trial: Item, metric: str) -> str:
-    """Return a line with the trial's state, steps, metric and number of failures. An unknown metric
-    and zero failures are omitted.
+    """Return a line with the trial's id, state, steps, metric and number of failures. An unknown
+    metric and zero failures are omitted.
+
+    Args:
+        trial: the fields of a trial.
+        metric: the name of the metric.
     """
     value = trial.get("metric")
     measured = f", {metric} {cell_text(value)}" if value is not None else ""
@@ -282,6 +315,9 @@ def _headline(experiment: Item) -> str:
 
 
 def _columns(experiment: Item) -> tuple[Column, ...]:
+    """Return the columns of the table of trials. The column of the metric has the metric's name as
+    title, or `Metric` without a name.
+    """
     return (
         field_column("Trial", "id"),
         field_column("Number", "number", drop_rank=1),
@@ -294,7 +330,9 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
 
 
 def _progress_text(trial: Item) -> str:
-    """Return the progress of a trial, with a bar if the length is known."""
+    """Return the progress of a trial with a bar, for example `[#####-----] 50/100`, in batches or
+    epochs. If the length is unknown, return only the number of batches, such as `50 steps`.
+    """
     target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
     if target is None:
         # The training code decides the length, or the length is in epochs.
@@ -308,12 +346,15 @@ def _progress_text(trial: Item) -> str:
 
 
 def _bar(done: float, target: int) -> str:
+    """Return a progress bar of BAR_CELLS characters for `done` of `target`. A target of 0 gives an
+    empty bar.
+    """
     return progress_bar(done / target if target else 0.0, BAR_CELLS)
 
 
 def _activity_rank(trial: Item) -> tuple[int, int]:
     """Return a sort key: running trials first, then starting and waiting trials by state and id,
-    then ended trials, newest first.
+    then ended trials, highest id first.
     """
     if trial.get("ended_ms") is not None:
         return 9, -trial["id"]
@@ -322,7 +363,7 @@ def _activity_rank(trial: Item) -> tuple[int, int]:
 
 def _print_end(snapshot: Snapshot) -> None:
     """Print the table of all trials by id, and the summary, to stdout. Columns are omitted or cut
-    to fit a terminal.
+    to fit a terminal. Without trials, the table has only titles.
     """
     trials = sorted(snapshot.trials, key=lambda trial: int(trial["id"]))
     columns = _columns(snapshot.experiment)

@@ -23,7 +23,11 @@ COLUMNS = (
 
 def _difference_column(name: str, title: str) -> Column:
     """Return a column with a field of an actor's first difference. The value is None for an actor
-    without a difference.
+    without a difference, printed as N/A.
+
+    Args:
+        name: the field, such as `recorded`.
+        title: the text above the column.
     """
     return Column(title, lambda item: (item["difference"] or {}).get(name))
 
@@ -40,6 +44,9 @@ REPLAY_COLUMNS = (
 
 
 def add_history_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_history`: EXPERIMENT, `--actor`, None by default, and the output
+    form.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--actor",
@@ -50,7 +57,8 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
-    """Print the events of an experiment with reasons, oldest first. Return 0.
+    """Print the events of an experiment with reasons, oldest first, in the form of
+    `add_output_options`. Return 0.
 
     The events of the trials are included unless the experiment has too many trials for the cluster
     to merge. In this case, print a note on stderr. With `--actor`, print only the events of the
@@ -74,20 +82,22 @@ def show_history(arguments: Namespace) -> int:
 
 
 def add_replay_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `replay_experiment`: EXPERIMENT and the output form."""
     add_experiment_argument(parser)
     add_output_options(parser)
 
 
 def replay_experiment(arguments: Namespace) -> int:
     """Replay the journals of an experiment's actors, and print the differences from the recorded
-    state.
+    state. Return 1 if an actor differs, otherwise 0.
 
-    The cluster replays, and nothing is changed. A progress line is drawn on stderr. As text, only
-    different actors and a summary are printed; other forms have all actors. Return 1 if an actor
-    differs, otherwise 0.
+    The cluster replays, and nothing is changed. A progress line is drawn on stderr. As text, print
+    a table of the actors that differ, if any, and a summary. Other forms have all actors and no
+    summary.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     experiment = load_experiment(arguments)
     # The actors are the experiment and its trials.

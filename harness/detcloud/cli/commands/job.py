@@ -22,6 +22,9 @@ _OPERATION = re.compile(r"([^.=]+)\.([^.=]+)=(.+)", re.DOTALL)
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_jobs`: `--resource-pool`, paging with LIST_LIMIT, `--reverse`,
+    `--det` and the output form. `--table` has no effect.
+    """
     parser.add_argument(
         "-p",
         "--resource-pool",
@@ -40,14 +43,17 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_jobs(arguments: Namespace) -> int:
-    """Print the queue of a resource pool, and return 0.
+    """Print the queue of a resource pool in the form of `add_output_options`, and return 0. An
+    empty queue gives only the titles, or `[]`.
 
     The default is the default compute pool. At most LIST_LIMIT jobs are printed unless `--limit` or
-    `--pages` is given, and `--reverse` reverses the order. CSV has Determined's names of types and
-    states.
+    `--pages` is given, and `--offset` skips the first. `--reverse` reverses the order before the
+    limit. With `--det`, and in CSV, types and states have Determined's names. JSON and YAML always
+    have all fields.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses the request, for example for
+            an unknown pool.
     """
     jobs = connect(arguments).jobs(
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
@@ -60,6 +66,9 @@ def list_jobs(arguments: Namespace) -> int:
 
 
 def add_update_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `update_job`: JOB, stored as the text `job_id`, exactly one of the
+    options for OPERATIONS, and the output form without CSV.
+    """
     parser.add_argument(
         "job_id",
         metavar="JOB",
@@ -82,8 +91,11 @@ def update_job(arguments: Namespace) -> int:
     """Apply the change of the options to a job, print a sentence about the job, and return 0. With
     `--json` or `--yaml`, print the job's fields.
 
+    The job is named by its id, a prefix of the id, or the id of its experiment.
+
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the job or the other job does not exist, or the
+            cluster refuses, for example a priority outside a priority pool.
     """
     job = connect(arguments).job(arguments.job_id)
     values = {name: getattr(arguments, name.replace("-", "_")) for name in OPERATIONS}
@@ -97,6 +109,9 @@ def update_job(arguments: Namespace) -> int:
 
 
 def add_update_batch_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `update_jobs`: JOB.OPERATION=VALUE, repeatable, stored as a list of
+    results of `parse_operation`, and the output form.
+    """
     parser.add_argument(
         "operations",
         nargs="+",
@@ -108,7 +123,7 @@ def add_update_batch_arguments(parser: ArgumentParser) -> None:
 
 
 def update_jobs(arguments: Namespace) -> int:
-    """Apply all operations in order, print a sentence for each job, and return 0. A failed
+    """Apply all operations in order, print a sentence for each operation, and return 0. A failed
     operation does not prevent later operations.
 
     With `--json`, `--yaml` or `--csv`, print the jobs. Nothing is printed if an operation failed.
@@ -116,7 +131,7 @@ def update_jobs(arguments: Namespace) -> int:
     Raises:
         ApiError: an operation failed, after all operations were tried. If a job belongs to another
             user, no operation was applied.
-        DetcloudError: no cluster is available.
+        DetcloudError: no cluster is available, or the cluster does not answer.
     """
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
@@ -130,8 +145,11 @@ def update_jobs(arguments: Namespace) -> int:
 
 
 def parse_operation(text: str) -> JobChange:
-    """Parse an operation of a batch, such as `73853c5c.priority=1`, into a request with `job_id`
-    and the operation's field.
+    """Parse an operation of a batch, for example `73853c5c.priority=1`, into a request with
+    `job_id` and the operation's field.
+
+    The operation may have underscores for hyphens. The job and values other than priorities and
+    weights are not checked.
 
     Raises:
         ArgumentTypeError: the text has another form, an unknown operation, or a priority or weight
@@ -162,11 +180,12 @@ def _job_change(name: str, value: Any) -> JobChange:
 def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
     """Return the columns of a queue: with weights for a fair-share pool, otherwise with priorities.
 
-    The first job decides. An empty queue has priorities. Columns for preferred pools exist only if
-    a job has such pools.
+    The first job decides. An empty queue has priorities. The two columns for preferred pools, pools
+    and the reason of a move, exist only if a job has preferred pools.
 
     Args:
         in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT.
+            Otherwise the names are for example `experiment` and `queued`.
     """
 
     def word_column(title: str, name: str, prefix: str, drop_rank: int = 0) -> Column:
@@ -204,7 +223,7 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
 
 def _wait_text(job: Item) -> str | None:
     """Return why a job waits, with the start of the wait if the job has preferred pools. Return
-    None for a running job.
+    None for a job that does not wait.
     """
     why = str(job["waits"]).removeprefix("waits: ")
     since = job.get("waits_since_ms")
@@ -214,7 +233,9 @@ def _wait_text(job: Item) -> str | None:
 
 
 def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
-    """Return columns for preferred pools and moves. Empty if no job has preferred pools."""
+    """Return the columns Pools and Move reason. Empty if no job has preferred pools. A job without
+    preferred pools or moves has None there.
+    """
     if not any(job.get("preferred_pools") for job in items):
         return ()
     return (
@@ -235,8 +256,8 @@ def _queue_time_text(time_ms: int | None) -> str | None:
 
 
 def _change_text(job: Item, operation: str, value: object) -> str:
-    """Return a sentence about a job after an operation. A job that was moved ahead of or behind
-    itself stays in its place.
+    """Return a sentence about a job after an operation: the new place, pool, priority or weight. A
+    job that was moved ahead of or behind itself stays in its place, and the sentence says so.
 
     Args:
         job: the job's fields after the operation.

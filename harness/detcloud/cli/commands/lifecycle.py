@@ -30,30 +30,83 @@ DELETE_POLLING_SECONDS = 0.5
 
 
 def pause_experiment(arguments: Namespace) -> int:
+    """Request the pause of an experiment, print the new state, and return 0. The trials store
+    checkpoints and release their slots.
+
+    The command does not wait for the trials. With `--json` or `--yaml`, print the experiment's
+    fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses, for example for an ended
+            experiment.
+    """
     return _change_state(arguments, "pause")
 
 
 def activate_experiment(arguments: Namespace) -> int:
+    """Resume a paused experiment, print the new state, and return 0. The trials continue from their
+    latest checkpoints.
+
+    With `--json` or `--yaml`, print the experiment's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses, for example for an ended
+            experiment.
+    """
     return _change_state(arguments, "activate")
 
 
 def cancel_experiment(arguments: Namespace) -> int:
+    """Request the end of an experiment, print the new state, and return 0. The trials store
+    checkpoints before the end.
+
+    The command does not wait for the trials. Nothing changes for an experiment that is ending or
+    has ended. With `--json` or `--yaml`, print the experiment's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     return _change_state(arguments, "cancel")
 
 
 def kill_experiment(arguments: Namespace) -> int:
+    """End an experiment, print the new state, and return 0. The trials have at most 15 seconds to
+    store a checkpoint.
+
+    The user is not asked, and the command does not wait. Nothing changes for an experiment that has
+    ended. With `--json` or `--yaml`, print the experiment's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     return _change_state(arguments, "kill")
 
 
 def archive_experiment(arguments: Namespace) -> int:
+    """Hide an ended experiment from lists, print a confirmation, and return 0. With `--json` or
+    `--yaml`, print the experiment's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses, for example because the
+            experiment has not ended.
+    """
     return _change_state(arguments, "archive", "archived")
 
 
 def unarchive_experiment(arguments: Namespace) -> int:
+    """Show an archived experiment in lists again, print a confirmation, and return 0. With `--json`
+    or `--yaml`, print the experiment's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     return _change_state(arguments, "unarchive", "shown in lists again")
 
 
 def add_continue_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `continue_experiment`: EXPERIMENT, `--config`, options for following,
+    and the output form without CSV. `--config-file` of Determined ends with a usage error.
+    """
     add_experiment_argument(parser)
     add_overrides_option(parser)
     add_replaced_option(parser, "--config-file", instead="--config KEY=VALUE changes a field")
@@ -65,10 +118,12 @@ def continue_experiment(arguments: Namespace) -> int:
     """Continue an ended experiment with changed settings, print the new state, and follow the
     experiment if requested.
 
-    Return 0, or the exit code of following.
+    Return 0, or the exit code of following. With `--json` or `--yaml`, print the experiment's
+    fields, or after following the ended experiment's.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses, for example because the
+            experiment has not ended or an override is not allowed.
     """
     experiment = load_experiment(arguments)
     experiment.continue_(arguments.overrides)
@@ -79,12 +134,16 @@ def continue_experiment(arguments: Namespace) -> int:
 def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
     """Print `text` or the experiment, then follow the experiment or the first trial if requested.
 
-    The experiment is printed with `--json` or `--yaml`, but not before following. Following has no
-    time limit. Return 0, or the exit code of following.
+    With `--json` or `--yaml`, the experiment is printed instead of `text`, and not before
+    following. As text, a notice on stderr precedes the log of a first trial. Following has no time
+    limit. Return 0, or the exit code of following.
 
     Args:
         arguments: the options of `add_follow_options` and `add_output_options`.
         text: the sentence to print as text.
+
+    Raises:
+        DetcloudError: a request of following failed.
     """
     stays = arguments.follow or arguments.follow_first_trial
     if arguments.form == "text":
@@ -103,6 +162,9 @@ def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> 
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_experiment`: EXPERIMENT, `--yes`, `--no-wait` and
+    `--dry-run`.
+    """
     add_experiment_argument(parser)
     add_yes_option(parser)
     parser.add_argument(
@@ -117,14 +179,15 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 def delete_experiment(arguments: Namespace) -> int:
     """Delete an experiment after confirmation, and wait until the cluster has removed the
-    experiment.
+    experiment. Print the result.
 
     The wait has no limit. Checkpoints, logs and metrics are deleted too. Return 0 after the
     deletion, or at once with `--no-wait`. Return 1 if the user declined or the deletion failed.
     With `--dry-run`, delete nothing and return the code of `_preview_deletion`.
 
     Raises:
-        DetcloudError: the cluster refuses the deletion, no cluster is available, or stdin is not a
+        DetcloudError: no cluster is available, the cluster has no such experiment, or refuses
+            because the experiment has not ended or a checkpoint must be kept. Or stdin is not a
             terminal and `--yes` is missing.
     """
     experiment = load_experiment(arguments)
@@ -150,8 +213,11 @@ def delete_experiment(arguments: Namespace) -> int:
 def _preview_deletion(experiment: Experiment) -> int:
     """Print the amount of data that a deletion of the experiment would delete. Nothing is deleted.
 
-    Return 1 if the cluster would refuse the deletion, otherwise 0. The reasons of a refusal are
-    printed.
+    The cluster computes the amount. Return 1 if the cluster would refuse the deletion, otherwise 0.
+    The reasons of a refusal are printed to stdout.
+
+    Raises:
+        DetcloudError: the request failed.
     """
     preview = experiment.preview_deletion()
     print(f"to delete: {collection_text(preview)}, and the logs and metrics")
@@ -165,11 +231,12 @@ def _preview_deletion(experiment: Experiment) -> int:
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:
-    """Delete the TensorBoard files of all trials of an experiment, print a confirmation, and return
-    0. The user is not asked.
+    """Delete the TensorBoard files of all trials of an ended experiment, print a confirmation, and
+    return 0. The user is not asked.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses, for example because the
+            experiment has not ended.
     """
     experiment = load_experiment(arguments)
     experiment.delete_tensorboard_files()
@@ -178,13 +245,13 @@ def delete_tensorboard_files(arguments: Namespace) -> int:
 
 
 def _wait_until_gone(experiment: Experiment) -> bool:
-    """Wait without a time limit until the cluster has removed the experiment. Return False if the
-    deletion failed.
+    """Wait without a time limit until the cluster has removed the experiment, and return True.
+    Return False if the deletion failed.
 
     The experiment's fields are fetched repeatedly, with a progress line on stderr.
 
     Raises:
-        ApiError: a request failed for a reason other than the removal.
+        DetcloudError: a request failed for a reason other than the removal.
     """
     with show_progress(f"experiment {experiment.id}") as progress:
         while experiment.state != "DELETE_FAILED":
@@ -200,6 +267,7 @@ def _wait_until_gone(experiment: Experiment) -> bool:
 
 
 def add_state_arguments(parser: ArgumentParser) -> None:
+    """Add the argument EXPERIMENT, stored as `experiment_id`, and `--json` and `--yaml`."""
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 
@@ -208,12 +276,13 @@ def request_state_change(
     arguments: Namespace, noun: str, path: str, outcome: str | None = None
 ) -> int:
     """Post to `path`, print the new state of the experiment or trial, and return 0. With `--json`
-    or `--yaml`, print the answer.
+    or `--yaml`, print the answer's fields instead.
 
     Args:
         noun: `experiment` or `trial`.
         path: the path of the API's request, such as `/trials/7/kill`.
-        outcome: a word for the sentence in place of the state, such as `archived`.
+        outcome: words for the sentence in place of the state, such as `archived`; None for the
+            state.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -228,10 +297,15 @@ def request_state_change(
 
 
 def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
-    """Post a command such as `pause` to the experiment, print the new state, and return 0.
+    """Post a command, for example `pause`, to the experiment of `experiment_id`. Print the new
+    state, and return 0.
+
+    With `--json` or `--yaml`, print the experiment's fields instead.
 
     Args:
-        outcome: a word for the sentence in place of the state, such as `archived`.
+        verb: the last part of the request's path.
+        outcome: words for the sentence in place of the state, such as `archived`; None for the
+            state.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.

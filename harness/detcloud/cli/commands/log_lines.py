@@ -24,11 +24,11 @@ POLLING_SECONDS = 1.0
 
 def add_line_filter_options(parser: ArgumentParser) -> None:
     """Add the line filters, also in Determined's spellings, and the options for the form of lines:
-    `--timestamps` and `--json`.
+    `--timestamps` and `--json`, False by default.
 
-    The filters are `--since`, `--until`, `--rank`, `--level` and `--search`, None by default.
-    `--agent-id`, `--container-id`, `--source` and `--stdtype` of Determined are hidden options that
-    end the command with a usage error.
+    The filters are `--since`, `--until`, `--rank`, `--level` and `--search`, None by default. Times
+    become epoch milliseconds, and levels upper case. `--agent-id`, `--container-id`, `--source` and
+    `--stdtype` of Determined are hidden options that end the command with a usage error.
     """
     parser.add_argument(
         "--since",
@@ -69,8 +69,8 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
 def needs_line_filter(arguments: Namespace) -> bool:
     """Return whether an option requires single lines rather than the text of the log.
 
-    All line filters, `--head`, `--timestamps` and `--json` require single lines. `--tail` and
-    `--follow` do not.
+    All line filters, `--head`, `--timestamps` and `--json` require single lines. `--tail`,
+    `--follow` and an empty `--search` do not.
     """
     options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
     return (
@@ -83,7 +83,7 @@ def needs_line_filter(arguments: Namespace) -> bool:
 
 def print_lines(trials: list[Trial], arguments: Namespace) -> None:
     """Print the matching lines of trial after trial, limited by `--head` and `--tail` for each
-    trial.
+    trial. Without matches or trials, print nothing.
 
     Lines of several trials begin with the trial's id. With `--follow`, wait without a time limit
     for new lines of each trial before the next trial.
@@ -106,10 +106,11 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
 
 
 def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
-    """Print new matching lines of all trials until the experiment has ended. The wait has no limit.
+    """Print new matching lines of all trials, also of trials that are created later, until the
+    experiment has ended. The wait has no limit.
 
-    Each line begins with the trial's id. `--head` limits all lines of a trial. `--tail` limits the
-    lines that exist when the trial is read for the first time.
+    Each line begins with the trial's id, or as JSON contains the id. `--head` limits all lines of a
+    trial. `--tail` limits the lines that exist when the trial is read for the first time.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -120,7 +121,12 @@ def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
     """Poll the logs of all trials until the experiment has ended and all lines are printed. The
-    wait has no limit. Each line is flushed.
+    wait has no limit.
+
+    Each line is flushed. The fields of `experiment` are updated.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     readers: dict[int, _LineReader] = {}
     while True:
@@ -141,8 +147,9 @@ def _check_rank(trial: Trial, rank: int) -> None:
     """Raise DetcloudError if the rank is not below the trial's number of slots. Otherwise do
     nothing.
 
-    The trial's experiment is fetched from the cluster. The function is only called without matching
-    lines, because a launcher of the user may start more processes.
+    The trial's experiment is fetched from the cluster, and a failed request raises DetcloudError
+    too. The function is only called without matching lines, because a launcher of the user may
+    start more processes.
     """
     slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
     if rank >= slots:
@@ -153,6 +160,9 @@ def _check_rank(trial: Trial, rank: int) -> None:
 
 
 def _line_filter(arguments: Namespace) -> LogFilter:
+    """Return the filter of the options `--since`, `--until`, `--rank`, `--level` and `--search`. A
+    missing option matches every line.
+    """
     return LogFilter(
         arguments.since, arguments.until, arguments.rank, arguments.level, arguments.search
     )
@@ -175,7 +185,7 @@ def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
 
 
 class _LineReader:
-    """A reader of one trial's log that applies the line filters, `--head` and `--tail`."""
+    """A reader of a trial's log that applies the line filters, `--head` and `--tail`."""
 
     def __init__(self, trial: Trial, arguments: Namespace) -> None:
         self._cursor = trial.log_cursor(_line_filter(arguments))
@@ -192,6 +202,9 @@ class _LineReader:
         not grown.
 
         `--tail` limits the first call, and `--head` limits the lines of all calls together.
+
+        Raises:
+            DetcloudError: a request to the cluster failed.
         """
         if self._tail is not None:
             count, self._tail = self._tail, None
@@ -204,8 +217,8 @@ class _LineReader:
 
 
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
-    """Return the output for a line: JSON, or the text with an optional prefix, time, rank and
-    level.
+    """Return the output for a line without a line break: JSON with `--json`, otherwise the text
+    with an optional prefix. With `--timestamps`, time, rank and level come first.
 
     JSON has the trial's id and all fields of the line. On a terminal, control characters are
     replaced, and only the text after the last carriage return is shown.
@@ -227,7 +240,9 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
 
 
 def _line_time_text(time_ms: int | None) -> str:
-    """Return a time in UTC with milliseconds, or `unknown time` for None."""
+    """Return a time in UTC with milliseconds: `1970-01-01T00:00:00.000Z` for 0, and `unknown time`
+    for None.
+    """
     if time_ms is None:
         return "unknown time"
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)

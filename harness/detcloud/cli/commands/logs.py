@@ -32,18 +32,31 @@ TAIL_BYTES = 1 << 20
 
 
 def add_trial_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_trial_logs`: TRIAL and the options of `add_log_options`."""
     add_trial_argument(parser)
     add_log_options(parser)
 
 
 def print_trial_logs(arguments: Namespace) -> int:
+    """Print the log of the trial of the argument TRIAL according to the options of
+    `add_log_options`, and return 0.
+
+    With `--follow`, wait without a time limit until the log is complete. An empty log prints
+    nothing.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such trial, or another request
+            failed. Or no line matches and `--rank` is not a rank of the trial.
+    """
     return print_log(load_trial(arguments), arguments)
 
 
 def print_log(trial: Trial, arguments: Namespace) -> int:
-    """Print the log of a trial according to the options of `add_log_options`, and return 0.
+    """Print the log of a trial to stdout according to the options of `add_log_options`, and return
+    0.
 
-    With `--follow`, wait without a time limit until the log is complete.
+    An empty log prints nothing. With `--follow`, wait without a time limit until the log is
+    complete.
 
     Raises:
         DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the trial.
@@ -60,20 +73,25 @@ def print_log(trial: Trial, arguments: Namespace) -> int:
 
 
 def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `print_experiment_logs`: EXPERIMENT and the options of
+    `add_log_options`.
+    """
     add_experiment_argument(parser)
     add_log_options(parser)
 
 
 def print_experiment_logs(arguments: Namespace) -> int:
-    """Print the logs of an experiment's trials in turn, and return 0.
+    """Print the logs of an experiment's trials, trial after trial, and return 0. Without trials,
+    print nothing.
 
     Each line names its trial. Only a filtered log of a single trial has no names without
     `--follow`. With `--follow`, print new text of all trials alternately, without a time limit,
     until the experiment has ended.
 
     Raises:
-        DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the first
-            trial.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed. Or no line matches, `--rank` is not a rank of the first trial, and
+            `--follow` is missing.
     """
     experiment = load_experiment(arguments)
     if needs_line_filter(arguments):
@@ -88,19 +106,25 @@ def print_experiment_logs(arguments: Namespace) -> int:
 
 
 def follow_first_trial(experiment: Experiment) -> int:
-    """Print the log of the first trial until the trial ends. Return 0 if it completed, otherwise 1.
+    """Print the log of the first trial until the trial ends. Return 0 if the trial completed,
+    otherwise 1.
 
     The waits have no limit. Return 1 if the experiment ended without a trial. Ctrl-C raises
     KeyboardInterrupt and leaves the experiment running.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     first = follow_log(experiment)
     return 0 if first is not None and first.state == "COMPLETED" else 1
 
 
 def follow_log(experiment: Experiment) -> Trial | None:
-    """Wait for the first trial and print the log until the trial ends. Return the ended trial.
+    """Wait for the first trial and print the trial's log to stdout until the trial ends. Return the
+    trial with the final fields.
 
-    The waits have no limit. Return None if the experiment ended without a trial.
+    The waits have no limit. Return None if the experiment ended without a trial. The fields of
+    `experiment` are updated while no trial exists.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -119,11 +143,14 @@ def follow_log(experiment: Experiment) -> Trial | None:
 
 
 def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    """Print the logs of all trials, and with `--follow` poll until all logs are complete. The wait
-    has no limit.
+    """Print the logs of all trials, and with `--follow` poll until the experiment has ended and all
+    logs are complete. The wait has no limit.
 
     Waiting trials are polled only every IDLE_POLLS polls. Without `--follow`, print only the
     present text.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     printers: dict[int, LogPrinter] = {}
     for poll in itertools.count():
@@ -141,7 +168,8 @@ def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments:
 
 
 class LogPrinter:
-    """A printer of a trial's log while the log grows.
+    """A printer of a trial's log while the log grows. `is_complete` becomes True when the log
+    cannot grow further.
 
     Incomplete lines are printed too, because a progress bar has no complete lines.
     """
@@ -155,7 +183,9 @@ class LogPrinter:
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
-        """Replace the trial by newer data of this trial. Nothing is fetched or printed."""
+        """Replace the trial by newer data of this trial, for `is_active`. Nothing is fetched or
+        printed.
+        """
         self._trial = trial
 
     @property
@@ -164,7 +194,8 @@ class LogPrinter:
         return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
 
     def print_new(self) -> bool:
-        """Fetch and print the new text of the log, and return whether the log has grown.
+        """Fetch and print the new text of the log, flush stdout, and return whether the log has
+        grown.
 
         Set `is_complete` if the log cannot grow further, and end an incomplete last line in this
         case.
@@ -186,14 +217,20 @@ class LogPrinter:
             has_grown = True
 
     def print_tail(self, lines: int) -> None:
-        """Print the last `lines` lines and text that arrived in the meantime. Later calls of
-        `print_new` continue from there.
+        """Print the last `lines` lines and text that arrived in the meantime. A shorter log is
+        printed whole. Later calls of `print_new` continue from there.
+
+        Args:
+            lines: 0 prints only the text that arrives in the meantime.
+
+        Raises:
+            DetcloudError: a request to the cluster failed.
         """
         self._offset, self._lines_skipped = find_tail(self._trial, lines)
         self.print_new()
 
     def finish(self) -> None:
-        """Print held text, and end an incomplete last line. Nothing is fetched."""
+        """Print held text, end an incomplete last line, and flush stdout. Nothing is fetched."""
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
@@ -212,6 +249,9 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
 
     Blocks are fetched backwards from the end of the log. For 0 lines, return the end of the log and
     0. A shorter log gives (0, 0).
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     last = trial.log_chunk(tail_bytes=1)
     start: int = last["next"]
@@ -233,8 +273,8 @@ def add_log_options(parser: ArgumentParser) -> None:
     """Add `--follow`, `--head`, `--tail` and the options of `add_line_filter_options`, for
     `print_log`.
 
-    `--head` and `--tail` are None by default and exclude each other. `--follow` can be combined
-    with each of them.
+    `--follow` is False by default. `--head` and `--tail` are counts, None by default, and exclude
+    each other. `--follow` can be combined with each of them.
     """
     parser.add_argument(
         "-f", "--follow", action="store_true", help="keep printing until the trials end"
@@ -259,9 +299,16 @@ def _add_new_printers(
     experiment: Experiment, screen: LogScreen, printers: dict[int, LogPrinter]
 ) -> list[LogPrinter]:
     """Add a printer for each new trial to `printers`, and return the new printers. Update the
-    trials of known printers.
+    trials of known printers. The list is empty without new trials.
 
     The trials are fetched from the cluster. Nothing is printed yet.
+
+    Args:
+        screen: the screen on which new printers print, with the prefix `[trial ID] `.
+        printers: printers by trial id, which the function changes.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     fresh = []
     for trial in experiment.trials():
@@ -273,10 +320,13 @@ def _add_new_printers(
 
 
 def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None:
-    """Print the present text of each printer's log, or the last lines with `--tail`, printer after
-    printer.
+    """Fetch and print the present text of each printer's log, or the last lines with `--tail`,
+    printer after printer.
 
     Without `--follow`, also end incomplete last lines.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     for printer in printers:
         if arguments.tail is None:

@@ -29,12 +29,21 @@ INFO_COLUMNS = (
 
 
 def show_info(arguments: Namespace) -> int:
+    """Print the address, the id, the version and the pools of the cluster in the form of
+    `add_output_options`, and return 0. JSON and YAML have all fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the request failed.
+    """
     client = connect(arguments)
     print_record(INFO_COLUMNS, {"url": client.url, **client.overview()}, arguments)
     return 0
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `print_server_log`: `--follow`, False by default, and `--tail`, None by
+    default.
+    """
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
     parser.add_argument(
         "--tail", type=parse_count, metavar="LINES", help="print only the last LINES lines"
@@ -42,13 +51,15 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_server_log(arguments: Namespace) -> int:
-    """Print the log of the local server, and return 0. With `--follow`, print until Ctrl-C.
+    """Print the log file of the local server to stdout, and return 0. With `--follow`, print new
+    content until Ctrl-C, which raises KeyboardInterrupt.
 
     With `--tail`, begin with the last lines. The log is read from the home folder, also if no
     server runs.
 
     Raises:
-        DetcloudError: the log does not exist.
+        DetcloudError: the log does not exist, or was deleted with `--follow`.
+        OSError: the log cannot be read.
     """
     path = Home.from_environment().log
     try:
@@ -69,9 +80,13 @@ def print_server_log(arguments: Namespace) -> int:
 
 def _follow_log(file: BinaryIO, path: Path) -> None:
     """Print new content of the log forever, with a pause between two looks. The function ends only
-    by an exception, such as Ctrl-C.
+    by an exception, for example KeyboardInterrupt.
 
     Start again at the beginning if the log was truncated. A replaced file is not opened again.
+
+    Args:
+        file: the open log, at the place to continue.
+        path: the path of the log.
 
     Raises:
         FileNotFoundError: the log was deleted.
@@ -84,11 +99,13 @@ def _follow_log(file: BinaryIO, path: Path) -> None:
 
 
 def _write_rest(file: BinaryIO) -> None:
+    """Copy the file from the current position to the present end to stdout."""
     while block := file.read(BLOCK_BYTES):
         _write_block(block)
 
 
 def _write_block(block: bytes) -> None:
+    """Write bytes to stdout after text that was printed before, and flush stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(block)
     sys.stdout.buffer.flush()

@@ -46,6 +46,9 @@ Plots = list[tuple[str, list[Curve]]]
 
 
 def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_trial_metrics`: TRIAL, `--name`, repeatable, `--group`, `--rank`,
+    and the options for charts and output.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "--name", action="append", default=[], help="only this metric; may be repeated"
@@ -61,15 +64,18 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_trial_metrics(arguments: Namespace) -> int:
-    """Print summaries of a trial's metrics, and return 0. Print or draw points for `--rank`, charts
-    and other forms.
+    """Print summaries of a trial's metrics, and return 0. `--rank`, `--plot`, `--png` and forms
+    other than text use the points of the curves instead.
 
-    With `--png`, a file is written and an existing file is replaced. The file's path is printed to
-    stderr.
+    As text, `--rank` prints a table of the rank's points, and `--plot` prints charts. CSV has a row
+    for each point. JSON and YAML have the curves. With `--png`, a file is written, an existing file
+    is replaced, and the file's path is printed to stderr. `--name` and `--group` limit the metrics.
+    Without metrics, print an empty table or list, or an empty line with `--plot`.
 
     Raises:
-        DetcloudError: `--rank` and `--points` were combined, matplotlib is missing or no metric
-            exists for `--png`, or a request failed.
+        DetcloudError: `--rank` and `--points` were combined, or with `--png` matplotlib is missing
+            or no metric exists. Or no cluster is available, the cluster has no such trial, or
+            another request failed.
         OSError: the file of `--png` cannot be written.
     """
     trial = load_trial(arguments)
@@ -84,18 +90,18 @@ def show_trial_metrics(arguments: Namespace) -> int:
         return 0
     is_of_rank = arguments.rank is not None
     series = (_fetch_rank_series if is_of_rank else _fetch_trial_series)(trial, arguments)
-    names = dict.fromkeys(one["name"] for one in series)
+    names = dict.fromkeys(curve["name"] for curve in series)
     plots: Plots = [
         (
             f"trial {trial.id}: {name} by steps",
-            [Curve(one["group"], one["points"]) for one in series if one["name"] == name],
+            [Curve(curve["group"], curve["points"]) for curve in series if curve["name"] == name],
         )
         for name in names
     ]
     points = [
-        _point_item(trial.id, one["group"], one["name"], point)
-        for one in series
-        for point in one["points"]
+        _point_item(trial.id, curve["group"], curve["name"], point)
+        for curve in series
+        for point in curve["points"]
     ]
     if not _needs_points(arguments):
         print_items(POINT_COLUMNS, points, arguments)
@@ -105,16 +111,18 @@ def show_trial_metrics(arguments: Namespace) -> int:
 
 
 def add_ranks_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_metric_ranks`: TRIAL and the output form."""
     add_trial_argument(parser)
     add_output_options(parser)
 
 
 def list_metric_ranks(arguments: Namespace) -> int:
-    """Print the ranks that `trial metrics --rank` accepts, and return 0. The list is empty if no
-    rank reported separately.
+    """Print the ranks that `trial metrics --rank` accepts in the form of `add_output_options`, and
+    return 0. The list is empty if no rank reported separately.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such trial, or another request
+            failed.
     """
     trial = load_trial(arguments)
     items = [{"trial_id": trial.id, "rank": rank} for rank in trial.metric_ranks()]
@@ -123,6 +131,9 @@ def list_metric_ranks(arguments: Namespace) -> int:
 
 
 def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_experiment_metrics`: EXPERIMENT, `--name`, `--group`, `--trials`,
+    and the options for charts and output. The cluster has the defaults.
+    """
     add_experiment_argument(parser)
     parser.add_argument("--name", help="the metric (default: the searcher's)")
     parser.add_argument("--group", help="the metric's group (default: validation)")
@@ -133,10 +144,12 @@ def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_experiment_metrics(arguments: Namespace) -> int:
-    """Print summaries or charts of a metric for the best trials of an experiment, and return 0.
+    """Print a row with last value, minimum and maximum of a metric for each of the best trials of
+    an experiment. Return 0.
 
-    With `--png`, a file is written and an existing file is replaced. The file's path is printed to
-    stderr. Forms other than text have the points of the curves.
+    `--plot` prints a chart instead. CSV has a row for each point, and JSON and YAML have the
+    curves. With `--png`, a file is written, an existing file is replaced, and the file's path is
+    printed to stderr. Without values, the table has only titles, and `--plot` prints a sentence.
 
     Raises:
         DetcloudError: matplotlib is missing for `--png`, no cluster is available, or the cluster
@@ -151,22 +164,22 @@ def show_experiment_metrics(arguments: Namespace) -> int:
         trials_max=arguments.trials,
     )
     if not _needs_points(arguments):
-        print_items(CURVE_COLUMNS, [{**one} for one in metrics["series"]], arguments)
+        print_items(CURVE_COLUMNS, [{**curve} for curve in metrics["series"]], arguments)
         return 0
-    curves = [Curve(f"trial {one['trial_id']}", one["points"]) for one in metrics["series"]]
+    curves = [Curve(f"trial {curve['trial_id']}", curve["points"]) for curve in metrics["series"]]
     title = f"experiment {experiment.id}: {metrics['group']} {metrics['name']} by steps"
     points = [
-        _point_item(one["trial_id"], metrics["group"], metrics["name"], point)
-        for one in metrics["series"]
-        for point in one["points"]
+        _point_item(curve["trial_id"], metrics["group"], metrics["name"], point)
+        for curve in metrics["series"]
+        for point in curve["points"]
     ]
     _print_metrics([(title, curves)], points, metrics, arguments)
     return 0
 
 
 def _add_chart_options(parser: ArgumentParser, points: int) -> None:
-    """Add `--points`, `--plot`, `--png`, `--log` and the options for output. The default of
-    `--points` is None.
+    """Add `--points`, `--plot`, `--png`, `--log` and the options of `add_output_options`.
+    `--points` and `--png` are None by default, `--plot` and `--log` False.
 
     Args:
         points: the default of the cluster, which the help of `--points` shows.
@@ -194,20 +207,26 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
     """Fetch the requested curves of a trial, in all groups unless `--group` is given. Empty without
     metrics.
 
-    `--points` limits the points of a curve, and `--name` limits the metrics.
+    `--points` limits the points of a curve, and `--name` limits the metrics. Each group needs a
+    request.
+
+    Raises:
+        DetcloudError: a request failed, for example for a number of points that the cluster does
+            not accept.
     """
     groups = [arguments.group]
     if arguments.group is None:
         groups = list(dict.fromkeys(summary["group"] for summary in trial.metric_summaries()))
     return [
-        one
+        curve
         for group in groups
-        for one in trial.series(arguments.name, group=group, points_max=arguments.points)
+        for curve in trial.series(arguments.name, group=group, points_max=arguments.points)
     ]
 
 
 def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
-    """Fetch the numbers that a rank reported separately, as curves with all points.
+    """Fetch the numbers that a rank reported separately, as a curve with all points for each group
+    and name.
 
     Values other than numbers are skipped. `--group` and `--name` limit the curves. The result is
     empty without reports of the rank.
@@ -228,8 +247,8 @@ def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
                 of_name = points.setdefault((report["group"], name), [])
                 of_name.append((report["steps_completed"], value))
     return [
-        Series(group=group, name=name, points=some, total=len(some))
-        for (group, name), some in points.items()
+        Series(group=group, name=name, points=curve_points, total=len(curve_points))
+        for (group, name), curve_points in points.items()
     ]
 
 
@@ -239,10 +258,10 @@ def _print_metrics(
     document: object,
     arguments: Namespace,
 ) -> None:
-    """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot`.
+    """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot` to stdout.
 
-    The path of the PNG file is printed to stderr. As text without `--plot`, nothing else is
-    printed.
+    An existing PNG file is replaced, and its path is printed to stderr. As text without `--plot`,
+    nothing else is printed.
 
     Args:
         plots: the title and the curves of each chart.
@@ -250,7 +269,7 @@ def _print_metrics(
         document: the value for JSON and YAML.
 
     Raises:
-        DetcloudError: matplotlib is not installed, or `plots` is empty.
+        DetcloudError: with `--png`, matplotlib is not installed, or `plots` is empty.
         OSError: the file of `--png` cannot be written.
     """
     if arguments.png is not None:
@@ -266,6 +285,11 @@ def _print_metrics(
 
 
 def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) -> dict[str, Any]:
+    """Return the fields of a point for POINT_COLUMNS.
+
+    Args:
+        point: the number of steps and the value.
+    """
     return {
         "trial_id": trial_id,
         "group": group,

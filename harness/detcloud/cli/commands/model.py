@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from pathlib import Path
-from textwrap import indent
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.framework.argument_types import parse_id, parse_uuid_prefix
+from detcloud.cli.commands.model_arguments import (
+    add_name_argument,
+    add_text_options,
+    given_fields,
+    load_model,
+    metadata_value,
+    print_outcome,
+)
+from detcloud.cli.commands.model_version import VERSION_DETAILS, VERSION_HANDLERS
+from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.output import (
-    add_output_options,
-    print_items,
-    print_record,
-    print_value,
-)
-from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text
-from detcloud.cli.rendering.table import Column, Item, field_column, time_column
-from detcloud.client.model import SORT_FIELDS, Model, ModelVersion
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.table import Column, field_column, time_column
+from detcloud.client.model import SORT_FIELDS
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 
 MODEL_FIELDS = ("description", "notes", "labels", "metadata")
-VERSION_FIELDS = ("name", "comment", "notes", "labels", "metadata")
-
-
-def _metadata_value(item: Item) -> object:
-    return item.get("metadata") or None
-
 
 MODEL_COLUMNS = (
     field_column("Name", "name"),
@@ -44,33 +37,18 @@ MODEL_COLUMNS = (
     time_column("Created", "created_ms", drop_rank=7),
     time_column("Updated", "updated_ms", drop_rank=2),
 )
+
 MODEL_DETAILS = (
     *MODEL_COLUMNS,
-    Column("Metadata", _metadata_value),
-    field_column("Notes", "notes"),
-)
-VERSION_COLUMNS = (
-    field_column("Version", "number"),
-    field_column("Name", "name", drop_rank=2),
-    field_column("Checkpoint", "checkpoint_uuid"),
-    field_column("Trial", "trial_id", drop_rank=5),
-    field_column("Steps", "steps_completed", drop_rank=4),
-    field_column("Comment", "comment", drop_rank=1),
-    field_column("Labels", "labels", drop_rank=6),
-    field_column("User", "user", drop_rank=3),
-    time_column("Registered", "created_ms", drop_rank=7),
-)
-VERSION_DETAILS = (
-    field_column("Model", "model"),
-    *VERSION_COLUMNS,
-    field_column("Experiment", "experiment_id"),
-    time_column("Updated", "updated_ms"),
-    Column("Metadata", _metadata_value),
+    Column("Metadata", metadata_value),
     field_column("Notes", "notes"),
 )
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_models`: filters, `--all`, the order and the output form.
+    `--workspace-names` may be repeated and have several names, separated by commas.
+    """
     parser.add_argument(
         "-w",
         "--workspace-names",
@@ -93,6 +71,14 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_models(arguments: Namespace) -> int:
+    """Print the models that match all filters in the form of `add_output_options`, and return 0.
+    Without matches, print only the titles, or `[]`.
+
+    By default, the model that changed last comes last. Archived models are omitted without `--all`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     models = connect(arguments).models(
         name=arguments.name,
         workspaces=[name for names in arguments.workspace_names for name in names.split(",")],
@@ -107,6 +93,9 @@ def list_models(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_model`: NAME, `--version`, None by default, and the output
+    form.
+    """
     add_name_argument(parser)
     parser.add_argument(
         "--version", type=parse_id, metavar="NUMBER", help="show this version instead of the model"
@@ -115,6 +104,13 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_model(arguments: Namespace) -> int:
+    """Print a model in the form of `add_output_options`, or with `--version` a version of the
+    model. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such model or version, or another
+            request failed.
+    """
     model = load_model(arguments)
     if arguments.version is None:
         print_record(MODEL_DETAILS, model.data, arguments)
@@ -124,6 +120,9 @@ def describe_model(arguments: Namespace) -> int:
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_model`: NAME, `--workspace-name`, the fields of a model, and the
+    output form. The options are None by default.
+    """
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
     parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace of the model")
     parser.add_argument("--description", metavar="TEXT", help="a description of the model")
@@ -132,6 +131,13 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_model(arguments: Namespace) -> int:
+    """Create a model without versions in the cluster, print a confirmation, and return 0. With
+    `--json`, `--yaml` or `--csv`, print the model's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses, for example because the name
+            exists.
+    """
     fields = given_fields(arguments, MODEL_FIELDS)
     if arguments.workspace_name is not None:
         fields["workspace"] = arguments.workspace_name
@@ -140,6 +146,9 @@ def create_model(arguments: Namespace) -> int:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `set_model`: NAME, the fields of a model, None by default, and the
+    output form.
+    """
     add_name_argument(parser)
     parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
@@ -147,12 +156,14 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def set_model(arguments: Namespace) -> int:
-    """Change the given fields of a model in the cluster, print a confirmation or the new fields,
-    and return 0.
+    """Change the given fields of a model in the cluster, print a confirmation, and return 0. With
+    `--json`, `--yaml` or `--csv`, print the model's fields.
+
+    Given labels and metadata replace all existing labels and metadata.
 
     Raises:
-        DetcloudError: no field was given, no cluster is available, or the cluster refuses the
-            request.
+        DetcloudError: no field was given, no cluster is available, or the cluster refuses, for
+            example for an archived model.
     """
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
@@ -161,6 +172,7 @@ def set_model(arguments: Namespace) -> int:
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `move_model`: NAME and the required option `--workspace-name`."""
     add_name_argument(parser)
     parser.add_argument(
         "-w", "--workspace-name", required=True, metavar="NAME", help="the new workspace"
@@ -168,6 +180,12 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 
 def move_model(arguments: Namespace) -> int:
+    """Move a model to the workspace of `--workspace-name`, print the new workspace, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such model, or refuses the
+            change.
+    """
     model = load_model(arguments)
     model.move(arguments.workspace_name)
     print(f"model {model.name} is in workspace {model.workspace}")
@@ -175,6 +193,13 @@ def move_model(arguments: Namespace) -> int:
 
 
 def archive_model(arguments: Namespace) -> int:
+    """Hide a model from lists, print a confirmation, and return 0. An archived model accepts no
+    versions and changes.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such model, or refuses the
+            change.
+    """
     model = load_model(arguments)
     model.archive()
     print(f"model {model.name} is archived")
@@ -182,6 +207,13 @@ def archive_model(arguments: Namespace) -> int:
 
 
 def unarchive_model(arguments: Namespace) -> int:
+    """Show an archived model in lists again, print a confirmation, and return 0. The model accepts
+    versions and changes again.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such model, or refuses the
+            change.
+    """
     model = load_model(arguments)
     model.unarchive()
     print(f"model {model.name} is not archived")
@@ -189,17 +221,20 @@ def unarchive_model(arguments: Namespace) -> int:
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `delete_model`: NAME and `--yes`."""
     add_name_argument(parser)
     add_yes_option(parser)
 
 
 def delete_model(arguments: Namespace) -> int:
-    """Delete a model with all versions after confirmation. Return 1 if the user declined, otherwise
-    0. The result is printed.
+    """Delete a model with all versions after confirmation, and print the result. Return 1 if the
+    user declined, otherwise 0.
+
+    The checkpoints stay, but the versions no longer keep them from deletion.
 
     Raises:
         DetcloudError: stdin is not a terminal and `--yes` is missing, no cluster is available, or
-            the cluster refuses the request.
+            the cluster has no such model or refuses.
     """
     model = load_model(arguments)
     versions = count_text(model.data["versions"], "version")
@@ -211,205 +246,12 @@ def delete_model(arguments: Namespace) -> int:
     return 0
 
 
-def add_versions_arguments(parser: ArgumentParser) -> None:
-    add_name_argument(parser)
-    add_output_options(parser)
-
-
-def list_versions(arguments: Namespace) -> int:
-    versions = load_model(arguments).versions()
-    print_items(VERSION_COLUMNS, (version.data for version in versions), arguments)
-    return 0
-
-
-def add_register_arguments(parser: ArgumentParser) -> None:
-    add_name_argument(parser)
-    parser.add_argument(
-        "uuid",
-        type=parse_uuid_prefix,
-        metavar="UUID",
-        help="the checkpoint's UUID, or a unique prefix of the UUID",
-    )
-    add_version_options(parser)
-    add_output_options(parser)
-
-
-def register_version(arguments: Namespace) -> int:
-    """Register a checkpoint as the next version of a model, print the number of the version, and
-    return 0.
-
-    With `--json`, `--yaml` or `--csv`, print the version's fields.
-
-    Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
-    """
-    model = load_model(arguments)
-    fields = given_version_fields(arguments)
-    version = model.register_version(arguments.uuid, **fields)
-    text = f"checkpoint {version.checkpoint_uuid} is version {version.number} of {version.model}"
-    return print_outcome(text, VERSION_DETAILS, version, arguments)
-
-
-def add_set_version_arguments(parser: ArgumentParser) -> None:
-    add_name_argument(parser)
-    add_number_argument(parser)
-    add_version_options(parser)
-    add_output_options(parser)
-
-
-def set_version(arguments: Namespace) -> int:
-    """Change the given fields of a version in the cluster, print a confirmation or the new fields,
-    and return 0.
-
-    Raises:
-        DetcloudError: no field was given, no cluster is available, or the cluster refuses the
-            request.
-    """
-    fields = given_version_fields(arguments)
-    if not fields:
-        raise DetcloudError("nothing to change; see `detcloud model set-version --help`")
-    version = load_model(arguments).version(arguments.number)
-    version.set(**fields)
-    text = f"version {version.number} of {version.model} was updated"
-    return print_outcome(text, VERSION_DETAILS, version, arguments)
-
-
-def add_delete_version_arguments(parser: ArgumentParser) -> None:
-    add_name_argument(parser)
-    add_number_argument(parser)
-    add_yes_option(parser)
-
-
-def delete_version(arguments: Namespace) -> int:
-    """Delete a version after confirmation. Return 1 if the user declined, otherwise 0. The result
-    is printed.
-
-    Raises:
-        DetcloudError: stdin is not a terminal and `--yes` is missing, no cluster is available, or
-            the cluster refuses the request.
-    """
-    version = load_model(arguments).version(arguments.number)
-    question = f"Delete version {version.number} of {version.model}?"
-    if not confirm(question, arguments):
-        print("nothing was deleted")
-        return 1
-    version.delete()
-    print(f"version {version.number} of {version.model} was deleted")
-    return 0
-
-
-def add_export_arguments(parser: ArgumentParser) -> None:
-    add_name_argument(parser)
-    add_number_argument(parser)
-    parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="a folder that does not exist yet or is empty"
-    )
-    add_output_options(parser, csv=False)
-
-
-def export_version(arguments: Namespace) -> int:
-    """Export a version to a folder, print the code that loads the checkpoint, and return 0.
-
-    The folder is created if needed. With `--json` or `--yaml`, print the manifest.
-
-    Raises:
-        DetcloudError: the folder is not empty or cannot be written, a download is damaged, or a
-            request failed.
-    """
-    version = load_model(arguments).version(arguments.number)
-    with show_progress(f"{version.model}/{version.number}", bytes_text) as progress:
-        manifest = version.export(arguments.folder, progress.update)
-    if arguments.form != "text":
-        print_value(manifest, arguments.form)
-        return 0
-    print(f"version {version.number} of {version.model} is in {arguments.folder}")
-    if manifest["load"] is None:
-        print("only the code that stored the checkpoint can load it")
-    else:
-        print("to load the checkpoint from that folder:")
-        print(indent(manifest["load"], "  "))
-    return 0
-
-
-def add_name_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the model's name")
-
-
-def add_number_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("number", type=parse_id, metavar="NUMBER", help="the version's number")
-
-
-def add_text_options(parser: ArgumentParser) -> None:
-    """Add the options that models and versions share: `--notes`, `--label` and `--metadata`. All
-    are None if not given.
-
-    `--label` may be repeated and is stored as the list `labels`. `--metadata` must be a JSON
-    object.
-    """
-    parser.add_argument("--notes", metavar="TEXT", help="notes of any length")
-    parser.add_argument(
-        "--label",
-        dest="labels",
-        action="append",
-        metavar="LABEL",
-        help="a label; may be repeated, and replaces all existing labels; '' removes them",
-    )
-    parser.add_argument(
-        "--metadata", type=parse_metadata, metavar="JSON", help="further metadata, a JSON object"
-    )
-
-
-def add_version_options(parser: ArgumentParser) -> None:
-    """Add the options for the fields of a version: `--name`, stored as `version_name`, `--comment`,
-    and the options of `add_text_options`.
-    """
-    parser.add_argument(
-        "--name", dest="version_name", metavar="TEXT", help="the name of the version"
-    )
-    parser.add_argument("--comment", metavar="TEXT", help="a short comment")
-    add_text_options(parser)
-
-
-def parse_metadata(text: str) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        ArgumentTypeError: the text is not a JSON object.
-    """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise ArgumentTypeError("expected a JSON object, such as '{\"f1\": 0.9}'")
-    return value
-
-
-def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` for which options were given. Empty labels are removed, and
-    an empty list removes all labels.
+def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields among `names` for which options were given, by name. Empty labels are
+    removed, so that `--label ''` gives an empty list.
 
     Args:
-        names: attributes of `arguments`, among them `labels`.
-    """
-    values = {name: getattr(arguments, name) for name in names}
-    if values["labels"] is not None:
-        values["labels"] = [label for label in values["labels"] if label]
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def given_version_fields(arguments: Namespace) -> dict[str, Any]:
-    """Return the fields of a version for which options were given; empty without options. `name` is
-    the value of `--name`.
-    """
-    model, arguments.name = arguments.name, arguments.version_name
-    fields = given_fields(arguments, VERSION_FIELDS)
-    arguments.name = model
-    return fields
-
-
-def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` for which options were given. Empty labels are removed.
+        names: attributes of `arguments`, among them `labels`. The error names the options.
 
     Raises:
         DetcloudError: no option was given.
@@ -418,31 +260,6 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
     if not fields:
         raise DetcloudError(f"nothing to change: set --{', --'.join(names)}")
     return fields
-
-
-def print_outcome(
-    text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
-) -> int:
-    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit code 0.
-
-    Args:
-        columns: the columns for CSV.
-        found: the changed or new object.
-    """
-    if arguments.form == "text":
-        print(text)
-    else:
-        print_record(columns, found.data, arguments)
-    return 0
-
-
-def load_model(arguments: Namespace) -> Model:
-    """Fetch the model of `add_name_argument` from the configured cluster. `main` closes the client.
-
-    Raises:
-        DetcloudError: no cluster is available, or the cluster has no such model.
-    """
-    return connect(arguments).model(arguments.name)
 
 
 HANDLERS: Handlers = {
@@ -454,9 +271,5 @@ HANDLERS: Handlers = {
     "model archive": Handler(add_name_argument, archive_model),
     "model unarchive": Handler(add_name_argument, unarchive_model),
     "model delete": Handler(add_delete_arguments, delete_model),
-    "model list-versions": Handler(add_versions_arguments, list_versions),
-    "model register-version": Handler(add_register_arguments, register_version),
-    "model set-version": Handler(add_set_version_arguments, set_version),
-    "model delete-version": Handler(add_delete_version_arguments, delete_version),
-    "model export": Handler(add_export_arguments, export_version),
+    **VERSION_HANDLERS,
 }

@@ -6,19 +6,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.commands.command import (
-    add_creation_options,
-    add_id_argument,
-    load_run,
-    run_handlers,
-    show_new_run,
-)
 from detcloud.cli.commands.places import (
     check_start,
     create_local_run,
     read_location,
     wait_for_place,
 )
+from detcloud.cli.commands.run_creation import add_creation_options, show_new_run
+from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.options import add_replaced_option
@@ -27,6 +22,9 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `start_notebook`: the options of `add_creation_options` and
+    `--no-browser`. `--preview` of Determined ends with a usage error.
+    """
     add_creation_options(parser)
     _add_browser_option(parser)
     add_replaced_option(
@@ -40,13 +38,16 @@ def start_notebook(arguments: Namespace) -> int:
     """Start JupyterLab, print the address, and open the address in a browser unless `--no-browser`
     is given.
 
-    Return the exit code. A local cluster is started if no cluster is configured or running. The
-    wait for a free slot has no limit. Ctrl-C leaves JupyterLab running and returns INTERRUPTED.
-    With `--detach`, print the id, wait for the start for at most a minute, and open no browser.
+    Return OK, or FAILED if the notebook has ended. A local cluster is started if no cluster is
+    configured or running. Files of `--context` and `--include` are uploaded. The wait for a free
+    slot has no limit. Warnings and notices are printed to stderr. Ctrl-C leaves JupyterLab running
+    and returns INTERRUPTED. With `--detach`, print the id, wait for the start for at most a minute,
+    and open no browser.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
-        DetcloudError: the cluster is not on this machine, or the address cannot be read.
+        DetcloudError: the cluster is not on this machine, options exclude each other, a file or the
+            address cannot be read, or a request failed.
     """
     notebook = create_local_run(NOTEBOOK, arguments)
     return show_new_run(
@@ -61,31 +62,35 @@ def start_notebook(arguments: Namespace) -> int:
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `open_notebook`: ID and `--no-browser`."""
     add_id_argument(parser)
     _add_browser_option(parser)
 
 
 def open_notebook(arguments: Namespace) -> int:
-    """Print the address of a notebook, and open the address in a browser unless `--no-browser` is
-    given.
+    """Print the address of a notebook, token included, and open the address in a browser unless
+    `--no-browser` is given.
 
-    Wait without a time limit until the notebook has reported an address. Return FAILED if the
-    notebook has ended, otherwise 0.
+    Wait without a time limit until the notebook has reported an address. Without a browser, a
+    notice is printed to stderr. Return FAILED if the notebook has ended, after printing the reason
+    to stderr. Otherwise return OK.
 
     Raises:
-        DetcloudError: no cluster is available, the id is not a notebook, or the address cannot be
-            read.
+        DetcloudError: no cluster is available, the id is unknown or not a notebook, the address
+            cannot be read, or a request failed.
     """
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """Return the address of a notebook, token included, from the file that the notebook has
-    reported.
+    """Return the address of a notebook, token included, from the local file that the place names.
+
+    Args:
+        place: the place that the notebook has reported, as `wait_for_place` returns.
 
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user, or has no local
-            address.
+        DetcloudError: the file cannot be read on this machine by this user, or has no address on
+            127.0.0.1.
     """
     url = read_location(place, NOTEBOOK).get("url")
     if not isinstance(url, str) or not url.startswith("http://127.0.0.1:"):
@@ -94,6 +99,7 @@ def read_address(place: dict[str, Any]) -> str:
 
 
 def _add_browser_option(parser: ArgumentParser) -> None:
+    """Add `--no-browser`, False by default, which `_open` reads."""
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
 
 
@@ -102,7 +108,7 @@ def _open(notebook: Command, arguments: Namespace) -> int:
     `--no-browser` is given.
 
     The wait has no limit. Without a browser, a notice is printed to stderr. Return FAILED if the
-    notebook has ended, after printing the reason. Otherwise return OK.
+    notebook has ended, after printing the reason to stderr. Otherwise return OK.
 
     Raises:
         DetcloudError: the file with the address cannot be read, or a request failed.

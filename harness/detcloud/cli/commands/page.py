@@ -13,6 +13,9 @@ from detcloud.cli.framework.session import connect
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `open_page`: `--no-browser`, and `--page`, parsed by `parse_page_url`,
+    None by default.
+    """
     parser.add_argument(
         "--no-browser", action="store_true", help="only print the link, for use on another machine"
     )
@@ -28,8 +31,8 @@ def open_page(arguments: Namespace) -> int:
     """Print a sign-in link for the web page, and open the link in a browser unless `--no-browser`
     is given. Return 0.
 
-    The cluster creates the link, which works once, within five minutes. Without a browser, a notice
-    is printed to stderr.
+    The cluster creates the link, which works once, within five minutes. `--page` leads the link to
+    a copy of the page. Without a browser, a notice is printed to stderr.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -49,10 +52,10 @@ def open_page(arguments: Namespace) -> int:
 
 
 def parse_page_url(text: str) -> str:
-    """Return the address of a web page unchanged.
+    """Return the address of a web page unchanged. The page is not fetched.
 
     Raises:
-        ArgumentTypeError: the text is not an http or https address.
+        ArgumentTypeError: the text is not an http or https address with a host.
     """
     from argparse import ArgumentTypeError
     from urllib.parse import urlsplit
@@ -64,6 +67,9 @@ def parse_page_url(text: str) -> str:
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `write_page_copy`: the path DIR, stored as `folder`, and `--api`, None
+    by default.
+    """
     parser.add_argument(
         "folder",
         type=Path,
@@ -80,11 +86,12 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 def write_page_copy(arguments: Namespace) -> int:
     """Write the files of the web page to a folder, print the folder, and return 0.
 
-    Files of an earlier copy are overwritten. A notice on `page_origins` is printed to stderr.
+    The folder is created if needed. Files of an earlier copy are overwritten, and other files stay.
+    A notice on `page_origins` is printed to stderr. After an error, written files remain.
 
     Raises:
-        DetcloudError: the folder has other files, the address of `--api` is wrong, the cluster has
-            no page, or no cluster is available.
+        DetcloudError: the folder has files but no earlier copy, the address of `--api` is wrong,
+            the cluster has no page, or no cluster is available. Or a request failed.
         OSError: a file cannot be written.
     """
     # Imported here, since no other command needs it.

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detcloud.cli.commands.command import create_run, overrides_of
+from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.table import shorten_message
@@ -36,14 +36,17 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
     run.
 
     A local cluster is started if no cluster is configured or running. The client is stored in
-    `arguments.client`. A progress line shows the upload.
+    `arguments.client`, and `main` closes the client. A progress line on stderr shows the upload.
+
+    Args:
+        kind: `notebook` or `shell`.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
             problem.
-        DetcloudError: the cluster is not on this machine, no cluster is available, or options
-            exclude each other.
-        KeyboardInterrupt: after a hint was printed, because the run may have been created.
+        DetcloudError: the cluster is not on this machine, no cluster is available, options exclude
+            each other, a file cannot be read, or a request failed.
+        KeyboardInterrupt: after a hint on stderr, because the run may have been created.
     """
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
@@ -52,10 +55,14 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
-    """Wait until a notebook or shell has reported its place, and return the place.
+    """Wait until a notebook or shell has reported a place, and return the place: a map with `host`
+    and `file`.
 
-    The wait has no limit, for example while the run is queued. Return None if the run has ended,
-    after printing the reason to stderr.
+    The wait has no limit, for example while the run is queued. The fields of `run` are updated.
+    Return None if the run has ended, after printing the state and the reason to stderr.
+
+    Args:
+        kind: `notebook` or `shell`.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -73,7 +80,10 @@ def check_start(run: Command, kind: str) -> int:
 
     The code is FAILED if the run has ended, for example because a program is not installed.
     Otherwise, and after a minute without a result, the code is OK. The reason of an end, and a
-    queued run, are printed to stderr.
+    queued run, are printed to stderr. The fields of `run` are updated.
+
+    Args:
+        kind: `notebook` or `shell`.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -97,8 +107,11 @@ def check_start(run: Command, kind: str) -> int:
 
 
 def _has_ended(run: Command, kind: str) -> bool:
-    """Fetch the state of a run, and return whether the run has ended. Print the reason of an end to
-    stderr, on every call.
+    """Fetch the fields of a run, and return whether the run has ended. Print the state and the
+    reason of an end to stderr, on every call.
+
+    Raises:
+        DetcloudError: the request failed.
     """
     run.refresh()
     if not run.has_ended:
@@ -117,6 +130,9 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
     place.
 
     The fields of `trial` are fetched again from the cluster.
+
+    Raises:
+        DetcloudError: the request failed.
     """
     if trial is None:
         return None
@@ -126,7 +142,7 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
 
 
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the secret fields of a notebook or shell from the file that the place names.
+    """Return the fields of the file that the place of a notebook or shell names, secrets included.
 
     At most LOCATION_BYTES_MAX bytes are read.
 
@@ -135,7 +151,8 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
         kind: `notebook` or `shell`, for the error.
 
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user, or has no JSON object.
+        DetcloudError: the file cannot be read on this machine by this user, is too long, or has no
+            JSON object.
     """
     path = Path(str(place.get("file")))
     try:
@@ -152,8 +169,8 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _check_local(client: Client, kind: str) -> None:
-    """Raise DetcloudError if the cluster is not the running local cluster of this machine.
-    Otherwise do nothing.
+    """Raise DetcloudError if the client's cluster is not the running local cluster of the home
+    folder. Otherwise do nothing. No request is sent.
     """
     record = Home.from_environment().running_server()
     if record is None or record.url.rstrip("/") != client.url:

@@ -23,6 +23,7 @@ BAR_CELLS = 24
 
 
 def add_preview_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `preview_search`: the path FILE, `--config` and the output form."""
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     add_overrides_option(parser)
     add_output_options(parser)
@@ -30,10 +31,10 @@ def add_preview_arguments(parser: ArgumentParser) -> None:
 
 def preview_search(arguments: Namespace) -> int:
     """Print the rungs of a search and a summary, and return 0. Return USAGE if the configuration
-    was refused.
+    was refused, after printing the problems to stderr.
 
-    The search is computed on this machine, without a cluster. A refusal is printed to stderr. JSON
-    and YAML have the whole preview, and CSV has the rungs without a summary.
+    The search is computed on this machine, without a cluster, and with a progress line on stderr.
+    JSON and YAML have the whole preview, and CSV has the rungs without a summary.
 
     Raises:
         DetcloudError: the checker failed, or the server is not installed.
@@ -70,7 +71,7 @@ def _run_preview(arguments: Namespace) -> dict[str, Any]:
 
 def _rung_items(preview: dict[str, Any]) -> list[Item]:
     """Return an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
-    and the unit.
+    and the unit. Empty without brackets.
     """
     return [
         {"bracket": number, "unit": preview["unit"], **rung}
@@ -80,7 +81,14 @@ def _rung_items(preview: dict[str, Any]) -> list[Item]:
 
 
 def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Column]:
-    """Return the columns that apply to this search. Bars are only part of text output."""
+    """Return the columns that apply to this search. Several brackets have numbers, and examples
+    have expected counts.
+
+    Args:
+        preview: the result of `_run_preview`.
+        rungs: the result of `_rung_items`.
+        form: the output form. Only `text` has bars, if the search has several rungs.
+    """
     columns = [field_column("Bracket", "bracket")] if len(preview["brackets"]) > 1 else []
     columns += [
         field_column("Trials", "stopped"),
@@ -99,8 +107,10 @@ def _bar_column(longest: int) -> Column:
     """Return a column of bars: a bar shows the trials that reach a rung; the filled part shows the
     trials that stop.
 
+    The characters are ASCII unless the encoding of stdout is a UTF encoding.
+
     Args:
-        longest: the number of trials of the longest bar.
+        longest: the number of trials of the longest bar, at least 1.
     """
     has_blocks = "utf" in (sys.stdout.encoding or "").lower()
     full, light = "█░" if has_blocks else "#-"
@@ -118,7 +128,9 @@ def _bar_column(longest: int) -> Column:
 
 
 def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
-    """Return the totals of the search, and notes on examples and expected counts if these apply."""
+    """Return a line with the totals of the search. Further lines explain examples and expected
+    counts if the preview has these.
+    """
     unit = preview["unit"]
     worth = (
         ""

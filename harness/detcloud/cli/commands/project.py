@@ -32,6 +32,9 @@ PROJECT_COLUMNS = (
 
 
 def add_list_projects_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_projects`: WORKSPACE, None by default, and the options of
+    `add_list_arguments`.
+    """
     parser.add_argument(
         "workspace", nargs="?", metavar="WORKSPACE", help="list only projects of this workspace"
     )
@@ -39,6 +42,9 @@ def add_list_projects_arguments(parser: ArgumentParser) -> None:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_workspaces` and `list_projects`: `--sort-by`, which has one choice,
+    `--order-by`, paging without a limit, and the output form.
+    """
     parser.add_argument(
         "--sort-by", choices=("name",), default="name", help="the only order supported"
     )
@@ -50,7 +56,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
-    """Print the projects of all workspaces, or of the named workspace, and return 0.
+    """Print the projects of all workspaces, or of the named workspace, and return 0. Without
+    projects, print only the titles, or `[]`.
 
     The order is by name; `--order-by desc` reverses the list. `--limit` and `--offset` cut the
     list. Notes on left-out projects are printed to stderr.
@@ -59,18 +66,19 @@ def list_projects(arguments: Namespace) -> int:
         NotFoundError: the named workspace has no experiments.
         DetcloudError: no cluster is available, or the cluster refuses the request.
     """
-    found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
-    if arguments.workspace is not None and not found:
+    projects = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
+    if arguments.workspace is not None and not projects:
         raise NotFoundError(
             f"no experiment is in a workspace {arguments.workspace!r}; `detcloud workspace list` "
             "shows the workspaces"
         )
-    _print_list(PROJECT_COLUMNS, [{**item} for item in found], arguments)
+    _print_list(PROJECT_COLUMNS, [{**project} for project in projects], arguments)
     return 0
 
 
 def list_workspaces(arguments: Namespace) -> int:
-    """Print the workspaces in the order of their names, and return 0.
+    """Print the workspaces that have experiments, in the order of the names, and return 0. Without
+    workspaces, print only the titles, or `[]`.
 
     `--order-by desc` reverses the list. `--limit` and `--offset` cut the list. Notes on left-out
     workspaces are printed to stderr.
@@ -78,16 +86,17 @@ def list_workspaces(arguments: Namespace) -> int:
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
     """
-    found = connect(arguments).workspaces(on_left_out=print_note)
-    _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
+    workspaces = connect(arguments).workspaces(on_left_out=print_note)
+    _print_list(WORKSPACE_COLUMNS, [{**workspace} for workspace in workspaces], arguments)
     return 0
 
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
-    """Print the items after `--order-by`, `--limit` and `--offset`. With `desc`, `items` is
-    reversed in place before the cut.
+    """Print the items after `--order-by`, `--limit` and `--offset` in the form of
+    `add_output_options`. With `desc`, `items` is reversed in place before the cut.
 
     Args:
+        columns: the columns of the table and of CSV.
         items: the items in ascending order.
     """
     if arguments.order_by == "desc":
@@ -97,6 +106,9 @@ def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespa
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `move_experiments`, stored as the list `words`, which `parse_move`
+    parses.
+    """
     parser.add_argument(
         "words",
         nargs="+",
@@ -108,12 +120,13 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 def move_experiments(arguments: Namespace) -> int:
     """Move experiments in the order of the arguments, print the new project of each, and return 0.
+    The workspace and the project are created if needed.
 
-    If a move fails, earlier moves remain.
+    Each experiment is fetched and moved before the next. If a move fails, earlier moves remain.
 
     Raises:
-        DetcloudError: the words have no destination or a wrong id, no cluster is available, or the
-            cluster refuses a move.
+        DetcloudError: the words have no destination or a wrong id, no cluster is available, an
+            experiment does not exist, or the cluster refuses a move.
     """
     ids, workspace, project = parse_move(arguments.words)
     client = connect(arguments)
@@ -128,13 +141,14 @@ def move_experiments(arguments: Namespace) -> int:
 def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
     """Parse ids followed by `WORKSPACE/PROJECT` or `WORKSPACE PROJECT`.
 
-    Return the ids without duplicates in their order, the workspace and the project.
+    Return the ids without duplicates in their order, the workspace and the project. The project
+    begins after the first slash.
 
     Args:
         words: at least one word. A word may have several ids, separated by commas.
 
     Raises:
-        DetcloudError: the words have another form.
+        DetcloudError: the words have no id, no destination, or an id that is not a whole number.
     """
     *numbers, last = words
     workspace, slash, project = last.partition("/")

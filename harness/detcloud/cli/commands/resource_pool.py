@@ -26,13 +26,16 @@ ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep"
 
 
 def _scheduler_text(pool: Item) -> str:
+    """Return the type of a pool's scheduler, for example `priority`, with `, preemptive` if the
+    scheduler may preempt trials.
+    """
     scheduler = pool["scheduler"]
     return f"{scheduler['type']}, preemptive" if scheduler["preemption"] else str(scheduler["type"])
 
 
 def _offering_text(offering: Item) -> str:
-    """Return a sentence about failed launches of an offering: the count, the error message, and
-    whether launches are now rare.
+    """Return a text about failed launches of an offering: the count and the last error message. If
+    launches are now rare, the text says so.
     """
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
     given_up = ", one launch attempt an hour" if offering["given_up"] else ""
@@ -40,7 +43,8 @@ def _offering_text(offering: Item) -> str:
 
 
 def _prices_text(pool: Item) -> str | None:
-    """Return the cheapest offerings with hourly prices, such as `g5.xlarge a spot $0.30`.
+    """Return the cheapest offerings with hourly prices, for example `g5.xlarge a spot $0.30`. An
+    unknown price is shown as `(no price)`.
 
     At most PRICES_MAX offerings are shown, followed by the number of further offerings. Return None
     for a pool without offerings.
@@ -60,8 +64,8 @@ def _prices_text(pool: Item) -> str | None:
 
 
 def _cost_text(pool: Item) -> str | None:
-    """Return the pool's cost of this month, with the budget if one is set, and the idle part. None
-    if unknown.
+    """Return the pool's cost of this month, with a budget if the pool has a budget, and the idle
+    part. Return None if the cost is unknown.
     """
     costs = pool.get("costs")
     if costs is None:
@@ -109,7 +113,8 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
-    """Print the resource pools, with a column of prices if a pool has offerings. Return 0.
+    """Print the resource pools in the form of `add_output_options`, with a column of prices if a
+    pool has offerings. Return 0. JSON and YAML have all fields.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -121,18 +126,21 @@ def list_pools(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_pool`: POOL and the output form."""
     add_name_argument(parser)
     add_output_options(parser)
 
 
 def describe_pool(arguments: Namespace) -> int:
-    """Print a pool and, as text, its instances and the last output of instances that did not boot.
-    Return 0.
+    """Print a pool in the form of `add_output_options`, and return 0.
 
-    Other forms have the pool alone; JSON and YAML have all fields.
+    As text, also print the pool's instances, if any, and the last BOOT_LINES_MAX lines of the
+    output of each instance that did not boot. Other forms have the pool alone; JSON and YAML have
+    all fields.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such pool, or another request
+            failed.
     """
     pool = connect(arguments).resource_pool(arguments.name)
     print_record(DETAILS, pool.data, arguments)
@@ -147,12 +155,13 @@ def describe_pool(arguments: Namespace) -> int:
 
 
 def create_pool(arguments: Namespace) -> int:
-    """Create a pool in the cluster, print a confirmation, and return 0.
+    """Create a pool in the cluster, print a confirmation, and return 0. Without FILE and
+    `--config`, the pool has the default settings.
 
     Raises:
-        DetcloudError: a pool with this name exists, no cluster is available, or the cluster refuses
-            the request.
         RefusedConfigError: the cluster refused the file.
+        DetcloudError: a pool with this name exists, the file cannot be read, no cluster is
+            available, or the cluster refuses the request.
     """
     client = connect(arguments)
     if any(pool.name == arguments.name for pool in client.resource_pools()):
@@ -165,12 +174,13 @@ def create_pool(arguments: Namespace) -> int:
 
 
 def set_pool(arguments: Namespace) -> int:
-    """Change a pool in the cluster, print a confirmation, and return 0.
+    """Change a pool in the cluster, print a confirmation, and return 0. FILE replaces all settings,
+    and `--config` changes single settings.
 
     Raises:
-        DetcloudError: neither FILE nor `--config` was given, the pool does not exist, or no cluster
-            is available.
         RefusedConfigError: the cluster refused the file.
+        DetcloudError: neither FILE nor `--config` was given, or the file cannot be read. Or the
+            pool does not exist, no cluster is available, or the cluster refuses the request.
     """
     if arguments.file is None and not arguments.overrides:
         raise DetcloudError(
@@ -184,12 +194,14 @@ def set_pool(arguments: Namespace) -> int:
 
 
 def drain_pool(arguments: Namespace) -> int:
-    """Stop a pool from starting trials, print the number of running trials, and return 0.
+    """Stop a pool from starting trials, print the number of running trials, and return 0. The user
+    is not asked.
 
     Running trials can finish. The pool refuses new jobs until `undrain`.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such pool, or refuses, for
+            example because the user is not an administrator.
     """
     pool = connect(arguments).resource_pool(arguments.name)
     pool.drain()
@@ -198,6 +210,12 @@ def drain_pool(arguments: Namespace) -> int:
 
 
 def undrain_pool(arguments: Namespace) -> int:
+    """Let a pool start trials and accept jobs again, print a confirmation, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such pool, or refuses, for
+            example because the user is not an administrator.
+    """
     pool = connect(arguments).resource_pool(arguments.name)
     pool.undrain()
     print(f"pool {pool.name} starts trials again")
@@ -205,17 +223,18 @@ def undrain_pool(arguments: Namespace) -> int:
 
 
 def add_remove_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `remove_pool`: POOL and `--yes`."""
     add_name_argument(parser)
     add_yes_option(parser)
 
 
 def remove_pool(arguments: Namespace) -> int:
-    """Remove a pool after confirmation. Return 1 if the user declined, otherwise 0. The result is
-    printed.
+    """Remove a pool after confirmation, and print the result. Return 1 if the user declined,
+    otherwise 0.
 
     Raises:
-        DetcloudError: the pool does not exist, has jobs, agents or instances, or stdin is not a
-            terminal and `--yes` is missing.
+        DetcloudError: the pool does not exist or has jobs, agents or instances, no cluster is
+            available, or the cluster refuses. Or stdin is not a terminal and `--yes` is missing.
     """
     pool = connect(arguments).resource_pool(arguments.name)
     if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):
@@ -227,20 +246,25 @@ def remove_pool(arguments: Namespace) -> int:
 
 
 def add_apply_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `apply_configuration`: the path FILE, `--dry-run`, and the output form
+    without CSV.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="a cluster configuration")
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")
     add_output_options(parser, csv=False)
 
 
 def apply_configuration(arguments: Namespace) -> int:
-    """Apply a cluster configuration file, print the changes, and return 0. The user is not asked.
+    """Apply a cluster configuration file, print the changes, and return 0. Pools that the file
+    lacks are removed. The user is not asked.
 
-    With `--dry-run`, change nothing. Warnings are printed to stderr.
+    With `--dry-run`, change nothing. As text, warnings are printed to stderr. With `--json` or
+    `--yaml`, print the whole answer, warnings included.
 
     Raises:
         RefusedConfigError: the cluster refused the file.
-        DetcloudError: no cluster is available, or the cluster refuses the request for another
-            reason.
+        DetcloudError: the file cannot be read, no cluster is available, or the cluster refuses for
+            another reason.
     """
     applied = apply_configuration_file(
         connect(arguments), arguments.file, dry_run=arguments.dry_run
@@ -255,15 +279,17 @@ def apply_configuration(arguments: Namespace) -> int:
 def apply_configuration_file(
     client: Client, file: Path, *, dry_run: bool = False
 ) -> AppliedConfiguration:
-    """Apply a cluster configuration to the cluster's pools, and return the changes. Nothing is
-    printed.
+    """Apply a cluster configuration to the cluster's pools and settings, and return the changes.
+    Pools that the file lacks are removed. Nothing is printed.
 
     Args:
+        file: the YAML file.
         dry_run: whether to only compute the changes.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
-        ApiError: the cluster refused for another reason.
+        DetcloudError: the file cannot be read, the cluster refuses for another reason, or does not
+            answer.
     """
     try:
         return client.configure(file, dry_run=dry_run)
@@ -274,10 +300,10 @@ def apply_configuration_file(
 
 
 def print_applied_changes(applied: AppliedConfiguration) -> None:
-    """Print a line for each pool and, if changed, for the cluster's settings. Unchanged pools are
-    included.
+    """Print a line for each pool and, if changed, for the cluster's settings, to stdout. Unchanged
+    pools are included.
 
-    Warnings are printed to stderr. After a dry run, the lines say `would be`.
+    Warnings are printed to stderr. After a dry run, the lines on changes say `would be`.
     """
     would = "would be " if applied["dry_run"] else ""
     if applied["shared"]:
@@ -292,10 +318,17 @@ def print_applied_changes(applied: AppliedConfiguration) -> None:
 
 
 def add_name_argument(parser: ArgumentParser) -> None:
+    """Add the required argument POOL, stored unchecked as the text `name`."""
     parser.add_argument("name", metavar="POOL", help="the pool's name")
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
+    """Add the required argument POOL, stored as `name`, and the settings for `create_pool` and
+    `set_pool`.
+
+    The settings are the optional path FILE, None by default, and `--config`, stored as the list
+    `overrides`.
+    """
     add_name_argument(parser)
     parser.add_argument(
         "file",
@@ -313,7 +346,8 @@ def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
-        ApiError: the cluster refused settings without a file, or refused for another reason.
+        DetcloudError: the file cannot be read, or the cluster refuses settings without a file,
+            refuses for another reason, or does not answer.
     """
     try:
         return client.set_resource_pool(

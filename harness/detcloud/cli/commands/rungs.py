@@ -22,12 +22,15 @@ RUNG_COLUMNS = (
     field_column("Reached", "reached"),
     Column("Outcomes", lambda item: _outcomes_text(item["outcomes"])),
     field_column("Best", "best_metric"),
-    Column("Best trials", lambda item: ", ".join(str(one["id"]) for one in item["trials"])),
+    Column("Best trials", lambda item: ", ".join(str(trial["id"]) for trial in item["trials"])),
 )
 TRIALS_SHOWN = 5
 
 
 def add_rungs_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `show_rungs`: EXPERIMENT, `--trials`, None by default, and the output
+    form.
+    """
     add_experiment_argument(parser)
     parser.add_argument(
         "--trials",
@@ -40,13 +43,14 @@ def add_rungs_arguments(parser: ArgumentParser) -> None:
 
 
 def show_rungs(arguments: Namespace) -> int:
-    """Print a row for each rung, bracket by bracket, and return 0.
+    """Print a row for each rung, bracket by bracket, or all fields as JSON or YAML. Return 0.
 
-    Without rungs, a notice is printed to stderr, and the table is empty. `--trials` limits the best
-    trials of a rung.
+    In a table or CSV without rungs, only the titles are printed, and a notice on stderr. `--trials`
+    limits the best trials of a rung, by default to TRIALS_SHOWN in tables and CSV, otherwise to 50.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     experiment = load_experiment(arguments)
     is_document = arguments.form in ("json", "yaml")
@@ -67,7 +71,7 @@ def show_rungs(arguments: Namespace) -> int:
 
 def _rung_items(rungs: Rungs) -> Iterator[dict[str, Any]]:
     """Yield an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
-    and the unit.
+    and the unit. Nothing without brackets.
     """
     for number, bracket in enumerate(rungs["brackets"], 1):
         for rung in bracket["rungs"]:
@@ -75,8 +79,8 @@ def _rung_items(rungs: Rungs) -> Iterator[dict[str, Any]]:
 
 
 def _outcomes_text(outcomes: dict[str, int]) -> str:
-    """Return the number of trials of each outcome, such as `3 promoted, 1 stopped`. Outcomes
-    without trials are omitted.
+    """Return the number of trials of each outcome, for example `3 promoted, 1 stopped`. Outcomes
+    without trials are omitted, so that the text may be empty.
     """
     return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
 

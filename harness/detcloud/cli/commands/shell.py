@@ -6,20 +6,14 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.commands.command import (
-    add_creation_options,
-    add_id_argument,
-    load_run,
-    program_words,
-    run_handlers,
-    show_new_run,
-)
 from detcloud.cli.commands.places import (
     check_start,
     create_local_run,
     read_location,
     wait_for_place,
 )
+from detcloud.cli.commands.run_creation import add_creation_options, program_words, show_new_run
+from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
 from detcloud.cli.framework.options import add_replaced_option
@@ -30,24 +24,29 @@ NO_SSH = "a shell is opened without SSH: `detcloud shell open ID`"
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `start_shell`: PROGRAM and the options of `add_creation_options`.
+    `--show-ssh-command` of Determined ends with a usage error.
+    """
     _add_program_argument(parser)
     add_creation_options(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
 
 
 def start_shell(arguments: Namespace) -> int:
-    """Start a shell on the cluster, and open the shell or run a program in the shell. Return the
-    exit code.
+    """Start a shell on the cluster, and open the shell in this terminal or run a program in the
+    shell. Return the exit code of the shell or program.
 
     A local cluster is started if no cluster is configured or running. The wait for a free slot has
-    no limit. A shell that was started for a program is killed when the program ends. Ctrl-C during
-    the start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait
-    for the start for at most a minute, and open nothing.
+    no limit. Return FAILED if the shell has ended or the connection broke. A shell that was started
+    for a program is killed when the program ends. Other shells keep running. Ctrl-C during the
+    start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait for
+    the start for at most a minute, and open nothing.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
         DetcloudError: a program was combined with `--detach`, the cluster is not on this machine,
-            or the shell's address cannot be read.
+            or the shell's address or port cannot be used. Or options exclude each other, a file
+            cannot be read, or a request failed.
     """
     words = _program(arguments)
     if words and arguments.detach:
@@ -68,30 +67,39 @@ def start_shell(arguments: Namespace) -> int:
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `open_shell`: ID and PROGRAM. `--show-ssh-command` of Determined ends
+    with a usage error.
+    """
     add_id_argument(parser)
     _add_program_argument(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
 
 
 def open_shell(arguments: Namespace) -> int:
-    """Open a shell, or run a program in the shell, and return the exit code. The shell keeps
-    running.
+    """Open a shell in this terminal, or run a program in the shell, and return the exit code. The
+    shell keeps running, and a notice on stderr says so.
 
     Wait without a time limit until a new shell has started. Return FAILED if the shell has ended or
-    the connection broke.
+    the connection broke, after printing the reason to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, the id is not a shell, or the shell's address or
-            port cannot be used.
+        DetcloudError: no cluster is available, the id is unknown or not a shell, or the program
+            begins with a hyphen. Or the shell's address or port cannot be used, or a request
+            failed.
     """
     return _open(load_run(SHELL, arguments), _program(arguments))
 
 
 def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
-    """Return the local port at which a shell listens, and the shell's token.
+    """Return the local port at which a shell listens, and the shell's token, from the local file
+    that the place names.
+
+    Args:
+        place: the place that the shell has reported, as `wait_for_place` returns.
 
     Raises:
-        DetcloudError: the file of the place cannot be read by this user, or has no port and token.
+        DetcloudError: the file cannot be read on this machine by this user, or has no port and
+            token.
     """
     fields = read_location(place, SHELL)
     port, token = fields.get("port"), fields.get("token")
@@ -101,6 +109,9 @@ def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
 
 
 def _add_program_argument(parser: ArgumentParser) -> None:
+    """Add the argument PROGRAM: all remaining words, stored as the list `words`, empty for a shell.
+    The list may begin with `--`.
+    """
     parser.add_argument(
         "words",
         nargs=REMAINDER,
@@ -113,7 +124,7 @@ def _program(arguments: Namespace) -> list[str]:
     """Return the words of the program to run; empty for a shell. A leading `--` is removed.
 
     Raises:
-        DetcloudError: the first word is an option, for example an option of ssh.
+        DetcloudError: the first word begins with a hyphen, for example an option of ssh.
     """
     words = program_words(arguments.words)
     if words and words[0].startswith("-"):
@@ -122,10 +133,12 @@ def _program(arguments: Namespace) -> list[str]:
 
 
 def _run_program(shell: Command, words: list[str]) -> int:
-    """Run the program for which the shell was started, kill the shell, and return the exit code.
+    """Run the program for which the shell was started, kill the shell, and return the program's
+    exit code.
 
     Wait without a time limit for the start and the program. If the shell has ended or the
-    connection breaks, return FAILED without a kill, because the program may still run.
+    connection breaks, print the reason to stderr. Then return FAILED without a kill, because the
+    program may still run.
 
     Raises:
         DetcloudError: the shell's address cannot be read, the port refuses connections, or a
@@ -143,8 +156,8 @@ def _open(shell: Command, words: list[str]) -> int:
     running.
 
     Wait without a time limit until a queued or starting shell has reported its port. Afterwards,
-    print a notice to stderr that the shell keeps its slots. Return FAILED if the shell has ended or
-    the connection broke.
+    print a notice to stderr that the shell keeps its slots. If the shell has ended or the
+    connection broke, print the reason to stderr instead, and return FAILED.
 
     Args:
         words: the program and its arguments; empty for a shell.
@@ -165,11 +178,12 @@ def _open(shell: Command, words: list[str]) -> int:
 
 
 def _connect(shell: Command, words: list[str]) -> int | None:
-    """Connect this terminal to the shell, and return the exit code of the remote program.
+    """Connect this terminal to the shell, and return the exit code of the remote program or shell.
 
     Wait without a time limit until the shell has started, and until the program ends. The
-    connection uses a local port and a token, not SSH. Return None if the shell has ended or the
-    connection broke, after printing the reason to stderr.
+    connection uses a local port and a token, not SSH. On a terminal, every key is sent, Ctrl-C
+    included. Return None if the shell has ended or the connection broke, after printing the reason
+    to stderr.
 
     Args:
         words: the program and its arguments; empty for a shell.

@@ -33,6 +33,12 @@ MODULE = "simulator.search"
 
 
 def add_simulate_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `simulate_search`: the path FILE, `--slots`, the source of curves, the
+    deadline, `--config`, `--plot` and the output form without CSV.
+
+    `--slots` is required, and `--seed` is 0 by default. `--curves` and `--experiment` exclude each
+    other. `--plot` is stored as `png`.
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument(
         "--slots",
@@ -87,8 +93,8 @@ def simulate_search(arguments: Namespace) -> int:
     0, or USAGE if the configuration or an option was refused. The refusal is printed to stderr.
 
     Raises:
-        DetcloudError: the simulation failed, the server or matplotlib is not installed, or a
-            request failed.
+        DetcloudError: the simulation failed, the server or matplotlib is not installed, no cluster
+            is available for `--experiment`, or a request failed.
         OSError: the file of `--plot` cannot be written.
     """
     try:
@@ -113,8 +119,8 @@ def simulate_search(arguments: Namespace) -> int:
 
 
 def _add_deadline_options(parser: ArgumentParser) -> None:
-    """Add `--deadline`, `--spot-availability`, `--spot-trace` and `--changeover-seconds`, all None
-    by default.
+    """Add `--deadline`, `--spot-availability`, `--spot-trace` and `--changeover-seconds`. All are
+    None by default.
 
     Availability and trace exclude each other. The parser does not check the form of the deadline or
     the range of the availability. The simulation refuses a deadline without availability or trace,
@@ -151,11 +157,12 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
 def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
     """Provide the file with recorded curves during the block, or `None` for generated curves.
 
-    With `--experiment`, the curves are fetched into a temporary file, which is deleted at the end.
-    With `--curves`, the file is the user's file.
+    With `--experiment`, the curves are fetched with a progress line into a temporary file, which is
+    deleted at the end. With `--curves`, the file is the user's file, which is not checked.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such experiment.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or another
+            request failed.
     """
     if arguments.experiment is None:
         yield arguments.curves
@@ -205,13 +212,15 @@ def _time_unit(result: Item) -> tuple[float, str]:
 
 
 def _time_text(result: Item, at_seconds: float) -> str:
-    """Return a time in the unit of the makespan, such as `27.05 seconds`."""
+    """Return a time in the unit of the makespan with four significant digits, for example `27.05
+    seconds`.
+    """
     size, name = _time_unit(result)
     return f"{at_seconds / size:.4g} {name}"
 
 
 def _best_points(result: Item) -> list[Point]:
-    """Return the curve of the best metric over time, as steps, in the unit of the makespan.
+    """Return the curve of the best metric over time as a staircase, in the unit of the makespan.
 
     The curve extends to the end of the search. The list is empty without a metric.
     """
@@ -227,14 +236,16 @@ def _best_points(result: Item) -> list[Point]:
 
 
 def _cluster_text(result: Item) -> str:
-    """Return the slots of the simulated cluster, the slots of a trial, and the used share."""
+    """Return the slots of the simulated cluster, the slots of a trial, and the used share in
+    percent.
+    """
     each = result["slots_per_trial"]
     slots = count_text(result["slots"], "slot")
     return f"{slots}, {each} per trial; {100 * result['slot_use']:.1f} % used"
 
 
 def _trained_text(result: Item) -> str:
-    """Return the training of all trials in the unit of the search.
+    """Return the training of all trials in the unit of the search, for example `640 batches`.
 
     For units other than batches, the number of batches follows in parentheses.
     """
@@ -244,7 +255,9 @@ def _trained_text(result: Item) -> str:
 
 
 def _best_text(result: Item) -> str | None:
-    """Return the best metric with trial and time. None without a metric."""
+    """Return the best metric with the trial and the time. Return None if no trial reported the
+    metric.
+    """
     if not result["best"]:
         return None
     at_seconds, metric = result["best"][-1]
@@ -253,7 +266,7 @@ def _best_text(result: Item) -> str | None:
 
 
 def _curves_text(result: Item) -> str:
-    """Return the source of the learning curves: `generated`, or how well records match the
+    """Return the source of the learning curves: `generated`, or how well recorded curves match the
     simulated trials.
     """
     curves = result["curves"]

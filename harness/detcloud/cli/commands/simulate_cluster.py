@@ -22,6 +22,12 @@ MODULE = "simulator"
 
 
 def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `simulate_cluster`: seeds, faults, the size of the clusters, the virtual
+    time, `--output`, and the output form without CSV.
+
+    All are None by default, for the default of the simulation. `--seed` and `--seeds` exclude each
+    other.
+    """
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=parse_count, metavar="N", help="run only this seed")
     which.add_argument(
@@ -59,11 +65,12 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_cluster(arguments: Namespace) -> int:
-    """Run simulated clusters, and print the totals.
+    """Run simulated clusters, and print the totals, or the whole result with `--json` or `--yaml`.
 
-    The clusters run on this machine, without a time limit. With `--output`, the outcome of each
-    seed is stored in a file, and seeds that the file has are skipped. Return OK, FAILED if an
-    invariant was violated, or USAGE if an option was refused. A refusal is printed to stderr.
+    The clusters run on this machine, without a time limit, and with a progress line on stderr. With
+    `--output`, the outcome of each seed is stored in a file, and seeds that the file has are
+    skipped. Return OK, FAILED if an invariant was violated, or USAGE if an option was refused. A
+    refusal is printed to stderr.
 
     Raises:
         DetcloudError: the simulation printed no result, or the server is not installed.
@@ -98,10 +105,10 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
     A result with the key `error` means that an option was refused.
 
     Args:
-        flags: the options of the child.
+        flags: the options of the child, such as `--seeds=3`.
 
     Raises:
-        DetcloudError: the child printed no result, or the server is not installed.
+        DetcloudError: the child printed no JSON, or the server is not installed.
     """
     with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
@@ -114,32 +121,42 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Update the progress line if the child reports progress. Return False for a line of an error.
+    """Update the progress line if the child reports progress. Return whether `run_module` omits the
+    line from the error output: True for progress and for the violation of a seed, otherwise False.
 
-    Return True for the violation of a seed too. A violation is not shown, because the result
-    reports violations.
+    A violation is not shown, because the result reports violations.
+
+    Args:
+        progress: the progress line, which may be redrawn.
+        line: a line that the child wrote to stderr.
     """
     return update_progress(progress, line) or line.startswith("violation: ")
 
 
 def _time_text(result: Item) -> str:
+    """Return the simulated hours, the real seconds, and the ratio of both."""
     hours = result["virtual_seconds"] / 3600
     ratio = f"{result['virtual_over_real']:,.0f} times real time"
     return f"{hours:,.1f} virtual hours in {result['wall_seconds']:.1f} s: {ratio}"
 
 
 def _counts_text(counts: dict[str, int]) -> str | None:
+    """Return counts as a text, for example `3 COMPLETED, 1 ERROR`. Return None without counts."""
     return ", ".join(f"{number} {name}" for name, number in counts.items()) or None
 
 
 def _notices_text(result: Item) -> str | None:
+    """Return the number of termination notices with time for a checkpoint, and of saved
+    checkpoints. Return None without notices.
+    """
     if not result["notices"]:
         return None
     return f"{result['notices']} with time for a checkpoint, {result['saved']} checkpoints saved"
 
 
 def _violations_text(result: Item) -> str:
-    """Return the number of violations, with the first line and the reproducing command of each.
+    """Return the number of violations, with the first line and the reproducing command for each
+    failed seed.
 
     A first line is cut after 160 characters. Without violations, the text is `0`.
     """

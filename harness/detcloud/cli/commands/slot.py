@@ -15,15 +15,18 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_slots`: `--agent`, None by default, and the output form."""
     parser.add_argument("--agent", metavar="AGENT", help="list only slots of this agent")
     add_output_options(parser)
 
 
 def list_slots(arguments: Namespace) -> int:
-    """Print the slots of all agents, or of the agent of `--agent`. Return 0.
+    """Print the slots of all agents, or of the agent of `--agent`, in the form of
+    `add_output_options`. Return 0. Without slots, print only the titles, or `[]`.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such agent.
+        DetcloudError: no cluster is available, no agent has the id and none or several have the
+            name, or the request failed.
     """
     client = connect(arguments)
     agents = client.agents() if arguments.agent is None else [client.agent(arguments.agent)]
@@ -33,6 +36,9 @@ def list_slots(arguments: Namespace) -> int:
 
 
 def add_slot_arguments(parser: ArgumentParser) -> None:
+    """Add the required arguments AGENT, stored as the text `agent_id`, and SLOT, stored as the
+    integer `slot_id`.
+    """
     add_agent_argument(parser)
     parser.add_argument(
         "slot_id", type=parse_count, metavar="SLOT", help="the slot's number on the agent"
@@ -40,6 +46,13 @@ def add_slot_arguments(parser: ArgumentParser) -> None:
 
 
 def enable_slot(arguments: Namespace) -> int:
+    """Enable a slot of an agent, print a confirmation, and return 0. The cluster may place trials
+    on the slot again.
+
+    Raises:
+        DetcloudError: the agent or the slot does not exist, no cluster is available, or the cluster
+            refuses, for example because the user is not an administrator.
+    """
     slot = _load_slot(arguments)
     slot.enable()
     print(f"slot {slot.id} of agent {cell_text(slot.agent.id)} is enabled")
@@ -47,6 +60,13 @@ def enable_slot(arguments: Namespace) -> int:
 
 
 def disable_slot(arguments: Namespace) -> int:
+    """Disable a slot of an agent, print a confirmation, and return 0. A trial on the slot has 15
+    seconds to store a checkpoint. The user is not asked.
+
+    Raises:
+        DetcloudError: the agent or the slot does not exist, no cluster is available, or the cluster
+            refuses, for example because the user is not an administrator.
+    """
     slot = _load_slot(arguments)
     slot.disable()
     print(f"slot {slot.id} of agent {cell_text(slot.agent.id)} is disabled")
@@ -54,11 +74,12 @@ def disable_slot(arguments: Namespace) -> int:
 
 
 def _load_slot(arguments: Namespace) -> Slot:
-    """Fetch the slot that the arguments name. `main` closes the client.
+    """Fetch the slot that the arguments AGENT and SLOT name. The client is stored in
+    `arguments.client`, and `main` closes the client.
 
     Raises:
-        DetcloudError: the agent does not have the slot, the agent does not exist, or no cluster is
-            available.
+        DetcloudError: the agent does not have the slot, the agent does not exist, no cluster is
+            available, or the request failed.
     """
     agent = connect(arguments).agent(arguments.agent_id)
     for slot in agent.slots:

@@ -19,6 +19,9 @@ from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_bundle_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `write_support_bundle`: TRIAL and `--output-dir`, by default the working
+    folder.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "-o",
@@ -31,14 +34,15 @@ def add_bundle_arguments(parser: ArgumentParser) -> None:
 
 
 def write_support_bundle(arguments: Namespace) -> int:
-    """Write an archive with a trial's data, print the path, and return 0.
+    """Write an archive with a trial's data, print the path, and return 0. A progress line is drawn
+    on stderr.
 
     The file is trial-ID-support.tar.gz in the folder of `--output-dir`, which is created if needed.
     If a request fails, an incomplete archive remains.
 
     Raises:
-        DetcloudError: the archive exists, no cluster is available, or the cluster refuses a
-            request.
+        DetcloudError: the archive exists, no cluster is available, the cluster has no such trial,
+            or another request failed.
         OSError: the folder or the archive cannot be written.
     """
     trial = load_trial(arguments)
@@ -61,13 +65,13 @@ def write_support_bundle(arguments: Namespace) -> int:
 
 
 def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the names and the texts of the archive's files, fetched from the cluster in turn. The
-    cluster has masked secrets.
+    """Yield the names and the texts of the archive's files, fetched from the cluster file by file.
+    Each text comes in pieces. The cluster has masked secrets.
 
     If the cluster refuses the history, the history's file has the error.
 
     Raises:
-        DetcloudError: another request failed.
+        DetcloudError: another request failed, also during the iteration over the pieces of the log.
     """
     experiment = client.experiment(trial.experiment_id)
     yield "trial.json", [render_json(trial.data)]
@@ -75,7 +79,7 @@ def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str
     yield "config.yaml", [render_yaml(experiment.config)]
     yield "cluster.json", [render_json(client.overview())]
     yield "metrics.json", [render_json(list(trial.metrics()))]
-    yield "checkpoints.json", [render_json([found.data for found in trial.checkpoints()])]
+    yield "checkpoints.json", [render_json([checkpoint.data for checkpoint in trial.checkpoints()])]
     yield "trial.log", trial.logs()
     try:
         yield "history.json", [render_json(list(experiment.history(f"trial#{trial.id}")))]

@@ -27,11 +27,18 @@ CONFIG_COLUMNS = (*COLUMNS, field_column("Configuration", "config"))
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_templates`: `--details` and the output form."""
     parser.add_argument("-d", "--details", action="store_true", help="also show the configurations")
     add_output_options(parser)
 
 
 def list_templates(arguments: Namespace) -> int:
+    """Print the templates in the form of `add_output_options`, and return 0. With `--details`, the
+    table also has the configurations. Without templates, print only the titles, or `[]`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the request failed.
+    """
     columns = CONFIG_COLUMNS if arguments.details else COLUMNS
     templates = connect(arguments).templates()
     print_items(columns, (template.data for template in templates), arguments)
@@ -39,17 +46,19 @@ def list_templates(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_template`: NAME and the output form."""
     add_name_argument(parser)
     add_output_options(parser)
 
 
 def describe_template(arguments: Namespace) -> int:
-    """Print the YAML of a template, or all fields in the requested form. Return 0.
+    """Print the YAML of a template, or all fields with `--json`, `--yaml` or `--csv`. Return 0.
 
     Control characters of the YAML are replaced, and blanks and empty lines at the end are omitted.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such template.
+        DetcloudError: no cluster is available, the cluster has no such template, or the request
+            failed.
     """
     template = connect(arguments).template(arguments.name)
     if arguments.form != "text":
@@ -61,12 +70,12 @@ def describe_template(arguments: Namespace) -> int:
 
 
 def create_template(arguments: Namespace) -> int:
-    """Create a template in the cluster, print a confirmation, and return 0.
+    """Create a template in the cluster from the YAML file FILE, print a confirmation, and return 0.
 
     Raises:
-        DetcloudError: a template with this name exists, the file cannot be read, or no cluster is
-            available.
         RefusedConfigError: the cluster refused the file.
+        DetcloudError: a template with this name exists, the file cannot be read, no cluster is
+            available, or the cluster refuses for another reason.
     """
     client = connect(arguments)
     if any(template.name == arguments.name for template in client.templates()):
@@ -78,32 +87,53 @@ def create_template(arguments: Namespace) -> int:
 
 
 def set_template(arguments: Namespace) -> int:
+    """Create or replace a template in the cluster from the YAML file FILE, print a confirmation,
+    and return 0. The user is not asked.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file.
+        DetcloudError: the file cannot be read, no cluster is available, or the cluster refuses for
+            another reason.
+    """
     _send_template(connect(arguments), arguments)
     return 0
 
 
 def remove_template(arguments: Namespace) -> int:
+    """Delete a template from the cluster, print a confirmation, and return 0. The user is not
+    asked. Experiments that used the template are not changed.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such template, or refuses the
+            request.
+    """
     connect(arguments).template(arguments.name).remove()
     print(f"template {arguments.name} was removed")
     return 0
 
 
 def add_name_argument(parser: ArgumentParser) -> None:
+    """Add the required argument NAME of a template, stored unchecked as the text `name`."""
     parser.add_argument("name", metavar="NAME", help="the template's name")
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_template` and `set_template`: NAME and the path FILE.
+    `--workspace-name` of Determined ends with a usage error.
+    """
     parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
     parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file with settings")
     add_replaced_option(parser, "-w", "--workspace-name", instead="templates belong to the cluster")
 
 
 def _send_template(client: Client, arguments: Namespace) -> None:
-    """Create or replace a template in the cluster, and print a confirmation.
+    """Create or replace a template in the cluster from the file of the arguments, and print a
+    confirmation.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
-        DetcloudError: the file cannot be read, or the cluster refuses for another reason.
+        DetcloudError: the file cannot be read, or the cluster refuses for another reason or does
+            not answer.
     """
     try:
         template = client.set_template(arguments.name, read_config_text(arguments.file))

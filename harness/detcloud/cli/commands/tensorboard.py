@@ -36,6 +36,9 @@ END_SECONDS_MAX = 5.0
 
 
 def add_download_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `download_event_files`: experiments, `--trial-ids`, `--output-dir`, by
+    default `tensorboard`, and `--quiet`.
+    """
     _add_selection(parser)
     parser.add_argument(
         "-o",
@@ -49,14 +52,16 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_event_files(arguments: Namespace) -> int:
-    """Download the event files of the selected trials, and print the folder unless `--quiet` is
-    given. Return 0.
+    """Download the event files of the selected trials into DIR/experiment-ID/trial-ID, and print
+    DIR unless `--quiet` is given. Return 0.
 
-    Only new events are downloaded into existing folders. Trials without event files have no files.
+    Files that exist in the folders are replaced. Trials without event files get no folder. A file
+    with an unsafe path is skipped, with a warning on stderr. If a download fails, earlier files
+    remain.
 
     Raises:
-        DetcloudError: no trial was named, too many trials were selected, a folder cannot be
-            written, or a request failed.
+        DetcloudError: no trial was named, too many trials were selected, or a folder cannot be
+            written. Or no cluster is available, or a request failed.
     """
     folders = _event_folders(connect(arguments), arguments, arguments.output_dir)
     _update(folders)
@@ -66,6 +71,9 @@ def download_event_files(arguments: Namespace) -> int:
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `start_tensorboard`: experiments, `--trial-ids`, `--port`, None by
+    default, and `--no-browser`. Options of Determined that detcloud lacks end with a usage error.
+    """
     _add_selection(parser)
     parser.add_argument(
         "--port",
@@ -84,16 +92,17 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_tensorboard(arguments: Namespace) -> int:
-    """Run TensorBoard until the process exits or Ctrl-C, and return the exit code.
+    """Run TensorBoard on this machine until the process exits or Ctrl-C, and return the exit code.
 
     The address is printed, and a browser is opened unless `--no-browser` is given. New events are
-    downloaded while TensorBoard runs. The event files are in a temporary folder, which is removed
-    at the end. Ctrl-C ends TensorBoard and raises KeyboardInterrupt. The handler of SIGTERM is
-    replaced: the signal ends TensorBoard and raises SystemExit.
+    downloaded while TensorBoard runs; a cluster that does not answer is then only noted on stderr.
+    The event files are in a temporary folder, which is removed at the end. Ctrl-C ends TensorBoard
+    and raises KeyboardInterrupt. The handler of SIGTERM is replaced: the signal ends TensorBoard
+    and raises SystemExit. Without events at the start, a notice is printed to stderr.
 
     Raises:
-        DetcloudError: TensorBoard is not installed, no trial was named, too many were selected, no
-            port is free, or a request failed.
+        DetcloudError: TensorBoard is not installed, no trial was named, too many were selected, or
+            no port is free. Or no cluster is available, or a request failed.
     """
     if find_spec("tensorboard") is None:
         raise DetcloudError(
@@ -125,7 +134,7 @@ def start_tensorboard(arguments: Namespace) -> int:
 
 
 def _find_free_port() -> int:
-    """Return the first free port of PORTS. The port is not reserved.
+    """Return the first free port of PORTS on 127.0.0.1. The port is not reserved.
 
     Raises:
         DetcloudError: all ports are in use.
@@ -141,6 +150,9 @@ def _find_free_port() -> int:
 
 
 def _add_selection(parser: ArgumentParser) -> None:
+    """Add the argument EXPERIMENT and the option `--trial-ids`, each with any number of ids. They
+    are stored as lists, `experiment_ids` and `trial_ids`, empty by default.
+    """
     parser.add_argument(
         "experiment_ids",
         type=parse_id,
@@ -190,8 +202,8 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
 
 
 def _update(folders: list[EventFolder]) -> int:
-    """Download the new events of all trials with a progress line. Return the number of bytes; 0
-    without new events.
+    """Download the new events of all trials with a progress line on stderr. Return the number of
+    bytes; 0 without new events.
 
     Raises:
         DetcloudError: a folder cannot be written, or a request failed.
@@ -205,13 +217,15 @@ def _update(folders: list[EventFolder]) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
-    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return the exit code.
+    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return the exit code of
+    TensorBoard.
 
     The wait has no limit. An ended trial is read a last time. If the cluster is unreachable, print
     a notice to stderr and continue.
 
     Raises:
-        DetcloudError: the cluster refused a request, or a folder cannot be written.
+        DetcloudError: the cluster refused a request, or a folder cannot be written. TensorBoard
+            then still runs.
     """
     running = folders
     while True:
@@ -229,7 +243,7 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to TensorBoard, then SIGKILL after END_SECONDS_MAX, and wait for the end. Do
-    nothing to an ended process.
+    nothing if the process has ended.
     """
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)

@@ -32,6 +32,9 @@ COLUMNS = (
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `create_token`: USER, `--role` or `--join`, `--description`,
+    `--expires-days`, and the output form without CSV. All are None if not given.
+    """
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
     role.add_argument("--role", choices=("user", "admin"), help="the role of the token")
@@ -51,13 +54,15 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_token(arguments: Namespace) -> int:
-    """Create a token, print only the token to stdout, for scripts, and return 0.
+    """Create a token on the cluster, print only the token to stdout, for scripts, and return 0.
 
-    A notice on safe storage is printed to stderr. The token is not stored on this machine. With
-    `--json` or `--yaml`, print all fields without the notice.
+    The user is USER, or the caller. With `--join`, the token only lets agents join a pool. A notice
+    on safe storage is printed to stderr. The token is not stored on this machine. With `--json` or
+    `--yaml`, print all fields, token included, without the notice.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses, for example a token for
+            another user.
     """
     token = connect(arguments).create_token(
         arguments.user,
@@ -78,16 +83,20 @@ def create_token(arguments: Namespace) -> int:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_tokens`: USER, None by default, `--show-inactive` and the output
+    form.
+    """
     parser.add_argument("user", nargs="?", metavar="USER", help="list only tokens of this user")
     parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
     add_output_options(parser)
 
 
 def list_tokens(arguments: Namespace) -> int:
-    """Print the tokens that match the filters, and return 0. Revoked tokens are omitted unless
-    `--show-inactive` is given.
+    """Print the tokens that match the filters in the form of `add_output_options`, and return 0.
+    Revoked tokens are omitted unless `--show-inactive` is given.
 
-    The list never has the secret of a token.
+    Administrators see all tokens, and other users their own tokens. The list never has the secret
+    of a token. Without tokens, print only the titles, or `[]`.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -102,6 +111,9 @@ def list_tokens(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_tokens`: TOKEN, repeatable, stored as the list of integers
+    `ids`, and the output form.
+    """
     parser.add_argument(
         "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids of `detcloud token list`"
     )
@@ -109,11 +121,12 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_tokens(arguments: Namespace) -> int:
-    """Print the tokens with the given ids in this order, and return 0. The secrets are not printed.
+    """Print the tokens with the given ids in this order, in the form of `add_output_options`.
+    Return 0. Revoked tokens are included, and secrets are not printed.
 
     Raises:
-        DetcloudError: a token does not exist or belongs to another user, or no cluster is
-            available.
+        DetcloudError: a token does not exist or belongs to another user, no cluster is available,
+            or the request failed.
     """
     tokens = _find_tokens(connect(arguments), arguments.ids)
     print_items(COLUMNS, (token.data for token in tokens), arguments)
@@ -121,6 +134,7 @@ def describe_tokens(arguments: Namespace) -> int:
 
 
 def add_revoke_arguments(parser: ArgumentParser) -> None:
+    """Add the required argument TOKEN, parsed by `parse_id` and stored as the integer `id`."""
     parser.add_argument(
         "id", type=parse_id, metavar="TOKEN", help="the id of `detcloud token list`"
     )
@@ -133,8 +147,8 @@ def revoke_token(arguments: Namespace) -> int:
     Tokens that were created with this token are revoked too.
 
     Raises:
-        DetcloudError: the token does not exist or belongs to another user, or no cluster is
-            available.
+        DetcloudError: the token does not exist or belongs to another user, no cluster is available,
+            or a request failed.
     """
     [token] = _find_tokens(connect(arguments), [arguments.id])
     token.revoke()
@@ -143,6 +157,9 @@ def revoke_token(arguments: Namespace) -> int:
 
 
 def add_login_arguments(parser: ArgumentParser) -> None:
+    """Add the argument TOKEN of `log_in`, None by default. `--provider` of Determined ends with a
+    usage error.
+    """
     parser.add_argument(
         "token",
         nargs="?",
@@ -153,15 +170,18 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 
 def log_in(arguments: Namespace) -> int:
-    """Store a token and the cluster's address, after checking that the cluster accepts the token.
+    """Store a token and the cluster's address in ~/.detcloud/credentials.json, if the cluster
+    accepts the token. Return 0.
 
-    A stored token is replaced, and later commands use this cluster. The user, the role and the file
-    are printed. Return 0. The client is stored in `arguments.client`, and `main` closes the client.
+    The token is the argument, a line of stdin for `-`, or DETCLOUD_TOKEN; otherwise a terminal
+    prompts for the token. The address is that of `--url` or of the configured cluster. A stored
+    token is replaced, and later commands use this cluster. The user, the role and the file are
+    printed. The client is stored in `arguments.client`, and `main` closes the client.
 
     Raises:
         DetcloudError: no cluster or no token was given, the cluster does not answer, or the file
-            cannot be written.
-        ApiError: the cluster refused the token.
+            cannot be written. Nothing is stored.
+        ApiError: the cluster refused the token. Nothing is stored.
     """
     url = configured_url(arguments.url)
     if url is None:
@@ -178,11 +198,11 @@ def log_in(arguments: Namespace) -> int:
 
 
 def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
-    """Return the tokens with the given ids, in the order of the ids. The tokens are fetched from
-    the cluster.
+    """Return the tokens with the given ids, in the order of the ids. All visible tokens are fetched
+    from the cluster.
 
     Raises:
-        DetcloudError: a token does not exist or belongs to another user.
+        DetcloudError: a token does not exist or belongs to another user, or the request failed.
     """
     tokens = {token.id: token for token in client.tokens()}
     missing = ", ".join(str(number) for number in ids if number not in tokens)
@@ -195,14 +215,15 @@ def _read_token(word: str | None) -> str:
     """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN, without blanks
     at the ends.
 
-    Without these, prompt for the token on a terminal, without echo. The wait for input has no
-    limit.
+    Without an argument and the variable, prompt for the token on a terminal, without echo. The wait
+    for input has no limit.
 
     Args:
         word: the argument of the command line; None if missing.
 
     Raises:
-        DetcloudError: no token was given, or the token has blanks or invisible characters.
+        DetcloudError: no token was given, for example an empty DETCLOUD_TOKEN, or the token has
+            blanks or invisible characters.
     """
     if word == "-":
         word = sys.stdin.readline()

@@ -55,6 +55,9 @@ METRIC_COLUMNS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, the order, paging without a
+    limit, and the output form. `--sort-by` and `--order-by` are None by default.
+    """
     add_experiment_argument(parser)
     add_metadata_option(parser)
     parser.add_argument(
@@ -73,13 +76,16 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_trials(arguments: Namespace) -> int:
-    """Print the trials of an experiment, by default the best first for a search, and return 0.
+    """Print the trials of an experiment in the form of `add_output_options`, by default the best
+    first for a search. Return 0.
 
     For the searcher `single`, the order is by number. `--limit` and `--offset` cut the sorted list;
-    `--limit` has no default. `--metadata` limits the trials.
+    `--limit` has no default. `--metadata` limits the trials. Without trials, print only the titles,
+    or `[]`.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such experiment.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or refuses, for
+            example a wrong `--metadata`.
     """
     experiment = load_experiment(arguments)
     is_search = experiment.searcher != "single"
@@ -121,6 +127,9 @@ def sort_trials(
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `describe_trial`: TRIAL, `--metrics`, `--metrics-summary`, paging
+    without a limit, and the output form.
+    """
     add_trial_argument(parser)
     parser.add_argument(
         "--metrics", action="store_true", help="also show all metrics that the trial reported"
@@ -135,13 +144,17 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_trial(arguments: Namespace) -> int:
-    """Print a trial, and with options also metrics and summaries. Return 0.
+    """Print a trial in the form of `add_output_options`, and with options also metrics and
+    summaries. Return 0.
 
-    Fields on losses and damages are printed only if they apply. `--limit` and `--offset` cut only
-    the metrics of `--metrics`. For a failed trial, a hint on the log may be printed to stderr.
+    Fields on losses and damages are printed only if the trial has these. With `--metrics` and
+    `--metrics-summary`, further tables follow, or further fields in JSON and YAML. `--limit` and
+    `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the log may be
+    printed to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such trial.
+        DetcloudError: no cluster is available, the cluster has no such trial, or another request
+            failed.
     """
     trial = load_trial(arguments)
     tables: dict[str, list[Item]] = {}
@@ -171,11 +184,22 @@ def describe_trial(arguments: Namespace) -> int:
 
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `kill_trial`: TRIAL and the output form without CSV."""
     add_trial_argument(parser)
     add_output_options(parser, csv=False)
 
 
 def kill_trial(arguments: Namespace) -> int:
+    """End a trial, print the new state, and return 0. The search continues, and the user is not
+    asked.
+
+    The trial has at most 15 seconds to store a checkpoint, and the command does not wait. With
+    `--json` or `--yaml`, print the trial's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such trial, or refuses the
+            request.
+    """
     return request_state_change(arguments, "trial", f"/trials/{arguments.trial_id}/kill")
 
 

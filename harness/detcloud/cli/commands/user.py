@@ -19,10 +19,11 @@ IDENTITY_COLUMNS = (
 
 
 def show_identity(arguments: Namespace) -> int:
-    """Print the user and the role of this machine's token, and the cluster's address. Return 0.
+    """Print the user and the role of this machine's token, and the cluster's address, in the form
+    of `add_output_options`. Return 0.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses the token or does not answer.
     """
     client = connect(arguments)
     print_record(IDENTITY_COLUMNS, {**client.whoami(), "url": client.url}, arguments)
@@ -30,10 +31,17 @@ def show_identity(arguments: Namespace) -> int:
 
 
 def add_logout_arguments(parser: ArgumentParser) -> None:
+    """Add no argument that `log_out` reads. `--all` of Determined ends with a usage error."""
     add_replaced_option(parser, "-a", "--all", instead="only one token is stored at a time")
 
 
 def log_out(arguments: Namespace) -> int:
+    """Delete ~/.detcloud/credentials.json, print whether a token was stored, and return 0. The
+    token stays valid on the cluster.
+
+    Raises:
+        OSError: the file cannot be deleted.
+    """
     print("the stored token was removed" if remove_credentials() else "no token was stored")
     return 0
 

@@ -20,9 +20,11 @@ COLUMNS = (
 
 
 def show_versions(arguments: Namespace) -> int:
-    """Print the versions of this program and of the cluster, and return 0.
+    """Print the versions of this program and of the cluster, and the cluster's address, in the form
+    of `add_output_options`. Return 0.
 
-    The cluster's version is N/A if no cluster is configured or answers. No cluster is started.
+    The cluster's version is N/A, or null in JSON and YAML, if no cluster is configured or answers.
+    No cluster is started.
 
     Raises:
         DetcloudError: the cluster refuses the request, or the token or address is unusable.

@@ -23,7 +23,6 @@ _TEAM = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 def parse_id(text: str) -> int:
     """Parse the id of an experiment, a trial, a run or a token: a whole number from 1 to ID_MAX.
-
     Leading zeros are accepted within DIGITS_MAX digits.
 
     Raises:
@@ -35,7 +34,7 @@ def parse_id(text: str) -> int:
 
 
 def parse_ids(text: str) -> list[int]:
-    """Parse ids separated by commas, such as `1,2`. Order and repetitions are kept.
+    """Parse ids separated by commas, for example `1,2`. Order and repetitions are kept.
 
     Raises:
         ArgumentTypeError: a part is empty, has blanks or is not an id.
@@ -44,10 +43,10 @@ def parse_ids(text: str) -> list[int]:
 
 
 def parse_count(text: str) -> int:
-    """Parse a whole number from 0 to ID_MAX, without a sign.
+    """Parse a whole number from 0 to ID_MAX, of at most DIGITS_MAX digits, without a sign.
 
     Raises:
-        ArgumentTypeError: the text is not a number of this range.
+        ArgumentTypeError: the text is not a number of this range, or has a sign or blanks.
     """
     if not _is_whole_number(text):
         raise ArgumentTypeError(f"{text!r} is not a count; expected a whole number such as 12")
@@ -55,7 +54,8 @@ def parse_count(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a number of seconds above 0 and below a million.
+    """Parse a number of seconds above 0 and below DURATION_LIMIT, a million. Fractions are
+    accepted.
 
     Raises:
         ArgumentTypeError: the text is not a number of this range.
@@ -64,7 +64,8 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_hours(text: str) -> float:
-    """Parse a number of hours above 0 and below a million. The result is in hours too.
+    """Parse a number of hours above 0 and below DURATION_LIMIT, a million. Fractions are accepted,
+    and the result is in hours too.
 
     Raises:
         ArgumentTypeError: the text is not a number of this range.
@@ -75,8 +76,9 @@ def parse_hours(text: str) -> float:
 def parse_moment_ms(text: str) -> int:
     """Parse a time, and return epoch milliseconds.
 
-    The word is a time of ISO 8601, in UTC if it has no zone, or an age such as `90m`. An age is
-    subtracted from the current time. The units of an age are s, m, h and d.
+    The word is a date or time of ISO 8601, or an age in whole units, such as `90m`. A time without
+    a zone is in UTC. An age is subtracted from the current time. The units of an age are s, m, h
+    and d.
 
     Raises:
         ArgumentTypeError: the text has neither form.
@@ -96,7 +98,7 @@ def parse_moment_ms(text: str) -> int:
 
 
 def parse_day(text: str) -> str:
-    """Parse a date of ISO 8601, and return the form `2026-11-30`.
+    """Parse a date of ISO 8601, for example `20261130`, and return the form `2026-11-30`.
 
     Raises:
         ArgumentTypeError: the text is not a date.
@@ -135,7 +137,7 @@ def parse_uuid_prefix(text: str) -> str:
 
 
 def parse_uuid_prefixes(text: str) -> list[str]:
-    """Parse UUIDs, or beginnings of UUIDs, separated by commas.
+    """Parse UUIDs, or beginnings of UUIDs, separated by commas. Order and repetitions are kept.
 
     Raises:
         ArgumentTypeError: a part is empty or is not the beginning of a UUID.
@@ -144,10 +146,11 @@ def parse_uuid_prefixes(text: str) -> list[str]:
 
 
 def parse_dollars(text: str) -> float:
-    """Parse a finite amount of dollars above 0, with or without a leading `$`.
+    """Parse a finite amount of dollars above 0, with or without a leading `$`, for example
+    `$12.50`.
 
     Raises:
-        ArgumentTypeError: the text is not such an amount.
+        ArgumentTypeError: the text is not a finite amount above 0.
     """
     try:
         dollars = float(text.removeprefix("$"))
@@ -159,8 +162,8 @@ def parse_dollars(text: str) -> float:
 
 
 def parse_cost_limit(text: str) -> float | None:
-    """Parse an amount of dollars above 0. Return None for `none` and `null`, in upper or lower
-    case: no limit.
+    """Parse an amount of dollars above 0, with or without a leading `$`. Return None, for no limit,
+    if the text is `none` or `null` in upper or lower case.
 
     Raises:
         ArgumentTypeError: the text is neither an amount nor one of the two words.
@@ -170,10 +173,10 @@ def parse_cost_limit(text: str) -> float | None:
 
 def parse_priority(text: str) -> int:
     """Parse an integer of at most nine digits, which may be negative. The cluster checks the range
-    of priorities.
+    of priorities, 1 to 99.
 
     Raises:
-        ArgumentTypeError: the text is not such an integer.
+        ArgumentTypeError: the text is not an integer of this length.
     """
     if not re.fullmatch(r"-?[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a priority; expected 1 to 99, 1 being the first")
@@ -199,7 +202,7 @@ def parse_weight(text: str) -> float:
 
 
 def parse_slots(text: str) -> int:
-    """Parse the number of slots of a machine: 1 to SLOTS_MAX.
+    """Parse the number of slots of a machine: 1 to SLOTS_MAX. A sign and blanks are not accepted.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of this range.
@@ -210,8 +213,8 @@ def parse_slots(text: str) -> int:
 
 
 def parse_slot_limit(text: str) -> int | None:
-    """Parse the most slots of an experiment, 0 to ID_MAX. Return None for `none` and `null`, in
-    upper or lower case: no limit.
+    """Parse the most slots of an experiment, 0 to ID_MAX. Return None, for no limit, if the text is
+    `none` or `null` in upper or lower case.
 
     Raises:
         ArgumentTypeError: the text is neither a whole number nor one of the two words.
@@ -227,7 +230,7 @@ def parse_slot_limit(text: str) -> int | None:
 
 
 def parse_port(text: str) -> int:
-    """Parse a TCP port: 1 to 65535.
+    """Parse a TCP port: 1 to 65535. A sign and blanks are not accepted.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of this range.
@@ -285,4 +288,5 @@ def _parse_duration(text: str, unit: str) -> float:
 
 
 def _is_whole_number(text: str) -> bool:
+    """Return whether a text has only ASCII digits, at least one and at most DIGITS_MAX."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX

@@ -273,13 +273,22 @@ _CHECKPOINT = (
     ),
     Command("checkpoint", "describe", "show a checkpoint", "checkpoint"),
     Command("checkpoint", "files", "list the files of a checkpoint", "checkpoint"),
-    Command("checkpoint", "download", "download a checkpoint and verify its files", "checkpoint"),
+    Command(
+        "checkpoint",
+        "download",
+        "download a checkpoint and verify its files",
+        "checkpoint_transfer",
+    ),
     Command("checkpoint", "verify", "verify the stored files of a checkpoint", "checkpoint"),
-    Command("checkpoint", "upload", "upload a folder as a checkpoint of a trial", "checkpoint"),
+    Command(
+        "checkpoint", "upload", "upload a folder as a checkpoint of a trial", "checkpoint_transfer"
+    ),
     Command("checkpoint", "set metadata", "set metadata of a checkpoint", "checkpoint"),
-    Command("checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint"),
-    Command("checkpoint", "unpin", "unpin checkpoints", "checkpoint"),
-    Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),
+    Command(
+        "checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint_retention"
+    ),
+    Command("checkpoint", "unpin", "unpin checkpoints", "checkpoint_retention"),
+    Command("checkpoint", "delete", "delete checkpoints", "checkpoint_retention", (), ("rm",)),
 )
 
 _MODEL = (
@@ -455,10 +464,10 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by its short form if NOUN_ALIASES has a short form. An unknown noun
+    """Return the noun, followed by the short form if NOUN_ALIASES has a short form. An unknown noun
     is returned alone.
     """
-    return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
+    return [noun, *(short for short, full in NOUN_ALIASES.items() if full == noun)]
 
 
 def commands_by_verb(noun: str) -> dict[str, Command]:
@@ -477,6 +486,6 @@ def commands_by_verb(noun: str) -> dict[str, Command]:
 
 def flat_commands() -> dict[str, Command]:
     """Return the commands that can be typed without a noun, by each flat form. A command with
-    several flat forms has several entries.
+    several flat forms has several entries, and a form may have two words.
     """
     return {word: command for command in COMMANDS for word in command.flat}

@@ -30,9 +30,11 @@ def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[
     the command.
 
     The parser has the command's arguments and, unless the command is local, `--url`. The function
-    gets the parsed arguments and returns an exit code.
+    gets the parsed arguments and returns an exit code. All errors of the import and of the module's
+    HANDLERS are bugs.
 
     Args:
+        command: an entry of the index.
         typed: the command's words as the user typed them. Help texts and errors show them.
     """
     handlers: Handlers = import_module(f"detcloud.cli.commands.{command.module}").HANDLERS
@@ -86,10 +88,13 @@ class CommandParser(ArgumentParser):
         raise SystemExit(report_usage_error(message, hint))
 
     def print_help(self, file: Any = None) -> None:
-        """Print and flush the help. The flush raises OSError here if the disk is full.
+        """Print and flush the help. argparse calls this method for `--help`, and then exits.
 
         Args:
             file: the stream to print to; None for stdout.
+
+        Raises:
+            OSError: the help cannot be written, for example because the disk is full.
         """
         print(self.format_help(), end="", file=file, flush=True)
 

@@ -17,9 +17,10 @@ from detcloud.cli.framework.grammar import CommandForm, command_forms, command_s
 def completion_table() -> dict[str, str]:
     """Return the possible next words, separated by spaces, by the words typed before.
 
-    Keys are for example "", `trial`, `trial logs` and `trial logs --level`. A flag has an entry
-    only if it takes a value; the entry is "" if any value is possible. The word `FILES` stands for
-    names of files. The modules of all commands are imported.
+    Keys are for example "", `trial`, `trial logs` and `trial logs --level`. The entry of a command
+    has its flags and the choices of its arguments. A flag has an entry only if it takes a value;
+    the entry is "" if any value is possible. The word `FILES` stands for names of files. The
+    modules of all commands are imported.
     """
     first_words = [*flat_commands(), *NOUNS, "--help", "--version", "--url"]
     table = {"": " ".join(first_words), "--url": ""}
@@ -37,12 +38,15 @@ def completion_table() -> dict[str, str]:
 
 
 def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
-    """Yield the table entries of a command and of all flags that take a value.
+    """Yield the table entries, pairs of key and words, of a command and of all flags that take a
+    value.
 
-    The command's own entry has all flags, and the choices of all positional arguments.
+    The command's own entry has all flags, and the choices of all positional arguments. A value that
+    is a path gives the word `FILES`, and a value without choices gives "".
 
     Args:
         typed: the spelling of the command that begins all keys.
+        form: the options and arguments of the command.
     """
     words = [flag for option in form.options for flag in option.flags]
     for argument in form.arguments:

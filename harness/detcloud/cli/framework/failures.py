@@ -56,6 +56,13 @@ class RefusedConfigError(DetcloudError):
     """A configuration that the cluster refused. The message has a line for each problem."""
 
     def __init__(self, file: str, error: ApiError) -> None:
+        """Make the message from the problems of an API error.
+
+        Args:
+            file: the text for the source of the configuration, mostly a path, at the beginning of
+                each line.
+            error: the cluster's refusal. Its message is included if no detail repeats it.
+        """
         lines = [detail_line(detail, file) for detail in error.details]
         # The message of a single problem repeats the problem, without its line and hint.
         first = f"{file} was refused"
@@ -64,11 +71,12 @@ class RefusedConfigError(DetcloudError):
 
 
 def report_failure(error: Exception) -> int:
-    """Write an error and a hint to stderr, and return the exit code.
+    """Write an error and mostly a hint to stderr, and return the exit code of `exit_code`.
 
     With DETCLOUD_DEBUG=1, also print the traceback. For a BrokenPipeError, write nothing and return
-    FAILED, because the reader of stdout has stopped. For an OSError, redirect stdout to /dev/null
-    if the buffered output cannot be written.
+    FAILED, because the reader of stdout has stopped. For every OSError, redirect stdout to
+    /dev/null if the buffered output cannot be written. Control characters of the message are
+    replaced.
     """
     if isinstance(error, OSError):
         _discard_unwritable_output()
@@ -86,7 +94,8 @@ def report_failure(error: Exception) -> int:
 
 
 def _discard_unwritable_output() -> None:
-    """Flush stdout, and redirect stdout to /dev/null if the buffered output cannot be written.
+    """Flush stdout, and redirect stdout to /dev/null for the rest of the process if the buffered
+    output cannot be written.
 
     Otherwise Python would fail on the same output again at exit.
     """
@@ -101,7 +110,7 @@ def exit_code(error: Exception) -> int:
 
     - REFUSED: the cluster refused the request or the configuration, or found nothing for a name.
     - UNREACHABLE: no cluster, no answer, or an API error with status 429 or 5xx.
-    - FAILED: all other errors.
+    - FAILED: all other errors, also other DetcloudErrors.
     """
     if isinstance(error, RefusedConfigError | NotFoundError):
         return REFUSED
@@ -112,8 +121,12 @@ def exit_code(error: Exception) -> int:
 
 
 def detail_line(detail: dict[str, Any], file: str) -> str:
-    """Return `FILE:LINE: path: message (hint)` for a problem of a configuration. Unknown parts are
-    omitted, but FILE is always shown.
+    """Return `FILE:LINE: path: message (hint)` for a problem of a configuration. An unknown line,
+    path or hint is omitted, but FILE is always shown.
+
+    Args:
+        detail: the problem, with the text `message` and optionally `line`, `path` and `hint`.
+        file: the text for FILE.
     """
     line = detail.get("line")
     place = file if line is None else f"{file}:{line}"
@@ -121,10 +134,12 @@ def detail_line(detail: dict[str, Any], file: str) -> str:
 
 
 def _message_and_hint(error: Exception) -> tuple[str, str | None]:
-    """Return the text of an error, which may have several lines, and a hint or None.
+    """Return the text of an error, which may have several lines, and a hint or None. Nothing is
+    sanitized.
 
-    The hint of an ApiError joins the hints of its details, or is the standard hint. An error
-    without a text for users begins with `internal:`.
+    The hint of an ApiError joins the hints of its details, or is the standard hint. Most
+    DetcloudErrors have no hint. An unexpected error, without a text for users, begins with
+    `internal:`.
     """
     if isinstance(error, ApiError):
         hints = [str(detail["hint"]) for detail in error.details if detail.get("hint")]
@@ -149,9 +164,10 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
-    """Return the standard hint for the code of an API error. Other codes have no hint: return None.
+    """Return the standard hint for the code of an API error. Return None if the code has no hint.
 
-    For `not_found`, the hint names the command that lists the missing kind of object.
+    For `not_found`, the hint names the command that lists the missing kind of object. For a message
+    of an unknown form, the hint names several lists.
     """
     if error.code == "not_found":
         for beginning, command in LISTS_BY_BEGINNING.items():

@@ -49,16 +49,19 @@ class Argument(NamedTuple):
 
 
 class CommandForm(NamedTuple):
-    """The options and arguments of one command."""
+    """The options and arguments of a command."""
 
     command: Command
+    """The entry of the index."""
     options: tuple[Option, ...]
+    """All options in the order of the help, without hidden options."""
     arguments: tuple[Argument, ...]
+    """All positional arguments in their order."""
 
 
 def command_forms() -> dict[str, CommandForm]:
     """Return the form of every command by `Command.name`. Hidden options are omitted; `--help` and
-    `--url` are included.
+    `--url` are included, the latter not for local commands.
 
     This imports the modules of all commands.
     """
@@ -78,7 +81,7 @@ def command_spellings() -> Iterator[tuple[str, Command]]:
 
 def _read_form(command: Command) -> CommandForm:
     """Import a command's module and return the form of the command. Hidden options are omitted;
-    `--help` is included.
+    `--help` is included, and `--url` unless the command is local.
     """
     parser, _ = load_command(command, command.name)
     documented = [action for action in parser._actions if action.help != SUPPRESS]
@@ -88,6 +91,7 @@ def _read_form(command: Command) -> CommandForm:
 
 
 def _read_option(action: Action) -> Option:
+    """Return the description of an option of a parser."""
     return Option(
         tuple(action.option_strings),
         _help_of(action),
@@ -98,6 +102,9 @@ def _read_option(action: Action) -> Option:
 
 
 def _read_argument(action: Action) -> Argument:
+    """Return the description of a positional argument of a parser. Without a metavar, the name is
+    the attribute of the parsed arguments.
+    """
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest
     return Argument(
         metavar, _help_of(action), tuple(map(str, action.choices or ())), action.type is Path

@@ -39,15 +39,21 @@ class MetadataOwner(Protocol):
         """All fields as last fetched."""
 
     def refresh(self) -> None:
-        """Fetch the fields again."""
+        """Fetch the fields again from the cluster.
+
+        Raises:
+            DetcloudError: the request failed.
+        """
 
     def set_metadata(self, metadata: dict[str, Any], *, expected_revision: str | None) -> None:
-        """Replace the metadata if the owner's revision still is `expected_revision`.
+        """Replace the metadata in the cluster if the owner's revision still is `expected_revision`.
+        The fields are updated.
 
         None as `expected_revision` replaces the metadata in any case.
 
         Raises:
-            ApiError: the code is `conflict` if the revision has changed.
+            ApiError: the code is `conflict` if the revision has changed, or another code if the
+                cluster refuses the metadata.
         """
 
 
@@ -61,8 +67,9 @@ def metadata_handler(
 ) -> Handler:
     """Return the handler of `NOUN set metadata`.
 
-    The handler merges the values of the command line into the stored metadata, prints a
-    confirmation and returns 0.
+    The handler fetches the owner, merges the values of the command line into the stored metadata,
+    prints a confirmation and returns OK. The handler raises the errors of `load_owner` and of
+    `set_metadata_values`.
 
     Args:
         noun: the noun that the confirmation message shows, such as `trial`.
@@ -88,19 +95,23 @@ def metadata_handler(
 def set_metadata_values(
     owner: MetadataOwner, values: Sequence[tuple[DottedPath, Any]], revision: str
 ) -> None:
-    """Merge values into the owner's metadata, and store the result in the cluster.
+    """Merge values into the owner's metadata, and store the result in the cluster. Keys without a
+    new value are kept.
 
     If another user changed the metadata in between, fetch the owner and try again, up to _TRIES_MAX
     times in all. On a cluster without the field `revision`, the last writer wins. A value of UNSET
     removes the key.
 
     Args:
-        owner: the object to change. Its fields are fetched again after a conflict.
+        owner: the object to change. Its fields are fetched again after a conflict, and updated by
+            the change.
+        values: paths with new values, merged in this order.
         revision: the name of the owner's field with the revision of the metadata.
 
     Raises:
-        ApiError: the cluster refused the metadata, or other users changed them each time.
-        InvalidCall: a path fits several keys of the metadata.
+        DetcloudError: the cluster refused the metadata, other users changed them each time, or the
+            cluster does not answer.
+        InvalidCall: a path fits several keys of the metadata. Nothing is stored.
     """
     for tries_left in reversed(range(_TRIES_MAX)):
         metadata = dict(owner.metadata)
@@ -119,11 +130,11 @@ def set_metadata_values(
 def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
     """Parse `a.b=VALUE` into the path and the value.
 
-    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET,
-    which removes a key.
+    The value is JSON if the text parses as JSON, otherwise the text itself. An empty value is
+    UNSET, which removes a key. `detcloud.shared.dotted_paths` describes the form of the path.
 
     Raises:
-        ArgumentTypeError: the text is not of this form.
+        ArgumentTypeError: the text is not of this form, or the path is invalid.
     """
     try:
         path, value = split_assignment(text)
@@ -139,10 +150,10 @@ def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
 
 
 def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> dict[str, Any]:
-    """Return a copy of the metadata with a value at the path.
+    """Return a copy of the metadata with a value at the path. The argument is not changed.
 
     Missing maps on the path are created, and other values on the path are replaced by maps. UNSET
-    removes the key at the end of the path. Without the key, the result equals the metadata.
+    removes the key at the end of the path. Without the key, UNSET changes nothing.
 
     Raises:
         InvalidCall: several keys of the metadata fit the path.
@@ -175,6 +186,9 @@ def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dic
 
 
 def _add_values_argument(parser: ArgumentParser) -> None:
+    """Add the required argument KEY=VALUE, which may be repeated, stored as `values`: a list of
+    results of `parse_metadata_value`.
+    """
     parser.add_argument(
         "values",
         nargs="+",

@@ -17,9 +17,11 @@ T = TypeVar("T")
 
 
 def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "first") -> None:
-    """Add `--limit`, `--offset` and `--pages`, which `fetch_limit` and `skip_offset` apply.
+    """Add `--limit`, `--offset` and `--pages`, which `fetch_limit` and `skip_offset` apply. Limit
+    and offset are counts from 0.
 
-    `--offset` is 0 by default. `--pages all` removes the limit; `--pages 1` changes nothing.
+    `--offset` is 0 by default, and `--pages` is None. `--pages all` removes the limit; `--pages 1`
+    changes nothing.
 
     Args:
         limit: the default of `--limit`; None for no limit.
@@ -46,7 +48,7 @@ def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "
 
 
 def fetch_limit(arguments: Namespace) -> int | None:
-    """Return the number of items to fetch: `--limit` plus `--offset`.
+    """Return the number of items to fetch before `skip_offset`: `--limit` plus `--offset`.
 
     Return None, for all items, with `--pages all` or without a limit.
     """
@@ -64,8 +66,10 @@ def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
 
 
 def add_cloud_option(parser: ArgumentParser) -> None:
-    """Add `--cloud` with the names of CLOUDS. The default is the first cloud of CLOUDS. The help
-    shows the option only if CLOUDS has several clouds.
+    """Add `--cloud` with the names of CLOUDS, stored as `cloud`. The default is the first cloud of
+    CLOUDS.
+
+    Another name is a usage error. The help shows the option only if CLOUDS has several clouds.
     """
     names = [cloud.name for cloud in CLOUDS]
     summary = f"the cloud of the cluster (default: {names[0]})"
@@ -109,8 +113,12 @@ def add_yes_option(parser: ArgumentParser) -> None:
 def confirm(question: str, arguments: Namespace) -> bool:
     """Print a question on stderr, read a line from stdin, and return whether the line is y or yes.
 
-    Upper and lower case are accepted. An empty line and the end of the input are a no. The wait for
-    the line has no limit. With `--yes`, return True without a question.
+    Upper and lower case are accepted. All other lines, an empty line and the end of the input are a
+    no. The wait for the line has no limit. With `--yes`, return True without a question.
+
+    Args:
+        question: a question with a question mark, without the choices.
+        arguments: the options of `add_yes_option`.
 
     Raises:
         DetcloudError: stdin is not a terminal, and `--yes` was not given.
@@ -129,9 +137,11 @@ def confirm(question: str, arguments: Namespace) -> bool:
 def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> None:
     """Add a hidden option of Determined's command line that detcloud does not support.
 
-    The option, with or without a value, ends the command with a usage error (exit code 2).
+    The option, with or without a value, ends the command: an error and a hint are printed to
+    stderr, and the parser raises SystemExit with code 2.
 
     Args:
+        flags: the spellings of the option.
         instead: the replacement, which the error shows after the option's name.
     """
 
@@ -203,7 +213,7 @@ def add_include_option(parser: ArgumentParser) -> None:
 
 def add_follow_options(parser: ArgumentParser) -> None:
     """Add `--follow` and `-f`/`--follow-first-trial`, which exclude each other. Both are False by
-    default.
+    default. `print_or_follow` reads the options.
     """
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="watch the experiment until it ends")

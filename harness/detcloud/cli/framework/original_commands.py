@@ -111,7 +111,8 @@ REPLACED_NOUNS have the hint of the noun.
 
 
 def find_replacement(words: list[str]) -> tuple[str, str] | None:
-    """Return the `det` command at the beginning of `words` and the text on its replacement.
+    """Return the beginning of `words` that is a replaced command of `det`, and the text on the
+    replacement.
 
     The longest match wins; a noun alone matches only if detcloud lacks the whole noun. Return None
     if no replaced command of `det` begins `words`.

@@ -18,16 +18,17 @@ ORIGINAL_VARIABLE = "DET_MASTER"
 def connect(arguments: Namespace, *, start: bool = False) -> Client:
     """Return a client of the configured cluster, and store the client in `arguments.client`.
 
-    `main` closes the client after the command. Notices are printed to stderr: a local cluster
-    starts, a cluster is slow to answer, or DET_MASTER is set but not used. The notice on DET_MASTER
-    appears only if no detcloud cluster is configured.
+    `main` closes the client after the command. No request is sent. Notices are printed to stderr: a
+    local cluster starts, DET_MASTER is set but not used, and later that a cluster is slow to
+    answer. The notice on DET_MASTER appears only if no detcloud cluster is configured.
 
     Args:
+        arguments: `url`, the value of `--url` or None.
         start: whether to start a local cluster if no cluster is configured or running.
 
     Raises:
-        DetcloudError: no cluster is configured or running, the token or address is unusable, or the
-            local cluster did not start.
+        NoCluster: no cluster is configured or running, and `start` is False.
+        DetcloudError: the token or address is unusable, or the local cluster did not start.
     """
     endpoint = find_endpoint(arguments.url)
     is_named = is_configured(arguments.url)
@@ -68,7 +69,8 @@ def load_experiment(arguments: Namespace) -> Experiment:
     The client is stored in `arguments.client`, and `main` closes the client.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such experiment.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or the request
+            failed.
     """
     return connect(arguments).experiment(arguments.experiment_id)
 
@@ -86,6 +88,7 @@ def load_trial(arguments: Namespace) -> Trial:
     The client is stored in `arguments.client`, and `main` closes the client.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such trial.
+        DetcloudError: no cluster is available, the cluster has no such trial, or the request
+            failed.
     """
     return connect(arguments).trial(arguments.trial_id)

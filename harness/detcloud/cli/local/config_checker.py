@@ -30,15 +30,17 @@ def run_checker(
     handle_line: LineHandler = lambda line: False,
     module: str = CHECKER,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a checking module of the server on a file, and return the finished process.
+    """Run a checking module of the server on a file in a child process, and return the finished
+    process.
 
     Wait for the process without a time limit. A failed check does not raise: the exit code and the
-    output report the result.
+    output report the result. The file is not changed.
 
     Args:
-        overrides: KEY=VALUE texts that change fields of the file.
+        overrides: KEY=VALUE texts that change fields of the configuration.
         flags: options of the module.
         handle_line: gets each line of the child's stderr, and returns whether to remove the line.
+        module: the server's module to run.
 
     Raises:
         DetcloudError: the server is not installed.
@@ -54,18 +56,20 @@ def check_file(
     module: str = CHECKER,
     handle_line: LineHandler = lambda line: False,
 ) -> dict[str, Any]:
-    """Check a configuration file in a child process, and return the checker's report.
+    """Check a configuration file in a child process, and return the checker's report, for example
+    `config` and `warnings`.
 
-    Wait for the child without a time limit. The file is not changed, and no cluster is used.
+    Wait for the child without a time limit. The file is not changed, and no cluster is used. A file
+    that cannot be read is a problem of the configuration.
 
     Args:
-        overrides: KEY=VALUE texts that change fields of the file.
+        overrides: KEY=VALUE texts that change fields of the configuration.
         flags: options of the checker that request more than a check.
         module: the server's module to run.
         handle_line: gets each line of the child's stderr, and returns whether to remove the line.
 
     Raises:
-        InvalidConfigError: the configuration has problems.
+        InvalidConfigError: the configuration has problems. The message has a line for each.
         DetcloudError: the checker failed, or the server is not installed.
     """
     done = run_checker(file, overrides, ["--json", *flags], handle_line, module)
@@ -86,9 +90,13 @@ def check_file_with_progress(
 
     Args:
         label: the text at the beginning of the progress line.
+        file: the configuration file.
+        overrides: KEY=VALUE texts that change fields of the configuration.
+        flags: options of the checker that request more than a check.
+        module: the server's module to run.
 
     Raises:
-        InvalidConfigError: the configuration has problems.
+        InvalidConfigError: the configuration has problems. The message has a line for each.
         DetcloudError: the checker failed, or the server is not installed.
     """
     with show_progress(label, lambda trials: count_text(trials, "trial")) as progress:
@@ -102,9 +110,11 @@ def check_file_with_progress(
 
 
 def update_progress(progress: Progress, line: str) -> bool:
-    """Show a line such as `previewed 3 of 12` as progress.
+    """Show a line like `previewed 3 of 12` as progress. Return whether the line reports progress.
+    Other lines change nothing.
 
-    Return whether the line reports progress. Other lines change nothing.
+    Args:
+        line: a line of a child's stderr, with the line break.
     """
     match = _PROGRESS.fullmatch(line)
     if match:

@@ -28,7 +28,7 @@ SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 def server_path() -> Path:
     """Return the folder with the server's packages: a folder in the wheel, or the root of a
-    checkout. The packages are searched, but not imported.
+    checkout. The packages of the extra [server] are searched, but not imported.
 
     Raises:
         DetcloudError: the server or a package of the extra [server] is not installed.
@@ -50,10 +50,11 @@ def server_path() -> Path:
 def server_environment() -> dict[str, str]:
     """Return the environment for a child process that imports the server and `detcloud`.
 
-    The environment of this process is copied, and the folders of both come first in PYTHONPATH.
+    The environment of this process is copied, and the folders of both come first in PYTHONPATH. The
+    environment of this process is not changed.
 
     Raises:
-        DetcloudError: the server is not installed.
+        DetcloudError: the server or a package of the extra [server] is not installed.
     """
     package_parent = Path(detcloud.__file__).parents[1]
     folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
@@ -64,9 +65,11 @@ def server_command(
     home: Home, slots: int | None, port: int | None, config: Path | None = None
 ) -> list[str]:
     """Return the command that runs the server in the foreground. A setting that is None is left to
-    the server.
+    the server. Nothing is started.
 
     Args:
+        slots: the number of slots.
+        port: the port to listen on.
         config: a cluster configuration; the path becomes absolute.
     """
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
@@ -98,9 +101,9 @@ def start_server(
         on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
-        DetcloudError: the server is not installed, the new server ended or did not answer within
-            START_SECONDS_MAX, or a running server neither answers nor ends. If the new server
-            failed, the message quotes the end of its log.
+        DetcloudError: the server is not installed, the home folder cannot be used, or a running
+            server neither answers nor ends. Or the new server ended or did not answer within
+            START_SECONDS_MAX; the message then quotes the end of its log.
     """
     environment = server_environment()
     home.create_folder()
@@ -129,11 +132,16 @@ def start_server(
 
 
 def stop_server(home: Home) -> bool:
-    """Stop the server and all child processes. Return False if no server was running.
+    """Stop the server and all child processes, and return True. Return False if no server was
+    running.
 
     The lock of the home folder is waited for without a time limit. Processes that do not end after
     SIGTERM are killed: the server after STOP_SECONDS_MAX, its children KILL_SECONDS_MAX later.
     Return True even if a process survives SIGKILL.
+
+    Raises:
+        PermissionError: a process belongs to another user.
+        OSError: the lock file of the home folder cannot be opened.
     """
     if not home.folder.is_dir():
         return False
@@ -161,14 +169,17 @@ def _wait_for_answer(
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
     """Wait at most START_SECONDS_MAX until a new server answers, and return the server's record.
+    The server is not killed after an error.
 
     Args:
+        process: the process of the new server.
         log_start: the size of the log before the start. An error quotes the log from there on.
         former: the record of an earlier server, or None. A record equal to `former` is ignored.
         on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
-        DetcloudError: the server ended or did not answer in time.
+        DetcloudError: the server ended or did not answer in time. The message quotes the end of the
+            log.
     """
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
@@ -185,7 +196,8 @@ def _wait_for_answer(
 
 
 def _keeps_running(home: Home, record: ServerRecord) -> bool:
-    """Wait until the server that holds the lock answers or ends; return whether the server answers.
+    """Wait until the server that holds the lock answers or ends; return True for an answer, False
+    for an end.
 
     A killed server holds the lock until the system has removed the process. The wait has the limit
     START_SECONDS_MAX.
@@ -218,6 +230,7 @@ def _read_token(home: Home) -> str | None:
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
     """Return an error with the last LOG_TAIL_LINES lines of the log, from the byte `log_start` on.
+    The log file is read.
 
     Args:
         what: the failure, such as `ended with code 1`.
@@ -231,7 +244,10 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
 
 def _answers(url: str, path: str, token: str | None = None) -> bool:
     """Return whether the server answers a GET request with success within two seconds. The request
-    is not repeated.
+    is not repeated. All errors of the request give False.
+
+    Args:
+        token: the token to send; None for a request without a token.
     """
     client = Transport(url, token, timeout_seconds=2.0, attempts_max=1)
     try:
@@ -244,8 +260,10 @@ def _answers(url: str, path: str, token: str | None = None) -> bool:
 
 
 def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
-    """Kill a started server that still runs and all descendants, and wait until all have ended. Do
-    nothing if the server has ended.
+    """Kill the process group of a started server that still runs, and all descendants. Do nothing
+    if the server has ended.
+
+    Wait until the server has ended, and for the descendants as `_end_all` does.
     """
     if process.poll() is None:
         started = list_descendants(process.pid)
@@ -256,8 +274,12 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for the processes of a stopped server to end, then kill remaining processes. Each of the
-    two waits has the limit KILL_SECONDS_MAX.
+    """Wait for the processes of a stopped server to end, then send SIGKILL to remaining processes
+    and wait again. Each of the two waits has the limit KILL_SECONDS_MAX. A process that survives is
+    left.
+
+    Raises:
+        PermissionError: a remaining process belongs to another user.
     """
 
     def have_ended() -> bool:
@@ -271,7 +293,7 @@ def _end_all(processes: list[Process]) -> None:
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
     """Wait at most `seconds` for a condition, and return whether the condition became true. The
-    condition is checked at least once.
+    condition is checked repeatedly, at least once.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -22,8 +22,12 @@ def run_module(
     `stdout` is the whole output, and `stderr` has the lines for which `handle_line` returned False.
     The child inherits stdin. On an exception, for example Ctrl-C, the child is killed.
 
+    Args:
+        handle_line: gets each line of the child's stderr as soon as the line arrives. By default,
+            all lines are kept.
+
     Raises:
-        DetcloudError: the server is not installed.
+        DetcloudError: the server or a package of the extra [server] is not installed.
     """
     command = [sys.executable, "-P", "-m", module, *words]
     # A file has room for an answer of any size while the other stream is read.

@@ -34,7 +34,7 @@ WAITING_BYTES_MAX = 65_536
 
 def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
     """Connect this terminal to a shell on this machine until the shell ends, and return the exit
-    code.
+    code of the shell or program.
 
     The session has no time limit. Output is written to stdout and stderr of this process. On a
     terminal, every key is sent, Ctrl-C included, and the terminal's settings are restored at the
@@ -48,6 +48,7 @@ def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
 
     Raises:
         DetcloudError: the port refuses connections.
+        OSError: stdout or stderr cannot be written.
     """
     terminal = os.environ.get("TERM") or "dumb" if sys.stdin.isatty() else ""
     greeting = Greeting(token, terminal, *_window_size(), tuple(program))
@@ -63,15 +64,19 @@ def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
 
 
 def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | None:
-    """Pass on input and output until the shell ends. Return its exit code, or None if the
+    """Pass on input and output until the shell ends. Return the shell's exit code, or None if the
     connection broke.
 
     The wait has no limit. At the end of stdin, the shell is told once, and output is still passed
-    on. Reading of stdin pauses while WAITING_BYTES_MAX bytes are unsent.
+    on. Changes of the window's size are sent. Reading of stdin pauses while WAITING_BYTES_MAX bytes
+    are unsent.
 
     Args:
         waiting: bytes to send first.
         changes: a file descriptor that becomes readable when the size of the window changes.
+
+    Raises:
+        OSError: stdout or stderr cannot be written.
     """
     connection.setblocking(False)
     reader, source = FrameReader(), connection.fileno()
@@ -102,7 +107,7 @@ def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | 
 
 
 def _window_size() -> tuple[int, int]:
-    """Return the rows and columns of this terminal, or zeros without a terminal."""
+    """Return the rows and columns of the terminal of stdin, or zeros without a terminal."""
     try:
         size = os.get_terminal_size(sys.stdin.fileno())
     except OSError:
@@ -111,6 +116,11 @@ def _window_size() -> tuple[int, int]:
 
 
 def _write_all(descriptor: int, payload: bytes) -> None:
+    """Write all bytes to a file descriptor, in several writes if needed.
+
+    Raises:
+        OSError: the descriptor cannot be written.
+    """
     while payload:
         payload = payload[os.write(descriptor, payload) :]
 

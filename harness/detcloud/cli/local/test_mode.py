@@ -28,20 +28,24 @@ SEED_MAX = 2**31
 def run_local_test(
     config_file: Path, model_dir: Path | None, overrides: list[str], includes: list[Path]
 ) -> int:
-    """Test a model in this terminal. Return 0 if its trial completed, otherwise 1.
+    """Test a model in this terminal by a trial of one batch, a validation and a checkpoint. Return
+    0 if the trial completed, otherwise 1.
 
     The trial runs on a copy of the files that `create` would upload. A file that `.detignore`
     excludes is therefore missing here too. The hyperparameters, the trial's output and the result
-    are printed. All files are in a temporary folder that is deleted at the end, checkpoints
-    included. The run has no time limit.
+    are printed, and a failure to stderr. All files are in a temporary folder that is deleted at the
+    end, checkpoints included. The run has no time limit.
 
     Args:
+        config_file: the experiment configuration, which is checked first.
         model_dir: the folder or file with the training code; None for no code.
         overrides: KEY=VALUE texts that change fields of the configuration.
         includes: further files and folders to copy.
 
     Raises:
-        DetcloudError: the configuration or the folder was refused, or the server is not installed.
+        InvalidConfigError: the configuration was refused.
+        DetcloudError: a file or folder is missing or cannot be packed, or the server is not
+            installed.
     """
     report = check_file(config_file, overrides, "--for-trial")
     config = report["config"]
@@ -57,9 +61,10 @@ def run_local_test(
 
 
 def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
-    """Create `in/`, `out/` and `checkpoints/` (docs/trial-directory.md) for a trial of one batch.
+    """Create `in/`, `out/` and `checkpoints/` (docs/trial-directory.md) for a trial of a single
+    batch.
 
-    `in/` gets directives.json and spec.json.
+    `in/` gets directives.json and spec.json. `out/` and `checkpoints/` stay empty.
 
     Args:
         folder: an existing folder without these three folders; otherwise OSError is raised.
@@ -82,10 +87,13 @@ def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
 
 def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
     """Choose values of hyperparameters: constants, the middle of each range, the first of each
-    category.
+    category. The result has the nesting of `space`.
 
     The middle of a log range is the middle of its exponents: base 10 from -4 to 0 gives 10^-2. The
     middle of a range of integers is rounded down.
+
+    Args:
+        space: the `hyperparameters` of a checked configuration; empty gives {}.
     """
     return choose_hparams(space, _middle_number)
 
@@ -110,7 +118,8 @@ def _middle_number(value: Mapping[str, Any]) -> Any:
 def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Return the content of `in/spec.json` for the test trial.
 
-    The seed is the experiment's seed, or a random number without a seed.
+    The seed is the experiment's seed, or a random number without a seed. The hyperparameters are
+    the result of `middle_hparams`.
     """
     searcher = config.get("searcher") or {}
     seed = (config.get("reproducibility") or {}).get("experiment_seed")
@@ -150,6 +159,7 @@ def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
     The child writes to this terminal and has no time limit.
 
     Args:
+        folder: the trial directory, from which `in/spec.json` is read.
         code: the folder with the training code, which comes first in PYTHONPATH.
         variables: NAME=VALUE texts for the child's environment.
     """
@@ -168,11 +178,15 @@ def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
 
 
 def _print_summary(folder: Path, exit_code: int) -> int:
-    """Print the metrics, the checkpoint and the end of the trial. Return 0 if it completed,
-    otherwise 1.
+    """Print the metrics and the checkpoint of the trial, and whether the test passed. Return 0 if
+    the trial completed, otherwise 1.
 
     A failure is printed to stderr, with the trial's reason, or with the exit code if the trial
     reported no reason.
+
+    Args:
+        folder: the trial directory. The trial's report files in `out/` are read.
+        exit_code: the exit code of the trial's process.
     """
     reason = None
     message = ""
@@ -193,11 +207,14 @@ def _print_summary(folder: Path, exit_code: int) -> int:
 
 
 def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield the report lines of the trial, oldest first; nothing without report files."""
+    """Yield the report lines of the trial as parsed JSON, oldest first; nothing without report
+    files.
+    """
     for path in sorted(out.glob("report-*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
             yield json.loads(line)
 
 
 def _hparams_line(config: dict[str, Any]) -> str:
+    """Return the chosen hyperparameters as `hyperparameters {JSON}`."""
     return f"hyperparameters {json.dumps(middle_hparams(config.get('hyperparameters') or {}))}"

@@ -62,8 +62,11 @@ def terminal_style(*, log_y: bool = False) -> Style:
     """Return the style for charts on stdout. Piped output gets PIPED_COLUMNS columns and no
     colours.
 
-    `has_colour` decides whether a terminal gets colours. Characters beyond ASCII are used if the
-    encoding of stdout is a UTF encoding.
+    `has_colour` decides whether a terminal gets colours, for example by NO_COLOR. Characters beyond
+    ASCII are used if the encoding of stdout is a UTF encoding.
+
+    Args:
+        log_y: whether the y axis is logarithmic.
     """
     return Style(
         width=terminal_width(sys.stdout) or PIPED_COLUMNS,
@@ -77,22 +80,27 @@ class Axis(NamedTuple):
     """A range of numbers with ticks."""
 
     low: float
+    """The number at the beginning of the axis."""
     high: float
     """Greater than `low`."""
     ticks: list[float]
     """Round numbers between `low` and `high`, ascending."""
 
     def fraction(self, value: float) -> float:
-        """Return the position of a value in the range: 0 at `low`, 1 at `high`."""
+        """Return the position of a value in the range: 0 at `low`, 1 at `high`. Values outside the
+        range give numbers below 0 or above 1.
+        """
         return (value - self.low) / (self.high - self.low)
 
 
 def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
-    """Return a chart: the title, the curves with axes, and a legend if several curves have points.
+    """Return a chart in several lines: the title, the curves with axes, and a legend if several
+    curves have points.
 
     Points are omitted if they are not finite, or if they are not above 0 on a log scale. Curves
-    without points are omitted too. Without any point, return a sentence. The plot has at least
-    about COLUMNS_MIN columns, also on a narrower terminal.
+    without points are omitted too. Without any point, return a sentence with the title. The plot
+    has at least about COLUMNS_MIN columns, also on a narrower terminal. Control characters of
+    labels are replaced, and a long title is cut.
     """
     curves = [Curve(curve.label, list(_drawable_points(curve.points, style))) for curve in curves]
     curves = [curve for curve in curves if curve.points]
@@ -123,6 +131,7 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
     Args:
         high: greater than `low`; otherwise ValueError is raised.
+        count: a count below 1 stands for 1.
     """
     step = _round_step((high - low) / max(1, count))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -130,7 +139,7 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def _round_step(step: float) -> float:
-    """Return the smallest of 1, 2, 5 and 10 times a power of ten that is at least `step`.
+    """Return the smallest product of 1, 2, 5 or 10 and a power of ten that is at least `step`.
 
     Args:
         step: above 0; otherwise ValueError is raised.
@@ -141,8 +150,8 @@ def _round_step(step: float) -> float:
 
 
 def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
-    """Yield the finite points. On a log scale, yield only points above 0, with the base-10
-    logarithm of y.
+    """Yield the points with finite x and y. On a log scale, yield only points with y above 0, and
+    with the base-10 logarithm of y.
     """
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y) and (y > 0 or not style.log_y):
@@ -150,8 +159,8 @@ def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
 
 
 def _axis(values: Sequence[float], count: int) -> Axis:
-    """Return an axis over all values, with about `count` ticks. Equal values get a range around
-    them.
+    """Return an axis over all values, with about `count` ticks. Equal values get a range around the
+    value.
 
     Args:
         values: at least one finite value.
@@ -167,8 +176,8 @@ def _axis(values: Sequence[float], count: int) -> Axis:
 def _log_axis(values: Sequence[float]) -> Axis:
     """Return an axis over base-10 logarithms.
 
-    Ticks are powers of ten if the range has at least two of them, otherwise round numbers. Of many
-    powers, only every second or a rarer one has a tick. The ticks may be empty.
+    Ticks are powers of ten if the range has at least two powers, otherwise round numbers. Of many
+    powers, only every second or a rarer power has a tick. The ticks may be empty.
 
     Args:
         values: logarithms, at least a single value.
@@ -184,7 +193,7 @@ def _log_axis(values: Sequence[float]) -> Axis:
 
 def _tick_labels(axis: Axis, log: bool) -> list[str]:
     """Return a label for each tick. An axis of logarithms without ticks has a single label, for its
-    low end.
+    low end; another axis without ticks has none.
 
     Args:
         log: whether the axis has base-10 logarithms. The labels are then powers.
@@ -203,7 +212,12 @@ def _tick_labels(axis: Axis, log: bool) -> list[str]:
 def _plot_rows(
     curves: Sequence[Curve], x_axis: Axis, y_axis: Axis, columns: int, style: Style
 ) -> list[str]:
-    """Return the ROWS rows of the plot, top row first. Where curves meet, the later curve wins."""
+    """Return the ROWS rows of the plot, top row first, each `columns` characters wide without
+    colours. Where curves meet, the later curve wins.
+
+    Curves are braille dots if the terminal has colours or a single curve exists, and Unicode is
+    allowed. Otherwise curves are letters.
+    """
     in_braille = style.unicode and (style.colour or len(curves) == 1)
     wide, high = (2 * columns, 4 * ROWS) if in_braille else (columns, ROWS)
     cells: list[list[int]] = [[0] * columns for _ in range(ROWS)]
@@ -232,6 +246,7 @@ def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
     Args:
         dots: the dots of the cell as a bit mask; 0 for a blank.
         owner: the number of the curve that was drawn last in the cell.
+        in_braille: whether curves are braille dots rather than letters.
     """
     if not dots:
         return " "
@@ -241,8 +256,8 @@ def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
 
 
 def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
-    """Yield the dots of the straight lines between consecutive spots. A dot may be repeated. A
-    single spot yields its own dot.
+    """Yield the dots of the straight lines between consecutive spots, as column and row. A dot may
+    be repeated. A single spot yields its own dot.
     """
     for (x0, y0), (x1, y1) in zip(spots, spots[1:] or spots, strict=False):
         steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
@@ -257,6 +272,7 @@ def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) ->
 
     Args:
         rows: the ROWS rows of the plot, top row first.
+        axis: the y axis. Of two ticks in a row, the later tick has the label.
         labels: a label for each tick of `axis`, at least one label.
     """
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
@@ -293,9 +309,14 @@ def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[s
 
 
 def _legend_lines(curves: Sequence[Curve], style: Style) -> Iterator[str]:
-    """Yield lines such as `a trial 7 b trial 9`, each with as many curves as fit into the width.
+    """Yield lines for example with `a trial 7 b trial 9`, each with the most curves that fit into
+    the width.
 
-    With colours, a coloured line stands in place of the letter. Long labels are cut.
+    With colours, a coloured line, or without Unicode a coloured letter, stands before the label.
+    Long labels are cut, and control characters are replaced.
+
+    Args:
+        curves: at least one curve.
     """
     line, used = "", 0
     for number, curve in enumerate(curves):
@@ -311,4 +332,5 @@ def _legend_lines(curves: Sequence[Curve], style: Style) -> Iterator[str]:
 
 
 def _colour(number: int) -> str:
+    """Return the name of the colour of a curve. The colours of COLOUR_ORDER repeat."""
     return COLOUR_ORDER[number % len(COLOUR_ORDER)]

@@ -21,7 +21,8 @@ def write_png(
     log_y: bool = False,
     x_label: str = "steps",
 ) -> None:
-    """Draw plots below each other into a PNG file. An existing file is replaced.
+    """Draw plots below each other into a PNG file. An existing file is replaced. A plot without
+    curves or points is drawn empty.
 
     Args:
         plots: the title and the curves of each plot.

@@ -19,8 +19,10 @@ from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
-    """Return the progress of an experiment in whole percent. None if unknown; a completed
-    experiment always has a progress.
+    """Return the progress of an experiment in whole percent: `25%` for 0.25. Return None if the
+    progress is unknown.
+
+    A completed experiment without a recorded progress has 100%.
     """
     progress = experiment.get("progress")
     if progress is None and experiment.get("state") == "COMPLETED":
@@ -30,11 +32,17 @@ def _progress_text(experiment: Item) -> str | None:
 
 
 def _trial_counts_text(experiment: Item) -> str:
+    """Return the numbers of trials by kind, for example `8 requested, 1 errored`. Return "" without
+    numbers.
+    """
     counts = experiment.get("trials") or {}
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _retention_text(experiment: Item) -> str:
+    """Return the numbers of kept checkpoints, for example `save_experiment_best=0 save_trial_best=1
+    save_trial_latest=1`.
+    """
     settings = ("save_experiment_best", "save_trial_best", "save_trial_latest")
     return " ".join(f"{name}={experiment.get(name)}" for name in settings)
 
@@ -43,24 +51,25 @@ def _experiment_cost_text(experiment: Item) -> str | None:
     """Return `$2.50 of $30.00`, or the cost alone without a limit.
 
     An unknown cost is shown as N/A before a limit. Return None if both are unknown. A missing field
-    `cost` counts as $0.00.
+    `cost` counts as $0.00, and a missing `max_cost` as no limit.
     """
     cost, limit = dollars_text(experiment.get("cost", 0.0)), experiment.get("max_cost")
     return cost if limit is None else f"{cell_text(cost)} of {dollars_text(limit)}"
 
 
 def _notices_text(experiment: Item) -> str | None:
-    """Return the outcomes of termination notices, such as `2 saved, 1 kept`. Outcomes with a count
-    of 0 are omitted. Return None without notices.
+    """Return the outcomes of termination notices, for example `2 saved, 1 kept`. Outcomes with a
+    count of 0 are omitted. Return None without notices.
     """
     counts = experiment.get("notices") or {}
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
 
 
 def _preferred_pools_text(experiment: Item) -> str | None:
-    """Return a job's preferred pools, the start of the wait, and the last move with the reason.
+    """Return a job's preferred pools, the start of the wait, and the last move with the reason,
+    separated by semicolons.
 
-    Return None for a job without all of these.
+    Missing parts are omitted. Return None for a job without all of these.
     """
     texts = [", ".join(experiment.get("preferred_pools") or [])]
     if (since_ms := experiment.get("waits_since_ms")) is not None:
@@ -110,12 +119,13 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """Return the state of a trial; for an active trial, the state of the allocation.
+    """Return the state of a trial; for an active trial, the state of the allocation, for example
+    RUNNING.
 
     An active trial without an allocation is QUEUED.
 
     Args:
-        trial: the fields of a trial; `state` must exist.
+        trial: the fields of a trial; without `state`, KeyError is raised.
     """
     if trial["state"] != "ACTIVE":
         return str(trial["state"])
@@ -126,20 +136,24 @@ def trial_display_state(trial: Item) -> str:
 def hparams_text(trial: Item) -> str:
     """Return hyperparameters as `lr=0.01 layers=3`, or "" without hyperparameters.
 
-    Nested names are joined by dots. Floats have four significant digits.
+    Nested names are joined by dots. Floats have four significant digits. Control characters are
+    kept.
     """
     leaves = nested_leaves(trial.get("hparams") or {})
     return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)
 
 
 def _hparam_text(value: object) -> str:
+    """Return a float with four significant digits, and other values as Python prints them."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _allocation_text(trial: Item) -> str | None:
-    """Return `12.3 RUNNING on agent local, slots 0, 1`, or None without an allocation.
+    """Return the id, the state and the places of an allocation. An example is `12.3 RUNNING on
+    agent local, slots 0, 1`. Return None without an allocation.
 
-    A gang lists all its agents.
+    A gang, a trial on several agents, lists all agents. An allocation without places ends after the
+    state.
     """
     allocation = trial.get("allocation")
     if not allocation:
@@ -154,6 +168,9 @@ def _allocation_text(trial: Item) -> str | None:
 def _losses_text(trial: Item) -> str:
     """Return the number of lost runs, and a line with time, agent and cause for each recent loss.
     An unknown agent is omitted.
+
+    Args:
+        trial: the fields of a trial, with `losses` and `recent_losses`.
     """
     lines = [f"{trial['losses']} (not counted as failures):"]
     for loss in trial["recent_losses"]:
@@ -180,8 +197,8 @@ def holders_text(holders: Mapping[str, Any]) -> str:
 
 
 def _damages_text(trial: Item) -> str:
-    """Return a line for each recently damaged checkpoint: time, UUID, cause and replacement. ""
-    without damaged checkpoints.
+    """Return a line for each recently damaged checkpoint: time, UUID, cause and replacement. Return
+    "" without damaged checkpoints.
     """
     return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
 
@@ -200,8 +217,7 @@ def _damage_text(damage: Item) -> str:
 
 
 def target_text(trial: Item) -> Any:
-    """Return the length that the trial must train: a number of batches, or a text such as `3
-    epochs`.
+    """Return the length that the trial must train: a number of batches, or a text like `3 epochs`.
 
     A length in epochs has precedence. Return None if the length is unknown.
     """

@@ -27,8 +27,8 @@ METRIC_COLUMNS = (
 
 
 def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: bool) -> None:
-    """Write experiments.csv, trials.csv and checkpoints.csv into `folder`, creating the folder if
-    needed.
+    """Write experiments.csv, trials.csv and checkpoints.csv in UTF-8 into `folder`, creating the
+    folder if needed. Nothing is printed.
 
     Existing files of these names are replaced. Trials, checkpoints and metrics are fetched from the
     cluster before any file is written.
@@ -38,7 +38,7 @@ def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: b
 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written. Earlier files remain.
     """
     trials = [trial.data for experiment in experiments for trial in experiment.trials()]
     checkpoints = [
@@ -61,7 +61,10 @@ def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
     number.
 
     The rows are fetched from the cluster and printed in the form of `add_output_options`, by
-    default as a table.
+    default as a table. Without reports, only the titles or `[]` follow.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     print()
     sys.stdout.flush()
@@ -69,10 +72,10 @@ def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
 
 
 def metric_items(experiments: list[Experiment]) -> list[dict[str, Any]]:
-    """Return an item for each number that the experiments' trials reported; an empty list without
-    reports.
+    """Return an item for each number that the experiments' trials reported, trial by trial. The
+    list is empty without reports.
 
-    The metrics are fetched from the cluster trial by trial, with a progress line on stderr.
+    The metrics are fetched from the cluster with a progress line on stderr.
 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
@@ -87,6 +90,12 @@ def metric_items(experiments: list[Experiment]) -> list[dict[str, Any]]:
 
 
 def _trial_metric_items(experiment_id: int, trial: Trial) -> list[dict[str, Any]]:
+    """Return an item for each number that a trial reported. The metrics are fetched from the
+    cluster.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
+    """
     return [
         {
             "experiment_id": experiment_id,

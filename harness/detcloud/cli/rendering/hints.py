@@ -24,9 +24,14 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 def print_failure_hint(experiment: Experiment) -> None:
     """Print to stderr the command that shows why a trial failed or why no metric was recorded.
+    Print nothing if neither applies.
 
     The trials and the end of a log are fetched from the cluster if the experiment or a trial
-    failed. Only the first failed trial is named. Print nothing if neither applies.
+    failed. Only the first failed trial is named, with the number of the others. A completed
+    experiment without a metric gets a hint on its history.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     if experiment.state == "ERROR" or (experiment.data.get("trials") or {}).get("errored"):
         failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
@@ -48,8 +53,11 @@ def is_cause_in_log(trial: Trial) -> bool:
     log.
 
     The message of a failed process quotes the end of the log. A trial that the cluster ended has a
-    message that is the cause itself, for example because no agent has enough slots. The end of the
-    log is fetched from the cluster if the message does not decide.
+    message that is the cause itself, for example because no agent has enough slots. The result is
+    then False, without a request. Otherwise the end of the log is fetched from the cluster.
+
+    Raises:
+        DetcloudError: the request to the cluster failed.
     """
     message = trial.data.get("message") or ""
     return (not message or LOG_QUOTE in message) and bool(trial.log_chunk(tail_bytes=1)["text"])
@@ -57,7 +65,7 @@ def is_cause_in_log(trial: Trial) -> bool:
 
 def print_continuation_hint(experiment: Experiment) -> None:
     """Print a note to stderr if the experiment's search cannot be continued after the end.
-    Otherwise print nothing.
+    Otherwise print nothing. A missing field `continuable` means that the search can be continued.
     """
     # Clusters of earlier versions do not send the field.
     if experiment.data.get("continuable", True) is False:
@@ -69,10 +77,11 @@ def print_continuation_hint(experiment: Experiment) -> None:
 
 
 def print_search_method_hint(experiment: Experiment) -> None:
-    """Print to stderr how to start the search method of a custom search, or the time of the
-    method's last request.
+    """Print a hint on the search method of a custom search to stderr. Print nothing for other
+    searches and for ended experiments.
 
-    Print nothing for other searches and for ended experiments.
+    If the method was never heard of, the hint says how to start the method. Otherwise the hint has
+    the time of the method's last request and the number of unanswered events. No request is sent.
     """
     method = experiment.data.get("search_method")
     if method is None or experiment.has_ended:

@@ -35,9 +35,10 @@ _ENDS_OF_EFFECTS = frozenset(
 def colour_after(text: str, colour: str = "") -> str:
     """Return the escape sequences of colours in effect after a text, or "" without colours.
 
-    At most the last _ACTIVE_MAX sequences are returned.
+    A reset ends all colours. At most the last _ACTIVE_MAX sequences are returned.
 
     Args:
+        text: a text with complete escape sequences.
         colour: the escape sequences in effect before the text.
     """
     if "\x1b" not in text:
@@ -73,11 +74,13 @@ def _codes(parameters: str) -> list[str]:
 
 
 class LogSource:
-    """The open line and the colours of a log that is printed in pieces."""
+    """The open line and the colours of a log that is printed in pieces. `prefix` stands before each
+    line; "" for no prefix.
+    """
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
-        self._held = ""
+        self._cut_colour = ""
         self._colour = ""
         self._is_line_open = False
         self._ends_with_return = False
@@ -90,10 +93,11 @@ class LogSource:
     def render_plain(self, text: str, *, is_continued: bool) -> str:
         """Return the output for the next piece of the text in a file or a pipe.
 
-        The text is unchanged, but each line begins with the prefix. The source's `colour` is
-        updated. An empty text gives "".
+        The text is unchanged, but each line begins with the prefix. The source's `colour` and the
+        state of the open line are updated. An empty text gives "".
 
         Args:
+            text: the next piece, which may end within a line.
             is_continued: whether the output ends with the previous piece of this log. An open line
                 of this log then gets no second prefix.
         """
@@ -107,16 +111,18 @@ class LogSource:
         Each piece ends without colours; the next piece begins with the colours that were in effect.
         Control characters are replaced by U+FFFD. The prefix is repeated after a carriage return,
         because the text would overwrite the prefix. An incomplete colour sequence at the end waits
-        for the next piece. Return "" if nothing is left to print.
+        for the next piece. Return "" if nothing is left to print. The source's `colour` and the
+        state of the open line are updated.
 
         Args:
+            text: the next piece, which may end within a line.
             is_continued: whether the screen ends with the previous piece of this log.
             is_end: whether no more text follows, so that nothing waits.
         """
-        text = self._held + text
-        self._held = ""
+        text = self._cut_colour + text
+        self._cut_colour = ""
         if not is_end and (cut := _CUT_COLOUR.search(text)):
-            text, self._held = text[: cut.start()], text[cut.start() :]
+            text, self._cut_colour = text[: cut.start()], text[cut.start() :]
         if not text:
             return ""
         text = sanitize_for_terminal(text)
@@ -152,10 +158,10 @@ class LogSource:
 
 
 class LogScreen:
-    """The output of one or several logs, by default to standard output.
+    """A screen that prints a single log or several growing logs, by default to standard output.
 
-    An open line is ended before the text of another log, and when the screen is closed. A file or a
-    pipe gets the texts unchanged, with their colours.
+    An open line is ended before the text of another log, and on a terminal when the screen is
+    closed. A file or a pipe gets the texts with prefixes, otherwise unchanged, with their colours.
     """
 
     def __init__(self, output: TextIO | None = None, errors: TextIO | None = None) -> None:
@@ -174,6 +180,12 @@ class LogScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """On a terminal, end the open line of a log without a flush.
+
+        Otherwise, if colours are in effect and stderr is a terminal, flush the output and reset the
+        colours on stderr. Errors of this flush are ignored. Exceptions of the block are not
+        suppressed.
+        """
         if self._is_terminal:
             self._end_line()
         elif self._colour and self._errors.isatty():
@@ -185,13 +197,17 @@ class LogScreen:
 
     def write(self, source: LogSource, text: str) -> None:
         """Print the next piece of a log, and flush the output. The open line of another log is
-        ended first.
+        ended first. An empty text ends no line.
         """
         self._write(source, text)
         self._output.flush()
 
     def finish(self, source: LogSource) -> None:
-        """Print the rest of a log, end the last line if the line is open, and flush the output."""
+        """Print the rest of a log, end the last line if the line is open, and flush the output. The
+        rest is text that waited for the end of a colour sequence.
+
+        In a file or a pipe, an open last line gets a newline too.
+        """
         self._write(source, "", is_end=True)
         if self._open is source:
             self._end_line()
@@ -204,6 +220,7 @@ class LogScreen:
         unchanged.
 
         Args:
+            text: the line without a line break. Control characters are not replaced.
             flush: whether to flush the output.
         """
         self._end_line()
@@ -218,7 +235,7 @@ class LogScreen:
 
     def _write(self, source: LogSource, text: str, *, is_end: bool = False) -> None:
         """Write the next piece of a log without a flush, after ending the open line of another log.
-        Write nothing if nothing is to be shown.
+        Write nothing if nothing is to be shown, for example for an empty text.
 
         Args:
             is_end: whether no more text of this log follows.
@@ -239,7 +256,7 @@ class LogScreen:
         self._output.write(shown)
 
     def _end_line(self) -> None:
-        """Print a newline if the line of a log is open."""
+        """Print a newline if the line of a log is open; no line is open afterwards."""
         if self._open is not None:
             self._open = None
             self._output.write("\n")

@@ -18,7 +18,8 @@ from detcloud.shared.yaml_writer import render_yaml
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
     """Add `--json`, `--yaml` and, if `csv`, `--csv`, which exclude each other.
 
-    `form` has the choice: `json`, `yaml`, `csv` or, by default, `text`.
+    `form` has the choice: `json`, `yaml`, `csv` or, by default, `text`. `print_items` and
+    `print_record` read the choice.
     """
     group = parser.add_mutually_exclusive_group()
     forms = {"json": "print JSON, with every field", "yaml": "print YAML, with every field"}
@@ -34,7 +35,12 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
     or YAML.
 
     All items are read first. The table fits the terminal by omitting and cutting columns, and CSV
-    has all columns. JSON and YAML have all fields. An empty list gives the titles alone, or `[]`.
+    has all columns. JSON and YAML have all fields. An empty list gives the titles alone, or `[]` in
+    JSON and YAML.
+
+    Args:
+        columns: the columns of the table and of CSV.
+        items: the fields of each item.
     """
     rows = list(items)
     if arguments.form == "text":
@@ -53,8 +59,13 @@ def print_note(text: str) -> None:
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
     """Print an item to stdout in the form of `add_output_options`.
 
-    As text, each column has a line, and a value of several lines continues on further lines. CSV
-    has the columns. JSON and YAML have all fields.
+    As text, each column has a line with title and value, and a value of several lines continues on
+    further lines. CSV has a line of titles and a line of values. JSON and YAML have all fields as
+    an object.
+
+    Args:
+        columns: the columns for text and CSV, at least one.
+        item: the fields of the item.
     """
     if arguments.form == "csv":
         write_data(render_csv(columns, [item]))
@@ -88,7 +99,8 @@ def print_value(value: object, form: str = "json") -> None:
 
 
 def render_json(value: object, indent: int | None = 2) -> str:
-    """Return JSON with escapes for invisible characters, which could control a terminal.
+    """Return JSON with escapes for invisible characters, which could control a terminal. Other
+    characters beyond ASCII are kept.
 
     Args:
         indent: blanks for each level of nesting; None for a single line.
@@ -103,6 +115,9 @@ def render_json(value: object, indent: int | None = 2) -> str:
 
 
 def _escape_invisible(character: str) -> str:
+    """Return a JSON escape for an invisible character other than a newline, and other characters
+    unchanged.
+    """
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs") or character == "\n":
         return character
     return json_escape(character)

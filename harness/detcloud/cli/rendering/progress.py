@@ -29,9 +29,9 @@ class Progress:
     def update(self, done: int, total: int = 0) -> None:
         """Draw `label [###---] 3 of 12` on stderr, or `label 3` if `total` is 0.
 
-        Nothing is drawn in the first second, or if stderr is not a terminal. Afterwards, a line is
-        drawn at most every REDRAWN_AFTER_SECONDS. The last line, where `done` equals `total`, needs
-        no such pause.
+        Nothing is drawn in the first second, or if stderr is not a live terminal. Afterwards, a
+        line is drawn at most every REDRAWN_AFTER_SECONDS. The last line, where `done` equals
+        `total`, needs no such pause. `unit` makes the texts of the amounts.
         """
         if not self._is_due(done == total > 0):
             return
@@ -43,7 +43,8 @@ class Progress:
     def show_wait(self, text: str) -> None:
         """Draw `label text 12 s` on stderr, with the seconds since the progress line was created.
 
-        Most calls draw nothing, as for `update`.
+        Nothing is drawn in the first second, without a live terminal, or within
+        REDRAWN_AFTER_SECONDS of the last line.
         """
         if self._is_due(False):
             self._draw(f"{text} {time.monotonic() - self._started_seconds:.0f} s")
@@ -55,8 +56,8 @@ class Progress:
             self._drawn_seconds = 0.0
 
     def _is_due(self, is_last: bool) -> bool:
-        """Return whether to draw now, and record the time of drawing. False without a terminal and
-        in the first second.
+        """Return whether to draw now, and if so, record the time of drawing. False without a live
+        terminal and in the first second.
 
         Args:
             is_last: whether the line is drawn even shortly after the previous line.
@@ -70,19 +71,23 @@ class Progress:
         return True
 
     def _draw(self, text: str) -> None:
+        """Write the label and a text over the drawn line on stderr, cut to the width of the
+        terminal, and flush.
+        """
         line = truncate(f"{self._label} {text}", (terminal_width(sys.stderr) or 80) - 1)
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
-    """Provide a progress line on stderr during the block, and erase the line at the end.
+    """Provide a progress line on stderr during the block, and erase the line at the end, also after
+    an error.
 
-    Without a terminal, and in a block shorter than a second, nothing is drawn.
+    Without a live terminal, and in a block shorter than a second, nothing is drawn.
 
     Args:
         label: the text at the beginning of the line.
-        unit: returns the text for an amount, such as `3 files`.
+        unit: returns the text for an amount, such as `3 files`; by default the bare number.
     """
     progress = Progress(label, unit)
     try:

@@ -16,8 +16,8 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 def duration_text(seconds: float) -> str:
     """Return a duration with three digits: `90 s` for 90, `2.5 min` for 150.
 
-    The unit is the largest of seconds, minutes, hours and days of which the duration has at least
-    two. Shorter durations are in seconds.
+    The unit is the largest of s, min, h and d of which the duration has at least two. Shorter
+    durations are in seconds.
     """
     for size, name in _UNITS:
         if seconds >= 2 * size:
@@ -50,7 +50,9 @@ def deletion_text(checkpoints: int, files: int, size: int, seconds: int) -> str:
 
 
 def collection_text(preview: CollectionPreview) -> str:
-    """Return the `deletion_text` of the checkpoints that a collection would delete."""
+    """Return the `deletion_text` of the checkpoints that a garbage collection would delete. No
+    request is sent.
+    """
     return deletion_text(
         preview["delete_count"],
         preview["delete_files"],
@@ -60,7 +62,9 @@ def collection_text(preview: CollectionPreview) -> str:
 
 
 def dollars_text(dollars: float | None) -> str | None:
-    """Return `$12.40` for 12.4, with four decimals between $0 and $1. Return None for None."""
+    """Return `$12.40` for 12.4, with four decimals between $0 and $1, and `$0.00` for 0. Return
+    None for None.
+    """
     if dollars is None:
         return None
     return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"

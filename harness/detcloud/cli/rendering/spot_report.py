@@ -14,13 +14,15 @@ OPTIMUM = "the optimum"
 
 def render_spot_report(comparison: Item) -> str:
     """Return the report of the field `spot` of a simulation's result: a heading, a table of
-    policies, and timelines.
+    policies, and timelines, separated by empty lines.
     """
     return "\n".join((_heading(comparison), "", _table(comparison), "", *_timelines(comparison)))
 
 
 def _heading(comparison: Item) -> str:
-    """Return a line with the work, the deadline, the changeover time and the availability."""
+    """Return a line with the work, the deadline, the changeover time and the availability of spot
+    machines.
+    """
     work = duration_text(comparison["work_seconds"])
     deadline = duration_text(comparison["deadline_seconds"])
     changeover = duration_text(comparison["changeover_seconds"])
@@ -32,7 +34,9 @@ def _heading(comparison: Item) -> str:
 
 
 def _table(comparison: Item) -> str:
-    """Return a table with a row for each policy, and the optimum as the last row."""
+    """Return a table with a row for each policy, and the optimum, of which only the cost is known,
+    as the last row.
+    """
     optimum = {"policy": OPTIMUM, "share": comparison["optimum_share"]}
     return render_table(COLUMNS, [*comparison["policies"], optimum], None)
 
@@ -43,6 +47,9 @@ def _timelines(comparison: Item) -> Iterator[str]:
 
     A timeline has at most LINE_CELLS characters, each for the middle of a part of the time. Blanks
     follow the end of the work.
+
+    Args:
+        comparison: the field `spot` of a simulation's result.
     """
     rows = [(MARKET, comparison["market"])]
     rows += [(policy["policy"], policy["course"]) for policy in comparison["policies"]]
@@ -58,11 +65,20 @@ def _timelines(comparison: Item) -> Iterator[str]:
 
 
 def _cell_middles(ticks: int, cells: int) -> list[int]:
-    """Return the tick in the middle of each cell of a timeline."""
+    """Return the tick in the middle of each cell of a timeline.
+
+    Args:
+        ticks: the number of ticks of the simulated time.
+        cells: the number of cells, at most `ticks`.
+    """
     return [(2 * cell + 1) * ticks // (2 * cells) for cell in range(cells)]
 
 
 def _duration_column(title: str, name: str) -> Column:
+    """Return a column with a duration of a policy, from a field in seconds. A missing field is
+    None.
+    """
+
     def duration(policy: Item) -> str | None:
         seconds = policy.get(name)
         return None if seconds is None else duration_text(seconds)

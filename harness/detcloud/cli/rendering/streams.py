@@ -10,7 +10,7 @@ ESCAPE = "detcloud.escape"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Return JSON escapes such as `\\u2713` for characters that the encoding lacks.
+    """Return JSON escapes, for example `\\u2713`, for characters that the encoding lacks.
 
     This is an error handler of codecs: the second value is the place to continue at. A character
     beyond the first 65,536 becomes two escapes. An error of decoding is raised again.
@@ -26,8 +26,9 @@ def prepare_streams() -> None:
     """Make stdout and stderr able to write any text: characters that the encoding lacks are
     escaped.
 
-    A stream that was closed with `>&-` is replaced by /dev/null. An error handler that the user
-    chose in PYTHONIOENCODING is kept, unless the choice is `strict` or `surrogateescape`.
+    The error handler ESCAPE is registered with `codecs`. A stream that was closed with `>&-` is
+    replaced by /dev/null. An error handler that the user chose in PYTHONIOENCODING is kept, unless
+    the choice is `strict` or `surrogateescape`.
     """
     codecs.register_error(ESCAPE, _escape)
     for name in ("stdout", "stderr"):
@@ -42,9 +43,12 @@ def prepare_streams() -> None:
 
 def write_data(text: str) -> None:
     """Write CSV or YAML to standard output, in UTF-8 unless stdout is a terminal. No newline is
-    added.
+    added, and the data is not flushed.
 
     Programs that read a file or a pipe expect UTF-8, even if the locale has another encoding.
+
+    Raises:
+        OSError: the text cannot be written, for example because the reader of a pipe has stopped.
     """
     binary = getattr(sys.stdout, "buffer", None)
     if binary is None or sys.stdout.isatty():

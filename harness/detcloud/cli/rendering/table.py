@@ -41,19 +41,27 @@ class Column(NamedTuple):
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the value of a field of an item. A missing field is None.
+    """Return a column with the value of a field of an item. A missing field is None, printed as
+    N/A.
 
     Args:
-        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+        title: the text above the column.
+        name: the key of the field.
+        drop_rank: the order in which columns are omitted if lines are too wide, highest rank first;
+            0 for never.
     """
     return Column(title, lambda item: item.get(name), drop_rank)
 
 
 def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the UTC time of a field in epoch milliseconds. A missing field is None.
+    """Return a column with the UTC time of a field in epoch milliseconds. A missing field is None,
+    printed as N/A.
 
     Args:
-        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+        title: the text above the column.
+        name: the key of the field.
+        drop_rank: the order in which columns are omitted if lines are too wide, highest rank first;
+            0 for never.
     """
     return Column(title, lambda item: time_text(item.get(name)), drop_rank)
 
@@ -61,8 +69,8 @@ def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
 def render_table(
     columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
 ) -> str:
-    """Return a table with titles. Columns of numbers are aligned to the right. Without items, only
-    the titles and a rule are returned.
+    """Return a table with titles, without a newline at the end. Columns of numbers are aligned to
+    the right. Without items, only the titles and a rule are returned.
 
     If lines are wider than `width`, columns with a `drop_rank` are omitted, highest rank first.
     Then the widest columns are truncated to COLUMN_WIDTH_MIN at least. Lines may therefore stay
@@ -93,7 +101,7 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
     included.
 
     A text that a spreadsheet would run as a formula gets a leading apostrophe. Missing values are
-    N/A.
+    N/A. Columns with `exact` have exact values.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -104,7 +112,8 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
 
 
 def cell_text(value: object) -> str:
-    """Return the text of a cell, without line breaks and control characters.
+    """Return the text of a cell, without line breaks and control characters, which become blanks or
+    U+FFFD.
 
     Floats have six significant digits, and maps and lists are JSON. None, "" and an empty list are
     N/A.
@@ -133,15 +142,17 @@ def shorten_message(message: str) -> str:
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """Return epoch milliseconds as UTC: `1970-01-01 00:00:00+0000` for 0. Return None for None."""
+    """Return epoch milliseconds as UTC in whole seconds: `1970-01-01 00:00:00+0000` for 0. Return
+    None for None.
+    """
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S%z")
 
 
 def _csv_cell(value: object) -> object:
-    """Return a number or boolean unchanged, and other values as text that a spreadsheet does not
-    run.
+    """Return a number or boolean unchanged, and other values as the text of `cell_text`. A text
+    that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     if isinstance(value, float | int):
         return value
@@ -166,7 +177,7 @@ def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Colum
 
 def _line_width(widths: list[int]) -> int:
     """Return the width of a line: each column has two blanks, and a bar stands between two columns.
-    -1 without columns.
+    Return -1 without columns.
     """
     return sum(widths) + 3 * len(widths) - 1
 
@@ -175,7 +186,8 @@ def _fit_widths(widths: list[int], width: int | None) -> list[int]:
     """Return widths of columns for a line of at most `width` cells, reducing the widest columns to
     COLUMN_WIDTH_MIN at least.
 
-    The line may stay wider. If `width` is None, the widths are unchanged.
+    The line may stay wider. If `width` is None, the widths are unchanged. The argument is not
+    changed.
     """
     fitting_widths = list(widths)
     while width is not None and _line_width(fitting_widths) > width:
@@ -187,15 +199,19 @@ def _fit_widths(widths: list[int], width: int | None) -> list[int]:
 
 
 def _is_numeric(values: list[object]) -> bool:
-    """Return whether a column has at least a number, and no values but numbers and None."""
+    """Return whether a column is numeric: a number is among the values, and all values are numbers
+    or None. Booleans count as numbers.
+    """
     numbers = [isinstance(value, int | float) for value in values if value is not None]
     return bool(numbers) and all(numbers)
 
 
 def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
-    """Return a line of cells separated by bars. Cells that are too wide are cut.
+    """Return a line of cells separated by bars, without blanks at the end. Cells that are too wide
+    are cut.
 
     Args:
+        cells: the text of each cell.
         widths: the width of each cell.
         right: for each cell, whether to align the text to the right.
         colour: whether to colour cells that are names of states.

@@ -38,8 +38,11 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def colourize(text: str, colour: str | None) -> str:
-    """Return a text in the escape codes of a colour of COLOURS. Return the text unchanged if the
-    colour is None.
+    """Return a text in the escape codes of a colour. Return the text unchanged if the colour is
+    None or "".
+
+    Args:
+        colour: a key of COLOURS; another text raises KeyError.
     """
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
@@ -47,7 +50,8 @@ def colourize(text: str, colour: str | None) -> str:
 def terminal_width(stream: TextIO) -> int | None:
     """Return the columns of the terminal. None if the stream is not a terminal.
 
-    COLUMNS in the environment has precedence.
+    COLUMNS in the environment has precedence. The width is that of standard output's terminal, or
+    80 if standard output is not a terminal.
     """
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
@@ -66,11 +70,10 @@ def sanitize(text: str) -> str:
 
 def sanitize_output(text: str, stream: TextIO) -> str:
     """Return a program's output in which characters that control the terminal are replaced by
-    U+FFFD.
+    U+FFFD. If `stream` is not a terminal, return the text unchanged.
 
     Colours, tabs, line breaks and carriage returns are kept. The rest of an escape sequence stays
-    as text. Marks that change the direction of text are replaced too. If `stream` is not a
-    terminal, return the text unchanged.
+    as text. Marks that change the direction of text are replaced too.
     """
     return sanitize_for_terminal(text) if stream.isatty() else text
 
@@ -82,7 +85,7 @@ def sanitize_for_terminal(text: str) -> str:
     Colours, tabs, line breaks and carriage returns are kept. The rest of an escape sequence stays
     as text: `\\x1b[2J` becomes U+FFFD and `[2J`.
     """
-    return STEERING.sub(lambda found: found[1] or "�", text)
+    return STEERING.sub(lambda match: match[1] or "�", text)
 
 
 def display_width(text: str) -> int:
@@ -94,6 +97,8 @@ def display_width(text: str) -> int:
 
 def truncate(text: str, cells: int) -> str:
     """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis.
+
+    Escape codes of colours count as cells, so that colours are added afterwards.
 
     Args:
         cells: at least 1.
@@ -111,14 +116,20 @@ def truncate(text: str, cells: int) -> str:
 
 
 def progress_bar(fraction: float, cells: int = BAR_CELLS) -> str:
-    """Return a progress bar, such as `[#####---------------]` for 0.25. Fractions below 0 count as
-    0, above 1 as 1.
+    """Return a progress bar, for example `[#####---------------]` for 0.25. Fractions below 0 count
+    as 0, above 1 as 1.
+
+    Args:
+        cells: the number of characters between the brackets.
     """
     full = round(min(1.0, max(0.0, fraction)) * cells)
     return f"[{'#' * full}{'-' * (cells - full)}]"
 
 
 def _character_width(character: str) -> int:
+    """Return the number of terminal cells of a character: 2 for a wide character, 0 for a combining
+    character, otherwise 1.
+    """
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1

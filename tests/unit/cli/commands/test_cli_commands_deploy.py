@@ -50,7 +50,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
         require(needed)
     stands_in = Child()
     stands_in.answer = {"outputs": {"url": "https://x", "cluster": "detcloud-vision"}}
-    monkeypatch.setattr("detcloud.cli.commands.deploy.run_module", stands_in)
+    monkeypatch.setattr("detcloud.cli.commands.deployment_process.run_module", stands_in)
     Path("Pulumi.vision.yaml").write_text("config: {}\n")
     return stands_in
 

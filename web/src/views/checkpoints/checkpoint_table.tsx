@@ -127,6 +127,6 @@ interface PinProps {
 
 function PinAction({ action, by, who, run }: PinProps) {
   const others = action === "Unpin" ? othersUnpinned(by, who) : [];
-  const question = `This takes the pins of ${others.join(", ")}, too. What nothing keeps may be deleted by the next collection.`;
+  const question = `This also removes the pins of ${others.join(", ")}. The next garbage collection may delete a checkpoint without pins.`;
   return <><Action label={action} run={run} {...(others.length > 0 && { question })} />{" "}</>;
 }

@@ -40,7 +40,7 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
           </>
         )}
       </Shown>
-      <p class="quiet">All of it: <code>detcloud checkpoint download {uuid}</code></p>
+      <p class="quiet">Download all files: <code>detcloud checkpoint download {uuid}</code></p>
       <div class="actions"><button onClick={onClose}>Close</button></div>
     </Dialog>
   );

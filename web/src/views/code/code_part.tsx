@@ -28,7 +28,7 @@ export function CodePart({ id }: { id: number }) {
         <div class="code-view">
           <Files id={id} files={items} chosen={path} />
           {path === null
-            ? <Empty>Choose a file. To download all of them: <code>detcloud experiment download-model-def {id}</code></Empty>
+            ? <Empty>Choose a file. To download all files: <code>detcloud experiment download-model-def {id}</code></Empty>
             : <CodeText id={id} path={path} />}
         </div>
       )}

@@ -76,7 +76,7 @@ function TextView({ id, file, text }: TextProps) {
         )}
       </div>
       {file.is_truncated && (
-        <p class="quiet">The first 1 MiB of it. To download all of it: <code>detcloud experiment download-model-def {id}</code></p>
+        <p class="quiet">Only the first 1 MiB is shown. To download the whole file: <code>detcloud experiment download-model-def {id}</code></p>
       )}
       {lines.length === 0 ? <Empty>This file is empty.</Empty> : <Lines id={id} path={file.path} lines={shown} first={first} marked={line} />}
     </>

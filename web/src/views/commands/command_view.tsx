@@ -76,7 +76,7 @@ function CommandSteering({ command, onDone }: Props) {
       {!isOurs && <span class="quiet">Only {command.user} and admins can change it.</span>}
       {isOurs && !hasEnded && state !== "DELETING" && (
         <>
-          <Action label="Kill" run={run("kill")} question={`End the ${kind} at once? It is not started again, and what it did not write elsewhere is lost.`} />
+          <Action label="Kill" run={run("kill")} question={`Kill the ${kind}? It is not restarted. Files that it did not store elsewhere are lost.`} />
           <ManageJobButton experiment={command.id!} onDone={onDone} />
         </>
       )}

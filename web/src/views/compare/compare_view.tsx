@@ -33,7 +33,7 @@ export function CompareView() {
       <Chooser key={`${experiments} ${trials}`} experiments={experiments} trials={trials} />
       <Shown live={live}>
         {(compared) => compared.length === 0
-          ? <Empty>Enter the numbers of experiments, each of which is shown by its best trial, or of trials. The lists of experiments and trials lead here too.</Empty>
+          ? <Empty>Enter ids of experiments or trials. An experiment is shown by its best trial. You can also select rows in a list of experiments or trials and click Compare.</Empty>
           : <Comparison compared={compared} />}
       </Shown>
     </>
@@ -94,7 +94,7 @@ function Curves({ drawn, metrics, unit }: { drawn: Drawn[]; metrics: Metric[]; u
   const charts = metrics.length ? metrics.map((metric) => (metrics.length > 1 ? metricTitle(metric) : metric.name)) : [searched.join(", ")];
   return (
     <>
-      {metrics.length === 0 && searched.length > 1 && <p class="quiet">Their searches are ranked by different metrics: {searched.join(", ")}.</p>}
+      {metrics.length === 0 && searched.length > 1 && <p class="quiet">The searches use different metrics: {searched.join(", ")}.</p>}
       <CurveTools hasBest={charts.some((_, n) => directionOf(drawn, n) !== undefined)} />
       <div class={charts.length > 1 ? "split" : ""}>
         {charts.map((title, n) => (

@@ -29,11 +29,11 @@ export function HyperparameterTable({ compared }: { compared: Compared[] }) {
       <h2>Hyperparameters</h2>
       <div class="tools">
         <label>
-          <input type="checkbox" checked={isShort} onChange={(event) => setQuery({ same: event.currentTarget.checked ? "hidden" : null })} /> Without what is the same
+          <input type="checkbox" checked={isShort} onChange={(event) => setQuery({ same: event.currentTarget.checked ? "hidden" : null })} /> Only differences
         </label>
         <span class="quiet">{differing.size} of {names.length} differ</span>
       </div>
-      {shown.length === 0 ? <Empty>{names.length ? "No hyperparameter differs." : "They have no hyperparameters."}</Empty> : (
+      {shown.length === 0 ? <Empty>{names.length ? "No hyperparameter differs." : "The trials have no hyperparameters."}</Empty> : (
         <Table label="hyperparameters" rows={shown} rowKey={({ field }) => field} columns={[
           { key: "field", title: "Hyperparameter", show: ({ field }) => <code>{field}</code>, value: ({ field }) => field },
           { key: "differs", title: "Differs", show: ({ differs }) => (differs ? <strong class="differs">differs</strong> : <span class="quiet">same</span>), value: ({ differs }) => differs },
@@ -57,11 +57,11 @@ function Value({ value, differs }: { value: unknown; differs: boolean }) {
 export function ConfigDifferences({ experiments }: { experiments: ExperimentWhole[] }) {
   const flat = experiments.map(({ config }) => withoutNulls(flatten(config)));
   const rows = differingNames(flat).sort().map((field) => ({ field, values: flat.map((one) => one[field]) }));
-  if (rows.length === 0) return <p class="quiet">Their configurations are the same.</p>;
+  if (rows.length === 0) return <p class="quiet">The configurations are equal.</p>;
   return (
     <>
-      <h2>What differs in their configurations</h2>
-      <Table label="what differs in their configurations" rows={rows} rowKey={({ field }) => field}
+      <h2>Differences of the configurations</h2>
+      <Table label="differences of the configurations" rows={rows} rowKey={({ field }) => field}
         columns={[
           { key: "field", title: "Field", show: ({ field }) => <code>{field}</code>, value: ({ field }) => field },
           ...experiments.map(({ id }, n): Column<(typeof rows)[number]> => ({

@@ -34,7 +34,7 @@ export function MetricChoice({ names, chosen }: { names: Live<string[]>; chosen:
       </label>
       {choices.length > 1 && (
         <details class="several">
-          <summary>Several at once</summary>
+          <summary>Select several metrics</summary>
           <fieldset>
             <legend class="quiet">A chart each, {METRICS_MAX} at most</legend>
             {choices.map((text) => (

@@ -28,10 +28,10 @@ export function ObjectivesPart({ compared, names, motion }: Props) {
     <section aria-label="two objectives">
       <h2>Two objectives</h2>
       <div class="tools">
-        <ObjectiveChoice axis="x" title="Across" names={names} objective={x} />
-        <ObjectiveChoice axis="y" title="Upwards" names={names} objective={y} />
+        <ObjectiveChoice axis="x" title="Horizontal axis" names={names} objective={x} />
+        <ObjectiveChoice axis="y" title="Vertical axis" names={names} objective={y} />
       </div>
-      {x && y ? <Front compared={compared} x={x} y={y} motion={motion} /> : <p class="quiet">Choose two metrics to see which trials no other is better than in both.</p>}
+      {x && y ? <Front compared={compared} x={x} y={y} motion={motion} /> : <p class="quiet">Choose two metrics to see the Pareto front: trials that no other trial beats in both metrics.</p>}
     </section>
   );
 }
@@ -67,7 +67,7 @@ function ObjectiveChoice({ axis, title, names, objective }: ChoiceProps) {
       </label>
       {objective && (
         <label>better if{" "}
-          <select value={objective.isLess ? "smaller" : "larger"} aria-label={`better ${title.toLowerCase()} if`}
+          <select value={objective.isLess ? "smaller" : "larger"} aria-label={`${title}: better if`}
             onChange={(event) => setQuery({ [`direction-${axis}`]: event.currentTarget.value })}>
             <option>smaller</option>
             <option>larger</option>

@@ -29,7 +29,7 @@ test("names that are hostile or odd are names", async () => {
 });
 
 test("what cannot be sent is said with what to do", () => {
-  expect(findFault([])).toBe("There is no file to send.");
+  expect(findFault([])).toBe("There are no files to upload.");
   expect(findFault([code("a.py")])).toBe("");
   for (const name of ["\ud800.py", "a\nb.py", "a\\b.py"]) expect(findFault([code(name)])).toContain("rename the file");
   const big = { path: "data.bin", file: { size: 96 * 2 ** 20 } as File };

@@ -90,7 +90,7 @@ async function readText(file: File): Promise<string> {
 
 /** Why these files cannot be sent, in words; "" where they can. */
 export function findFault(files: CodeFile[]): string {
-  if (files.length === 0) return "There is no file to send.";
+  if (files.length === 0) return "There are no files to upload.";
   if (files.length > FILES_MAX) {
     return `These are ${files.length} files; at most ${FILES_MAX} can be sent. ${describeFullest(files)}A .detignore leaves files out.`;
   }

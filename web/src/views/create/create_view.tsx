@@ -39,9 +39,9 @@ function Chooser() {
   return (
     <form class="form" onSubmit={(event) => { event.preventDefault(); setQuery({ experiment: id }); }}>
       <h2>Code of an experiment</h2>
-      <p class="quiet">Begin with the code and the configuration of an experiment that exists.</p>
+      <p class="quiet">Start from the code and the configuration of an existing experiment.</p>
       <label>Experiment <input type="number" min="1" required value={id} onInput={(event) => setId(event.currentTarget.value)} /></label>
-      <button class="primary">Begin with it</button>
+      <button class="primary">Use this code</button>
     </form>
   );
 }
@@ -100,11 +100,11 @@ function Editor({ origin, forget }: EditorProps) {
       </p>
       {wasKept && (
         <p class="tools" role="note">
-          This is what you wrote before. <button onClick={() => keep(origin.config)}>Begin again</button>
+          Your unsaved draft was restored. <button onClick={() => keep(origin.config)}>Discard draft</button>
         </p>
       )}
       {origin.config.includes("********") && (
-        <p class="failure" role="note">Secrets are shown as ********: write them again, or name a template that has them.</p>
+        <p class="failure" role="note">Secrets are masked as ********. Enter them again, or use a template that contains them.</p>
       )}
       <div class="split">
         <label>Configuration (YAML)
@@ -114,7 +114,7 @@ function Editor({ origin, forget }: EditorProps) {
       </div>
       {error && <p class="failure" role="alert">{error}</p>}
       <div class="tools">
-        <label><input type="checkbox" checked={paused} onChange={(event) => setQuery({ paused: event.currentTarget.checked ? "1" : null })} /> Begin paused</label>
+        <label><input type="checkbox" checked={paused} onChange={(event) => setQuery({ paused: event.currentTarget.checked ? "1" : null })} /> Start paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
       <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />

@@ -44,7 +44,7 @@ export function NewCode({ onSent }: { onSent: (sent: SentCode) => void }) {
   return (
     <section aria-label="code from this machine" class="drop" onDragOver={(event) => event.preventDefault()} onDrop={drop}>
       <h2>Code from this machine</h2>
-      <p class="quiet">A folder, without what its .detignore names, or a .tar.gz. Drop it here, or choose:</p>
+      <p class="quiet">Drop a folder or a .tar.gz file here, or choose one. Files named in .detignore are left out.</p>
       <p>
         <label>Folder{" "}
           <input type="file" ref={(input) => input?.setAttribute("webkitdirectory", "")}
@@ -105,7 +105,7 @@ function Sending({ chosen, onSent }: { chosen: Chosen; onSent: (sent: SentCode) 
       )}
       {error && <p class="failure" role="alert">{error}</p>}
       {progress && <Progress {...progress} />}
-      <div class="tools"><button class="primary" disabled={fault !== "" || progress !== null}>Send the code</button></div>
+      <div class="tools"><button class="primary" disabled={fault !== "" || progress !== null}>Upload the code</button></div>
     </form>
   );
 }
@@ -121,8 +121,8 @@ function Progress({ sent, size }: { sent: number; size: number }) {
 
 function checkedArchive(files: FileList): File {
   const [file] = files;
-  if (!file || files.length > 1) throw new Error("give one folder, or one archive");
-  if (!/\.(tar\.gz|tgz)$/i.test(file.name)) throw new Error(`${file.name} is no .tar.gz; give the folder itself, or pack it with tar`);
+  if (!file || files.length > 1) throw new Error("drop a single folder or archive");
+  if (!/\.(tar\.gz|tgz)$/i.test(file.name)) throw new Error(`${file.name} is not a .tar.gz file; drop the folder itself, or pack it with tar`);
   return file;
 }
 

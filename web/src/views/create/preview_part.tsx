@@ -57,7 +57,7 @@ export function PreviewPart({ config, pool }: Props) {
       {error && <p class="failure" role="alert">{error}</p>}
       {found && (
         <>
-          {found.config !== config && <p class="failure" role="note">The configuration has changed since.</p>}
+          {found.config !== config && <p class="failure" role="note">The configuration has changed since this preview.</p>}
           <Training preview={found.preview} />
           <Estimate preview={found.preview} pool={found.pool} />
         </>
@@ -79,7 +79,7 @@ function Training({ preview }: { preview: Found["preview"] }) {
         all{batches !== null && unit !== "batches" && ` (${numberText(batches)} batches)`}.
       </p>
       {preview.is_example && (
-        <p class="quiet">This is an example in which trial i has the metric i: in a real search the results decide which trials continue.</p>
+        <p class="quiet">This example assigns metric i to trial i. In a real search the results decide which trials continue.</p>
       )}
       {isExpected && (
         <p class="quiet">
@@ -87,7 +87,7 @@ function Training({ preview }: { preview: Found["preview"] }) {
           {numberText(rows.reduce((sum, { expected, length }) => sum + (expected ?? 0) * length, 0))} {unit} in all.
         </p>
       )}
-      <Table label="what it would train" rows={rows} rowKey={({ bracket, length }) => `${bracket} ${length}`}
+      <Table label="training by length" rows={rows} rowKey={({ bracket, length }) => `${bracket} ${length}`}
         columns={columns(unit, brackets.length > 1, isExpected)} />
     </>
   );
@@ -99,8 +99,8 @@ function columns(unit: string, several: boolean, isExpected: boolean): Column<Ro
   return [
     ...(several ? [bracket] : []),
     { key: "length", title: `Train for (${unit})`, isNumber: true, show: ({ length }) => length, value: ({ length }) => length },
-    { key: "reached", title: "Trials that reach it", isNumber: true, show: ({ reached }) => reached, value: ({ reached }) => reached },
-    { key: "stopped", title: "Trials that end there", isNumber: true, show: ({ stopped }) => stopped, value: ({ stopped }) => stopped },
+    { key: "reached", title: "Trials that reach the length", isNumber: true, show: ({ reached }) => reached, value: ({ reached }) => reached },
+    { key: "stopped", title: "Trials that stop at the length", isNumber: true, show: ({ stopped }) => stopped, value: ({ stopped }) => stopped },
     ...(isExpected ? [expected] : []),
     { key: "all", title: `In all (${unit})`, isNumber: true, show: ({ stopped, length }) => numberText(stopped * length), value: ({ stopped, length }) => stopped * length },
   ];

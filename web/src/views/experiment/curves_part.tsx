@@ -15,7 +15,7 @@ const COUNTS = ["5", "10", "20", "50", "100", "200"];
 const POINTS_MAX = 20_000;
 // Trials whose batches are counted in records, and of a page of them.
 const TRIALS_MAX = 10_000;
-const PAGE = 500;
+const PAGE = 250;
 
 export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
   const { query } = useRoute();

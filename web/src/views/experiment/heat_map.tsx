@@ -27,10 +27,10 @@ export function HeatMapPart({ names, measured, metric, smallerIsBetter }: Props)
   const y = others.find((name) => name === query.get("y")) ?? others[0]!;
   return (
     <section aria-label="two hyperparameters">
-      <h2>Two of them</h2>
+      <h2>Interaction</h2>
       <div class="tools">
-        <NameChoice label="Across" names={names} value={x} onChoose={(name) => setQuery({ x: name, y: name === y ? x : y })} />
-        <NameChoice label="Up" names={others} value={y} onChoose={(name) => setQuery({ x, y: name })} />
+        <NameChoice label="Horizontal axis" names={names} value={x} onChoose={(name) => setQuery({ x: name, y: name === y ? x : y })} />
+        <NameChoice label="Vertical axis" names={others} value={y} onChoose={(name) => setQuery({ x, y: name })} />
       </div>
       <Plane x={x} y={y} measured={measured} metric={metric} smallerIsBetter={smallerIsBetter} />
     </section>
@@ -52,7 +52,7 @@ function Plane(props: { x: string; y: string; measured: Measured[]; metric: stri
   const points = props.measured
     .filter(({ hparams }) => x in hparams && y in hparams)
     .map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
-  if (points.length === 0) return <p class="quiet">No trial has both.</p>;
+  if (points.length === 0) return <p class="quiet">No trial has both hyperparameters.</p>;
   const { columns, rows, cells } = heatCells(points, valueText);
   const single = cells.filter(({ points: own }) => own.length === 1).length;
   const label = `${metric} by ${x} and ${y}`;

@@ -44,7 +44,7 @@ export function HistoryPart({ experiment, owner, trial }: Props) {
         )}
       </div>
       <Shown live={live}>
-        {({ items, next }) => items.length === 0 ? <Empty>Nothing happened yet.</Empty> : (
+        {({ items, next }) => items.length === 0 ? <Empty>No events yet.</Empty> : (
           <>
             <ol class="history">
               {items.map((event) => (

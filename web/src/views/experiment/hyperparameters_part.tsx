@@ -31,7 +31,7 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
             <ParallelPart names={ordered} measured={measured} experiment={experiment} />
             <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}
               smallerIsBetter={experiment.smaller_is_better} />
-            <h2>One by one</h2>
+            <h2>Metric by hyperparameter</h2>
             <div class="split">
               {ordered.map((name) => (
                 <HyperparameterPlot key={name} name={name} measured={measured} experiment={experiment} />

@@ -46,7 +46,7 @@ export function ParallelPart({ names, measured, experiment }: Props) {
   };
   return (
     <section aria-label="hyperparameters together">
-      <h2>All together</h2>
+      <h2>Parallel coordinates</h2>
       <div class="tools">
         <label>Colour by{" "}
           <select value={all[coloured]} onChange={(event) => setQuery({ colour: event.currentTarget.value === metric ? null : event.currentTarget.value })}>
@@ -55,16 +55,16 @@ export function ParallelPart({ names, measured, experiment }: Props) {
         </label>
         <ColourScale low={coloured === names.length ? "worst" : "lowest"} high={coloured === names.length ? "best" : "highest"} />
         <span role="status">{kept.size} of {countText(rows.length, "trial")} kept</span>
-        {ranges.some(Boolean) && <button onClick={() => setQuery({ keep: null })}>Keep all</button>}
-        {kept.size > 0 && kept.size <= COMPARED_MAX && <a href={`${href("compare")}?trials=${[...kept].join(",")}`}>Compare these</a>}
+        {ranges.some(Boolean) && <button onClick={() => setQuery({ keep: null })}>Clear limits</button>}
+        {kept.size > 0 && kept.size <= COMPARED_MAX && <a href={`${href("compare")}?trials=${[...kept].join(",")}`}>Compare selected trials</a>}
       </div>
       <Parallel label="hyperparameters of each trial" names={all} axes={axes} rows={rows} kept={kept} ranges={ranges} onRange={keep} />
       <details>
-        <summary>Keep a part of an axis</summary>
+        <summary>Limit an axis</summary>
         <div class="split">{all.map((name, n) => <RangeFields key={name} name={name} axis={axes[n]!} range={ranges[n]} onRange={(range) => keep(n, range)} />)}</div>
       </details>
       <details open={ranges.some(Boolean)}>
-        <summary>The trials that are kept</summary>
+        <summary>Trials within the limits</summary>
         <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric)} />
       </details>
     </section>

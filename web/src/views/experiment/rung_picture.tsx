@@ -11,11 +11,11 @@ export type Outcome = Schemas["Outcome"];
 /** What the outcomes are called, in the order of the bars. */
 export const OUTCOMES: readonly (readonly [Outcome, string])[] = [
   ["finished", "finished"],
-  ["promoted", "went on"],
+  ["promoted", "promoted"],
   ["training", "training"],
   ["waiting", "waiting"],
-  ["stopped", "left behind"],
-  ["exited", "ended early"],
+  ["stopped", "stopped"],
+  ["exited", "failed"],
 ];
 
 const [WIDTH, LEFT, RIGHT, ROW, BOTTOM] = [760, 150, 110, 54, 30];
@@ -55,7 +55,7 @@ export function RungPicture({ label, metric, smallerIsBetter, rungs, title }: Pr
             <text x={toX(1)} y={height - 10} text-anchor="end">{metric.slice(0, 40)}, best {numberText(scale.best)}</text>
           </>
         )}
-        <text x={WIDTH - RIGHT + 4} y={height - 10}>no result known</text>
+        <text x={WIDTH - RIGHT + 4} y={height - 10}>no result yet</text>
       </svg>
     </div>
   );
@@ -95,7 +95,7 @@ function Dots(props: { rung: Rung; metric: string; y: number; xOf: (metric: numb
   return (
     <>
       {[...rung.trials].reverse().map((one) => {
-        const label = `trial ${one.id}: ${one.metric === null ? "no result known" : `${metric} ${numberText(one.metric)}`}, ${names.get(one.outcome)}`;
+        const label = `trial ${one.id}: ${one.metric === null ? "no result yet" : `${metric} ${numberText(one.metric)}`}, ${names.get(one.outcome)}`;
         return (
           <a key={one.id} href={href("trials", one.id)} aria-label={label}>
             <circle class={one.outcome} cx={xOf(one.metric, withoutResult.indexOf(one.id))} cy={y} r={5}>

@@ -20,7 +20,7 @@ export function Steering({ experiment, onDone }: Props) {
   const [continues, setContinues] = useState(false);
   const { state, archived } = experiment;
   const isContinuable = experiment.continuable !== false;
-  const isLost = isContinuable ? "" : " Its search cannot be continued; a pause can be ended.";
+  const isLost = isContinuable ? "" : " The search cannot be continued later. To stop for a while, use Pause.";
   const isOurs = mayChange(useWho(), experiment.user);
   const path = { experiment_id: experiment.id! };
   const hasEnded = ["COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED"].includes(state);
@@ -39,8 +39,8 @@ export function Steering({ experiment, onDone }: Props) {
       {isOurs && state === "PAUSED" && <Action label="Activate" run={run("activate")} />}
       {isOurs && !hasEnded && state !== "DELETING" && (
         <>
-          <Action label="Cancel" run={run("cancel")} question={`End the experiment at the next checkpoints?${isLost}`} />
-          <Action label="Kill" run={run("kill")} question={`End the experiment at once? What was not saved is lost.${isLost}`} />
+          <Action label="Cancel" confirm="Cancel experiment" run={run("cancel")} question={`Cancel the experiment? Its trials save checkpoints first.${isLost}`} />
+          <Action label="Kill" run={run("kill")} question={`Kill the experiment without checkpoints? Work since the last checkpoint is lost.${isLost}`} />
         </>
       )}
       {isOurs && hasEnded && (
@@ -76,11 +76,11 @@ function ContinueDialog({ experiment, onDone, onClose }: ContinueProps) {
   };
   return (
     <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose} isChanged={text !== ""}>
-      <p>Trials that did not complete go on from their latest checkpoints.</p>
-      <label>What changes, a line each, such as <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
+      <p>Trials that did not complete resume from their latest checkpoints.</p>
+      <label>Changed settings, one per line, for example <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
         <textarea class="wide" rows={4} value={text} onInput={(event) => keep(event.currentTarget.value)} />
       </label>
-      {wasKept && <p class="quiet">This is what you wrote before. <button type="button" onClick={() => keep("")}>Begin again</button></p>}
+      {wasKept && <p class="quiet">Your unsaved draft was restored. <button type="button" onClick={() => keep("")}>Discard draft</button></p>}
       <div aria-live="polite">
         {check.state === "checking" && <p class="quiet">Checking …</p>}
         {check.state === "valid" && <p class="quiet">{overrides.length ? "These changes are valid." : "Nothing changes."}</p>}

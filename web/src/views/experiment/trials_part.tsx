@@ -21,7 +21,7 @@ export function TrialsPart({ experiment }: { experiment: ExperimentWhole }) {
         return (
           <>
             <div class="tools">
-              <span class="quiet">{chosen.size ? `${chosen.size} chosen` : "Nothing chosen"}</span>
+              <span class="quiet">{chosen.size ? `${chosen.size} selected` : "0 selected"}</span>
               {chosen.size > 0 && <a href={`${href("compare")}?trials=${[...chosen].join(",")}`}>Compare</a>}
             </div>
             <Table label="trials" chosen={chosen} onChoose={setChosen} rows={rows} rowKey={({ id }) => id} columns={trialColumns(rows, experiment.metric)} />

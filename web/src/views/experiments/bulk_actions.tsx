@@ -51,16 +51,16 @@ export function BulkActions({ of = "experiment", chosen, onDone }: Props) {
     each((id) => send("delete", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id } }));
   const isExperiments = of === "experiment";
   const count = ids.length === 1 ? `${of} ${ids[0]}` : `${ids.length} ${of}s`;
-  const lost = isExperiments ? "What was not saved is lost." : "They are not started again, and what they did not write elsewhere is lost.";
+  const lost = isExperiments ? "Work since the last checkpoint is lost." : "They are not restarted. Files that they did not store elsewhere are lost.";
   const gone = isExperiments ? "with checkpoints, metrics and logs" : "with their logs";
   const none = ids.length === 0;
   return (
-    <div class="tools" role="group" aria-label={`with the chosen ${of}s`}>
+    <div class="tools" role="group" aria-label={`actions on selected ${of}s`}>
       <span class="quiet">{chosenText(chosen.length, chosen.length - ids.length)}</span>
       {isExperiments && <Action label="Pause" disabled={none} run={change("pause")} />}
       {isExperiments && <Action label="Activate" disabled={none} run={change("activate")} />}
-      {isExperiments && <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />}
-      <Action label="Kill" disabled={none} run={change("kill")} question={`End ${count} at once? ${lost}`} />
+      {isExperiments && <Action label="Cancel" disabled={none} run={change("cancel")} confirm={`Cancel ${of}s`} question={`Cancel ${count}? Trials save checkpoints first.`} />}
+      <Action label="Kill" disabled={none} run={change("kill")} question={`Kill ${count}? ${lost}`} />
       <button disabled={none} onClick={() => setMoves(true)}>Move</button>
       <Action label="Archive" disabled={none} run={change("archive")} />
       <Action label="Unarchive" disabled={none} run={change("unarchive")} />
@@ -73,7 +73,7 @@ export function BulkActions({ of = "experiment", chosen, onDone }: Props) {
 }
 
 function chosenText(count: number, others: number): string {
-  if (count === 0) return "Nothing chosen";
-  if (others === 0) return `${count} chosen`;
-  return `${count} chosen, of which you may change ${count - others}`;
+  if (count === 0) return "0 selected";
+  if (others === 0) return `${count} selected`;
+  return `${count} selected; you can change ${count - others}`;
 }

@@ -19,7 +19,7 @@ export function MoveDialog({ count, move, onClose }: Props) {
     <FormDialog title={`Move ${count}`} action="Move" submit={() => move(workspace, project)} onClose={onClose}>
       <GroupField kind="workspace" title="To workspace" value={workspace} onChange={setWorkspace} isRequired />
       <GroupField kind="project" title="To project" value={project} workspace={workspace} onChange={setProject} isRequired />
-      <p class="quiet">A name that is new makes a new one.</p>
+      <p class="quiet">A new name creates a new workspace or project.</p>
     </FormDialog>
   );
 }

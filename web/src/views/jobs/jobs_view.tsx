@@ -47,7 +47,7 @@ export function JobsView() {
       <Shown live={live}>
         {({ items, next }) => {
           const job = items.find(({ job_id: id }) => id === managed);
-          return items.length === 0 ? <Empty>No jobs in this pool. Those that ended are in the lists of <a href={href("experiments")}>experiments</a> and of <a href={href("commands")}>commands</a>.</Empty> : (
+          return items.length === 0 ? <Empty>No jobs in this pool. Ended jobs are in the lists of <a href={href("experiments")}>experiments</a> and of <a href={href("commands")}>commands</a>.</Empty> : (
             <>
               <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
                 columns={jobColumns(items, (user) => mayChange(who, user), setManaged, moveToTop)} />

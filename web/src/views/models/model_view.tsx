@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
+import { countText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { InPlace } from "../../parts/in_place";
 import { Labels } from "../../parts/labels";
@@ -45,7 +46,7 @@ export function ModelView({ name }: { name: string }) {
           <ModelFacts model={model} onDone={refresh} />
           <h2>Versions</h2>
           <Shown live={versions}>
-            {({ items, next }) => items.length === 0 ? <Empty>No versions yet. Checkpoints are registered here, or where they are listed.</Empty> : (
+            {({ items, next }) => items.length === 0 ? <Empty>No versions yet. Register a checkpoint here or in a list of checkpoints.</Empty> : (
               <>
                 <Table label="versions" rows={items} rowKey={({ number }) => number} columns={COLUMNS} />
                 {next && (
@@ -89,7 +90,7 @@ function ModelTools({ model, onDone }: ModelProps) {
     await send("delete", "/api/v1/models/{name}", { path });
     location.hash = href("models");
   };
-  const question = `Delete the model ${name} with its versions (${versions}), which hold their checkpoints no longer? This cannot be undone.`;
+  const question = `Delete the model ${name} and its ${countText(versions, "version")}? The versions no longer keep their checkpoints. This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label="change the model">
       {isOurs && !archived && <button onClick={() => setRegisters(true)}>Register a checkpoint</button>}

@@ -42,7 +42,7 @@ export function ModelsView() {
       <Shown live={live}>
         {({ items, next }) => items.length === 0 ? (
           <Empty>
-            {isFiltered ? "No models match these filters." : "No models. A model keeps the checkpoints that matter under a name, as its versions."}
+            {isFiltered ? "No models match these filters." : "No models yet. A model is a named list of checkpoints, its versions. Checkpoints of versions are not deleted."}
           </Empty>
         ) : (
           <>
@@ -80,7 +80,7 @@ const NOTHING: Said = { name: "", workspace: "Uncategorized", description: "", n
 const FIELDS: EditedField<Said>[] = [
   {
     key: "name",
-    title: "Name, which stays as it is",
+    title: "Name (cannot be changed later)",
     isRequired: true,
     pattern: String.raw`(?=.{1,128}$)[A-Za-z0-9_]([A-Za-z0-9 _.+:@\(\)\-]*[A-Za-z0-9_.+:@\(\)\-])?`,
     hint: "1 to 128 letters, digits and _ . + : @ ( ) -, the first a letter, a digit or _; spaces are between them",

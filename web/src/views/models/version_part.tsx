@@ -67,7 +67,7 @@ interface ToolsProps {
 function VersionTools({ version, isOurs, remove }: ToolsProps) {
   const [showsFiles, setShowsFiles] = useState(false);
   const { number, checkpoint_uuid: uuid } = version;
-  const question = `Delete version ${number}, which holds its checkpoint no longer? This cannot be undone.`;
+  const question = `Delete version ${number}? The version no longer keeps its checkpoint. This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label={`change version ${number}`}>
       <button onClick={() => setShowsFiles(true)}>Files</button>

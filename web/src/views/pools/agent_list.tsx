@@ -56,7 +56,7 @@ function actionsColumn(
     show: (agent) => agent.state === "LOST" ? "–" : agent.enabled ? (
       <>
         <Action label="Drain" run={() => disable(agent, true)} />{" "}
-        <Action label="Disable" question={`Stop what runs on ${agent.name}? It gets 15 s to save its work.`} run={() => disable(agent, false)} />
+        <Action label="Disable" question={`Stop all trials on ${agent.name}? They have 15 s to save a checkpoint.`} run={() => disable(agent, false)} />
       </>
     ) : <Action label="Enable" run={() => enable(agent)} />,
   };

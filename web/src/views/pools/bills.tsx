@@ -40,7 +40,7 @@ export function Bills({ mark }: { mark: string }) {
         </label>
       </div>
       <Shown live={live}>
-        {({ items, total }) => items.length === 0 ? <Empty>Nothing cost anything in {month.name}.</Empty> : (
+        {({ items, total }) => items.length === 0 ? <Empty>No costs in {month.title}.</Empty> : (
           <>
             <Table label="bills" rows={items} rowKey={({ name }) => name} columns={COLUMNS} />
             <p class="quiet">

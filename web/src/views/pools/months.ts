@@ -1,25 +1,30 @@
-/** Months, as bills are for them: in UTC. */
+/** Calendar months in UTC, for bills. */
+
+const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
 
 export interface Month {
   /** As `2026-11`. */
   name: string;
-  /** Its first and last days, as `2026-11-01`. */
+  /** As `November 2026`. */
+  title: string;
+  /** The first day, as `2026-11-01`. */
   since: string;
+  /** The last day. */
   until: string;
 }
 
-/** The month of a moment, and so many before it, the latest first. */
+/** Return `count` months, the latest first. The first one contains the time `nowMs`. */
 export function latestMonths(nowMs: number, count: number): Month[] {
   const now = new Date(nowMs);
   return Array.from({ length: count }, (_, back) => {
     const first = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1);
     const last = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back + 1, 0);
     const [since, until] = [first, last].map((ms) => new Date(ms).toISOString().slice(0, 10)) as [string, string];
-    return { name: since.slice(0, 7), since, until };
+    return { name: since.slice(0, 7), title: MONTH.format(first), since, until };
   });
 }
 
-/** The share of a budget that is spent, null without one; it can be above 1. */
+/** Return the spent share of a budget, above 1 if the budget is exceeded. Null without a budget. */
 export function budgetShare(spent: number, budget: number | null): number | null {
   return budget === null ? null : spent / budget;
 }

@@ -48,7 +48,7 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
             <div class="tools">
               {pool.state === "DRAINING"
                 ? <Action label="Undrain" run={run("undrain")} />
-                : <Action label="Drain" question={`Drain ${pool.name}? It takes no new jobs and starts nothing more until it is undrained.`} run={run("drain")} />}
+                : <Action label="Drain" question={`Drain ${pool.name}? The pool accepts no new jobs and starts no more work until you undrain it.`} run={run("drain")} />}
             </div>
           )}
           <Facts pool={pool} onDone={live.refresh} />
@@ -88,7 +88,7 @@ function Trouble({ fleet }: { fleet: Pool["fleet"] }) {
         {boots.map((boot) => (
           <li key={boot.id}>
             {boot.instance_type} {boot.id} did not boot (<Moment ms={boot.ended_ms} />): {boot.reason}
-            {boot.boot_log && <details><summary>Its log</summary><pre tabIndex={0}>{boot.boot_log}</pre></details>}
+            {boot.boot_log && <details><summary>Log</summary><pre tabIndex={0}>{boot.boot_log}</pre></details>}
           </li>
         ))}
       </ul>

@@ -38,7 +38,7 @@ export function PoolsView({ chosen }: { chosen: string }) {
       <Shown live={live}>
         {({ items }) => <Table label="pools" rows={items} rowKey={({ name }) => name} columns={COLUMNS} />}
       </Shown>
-      {who && who.role !== "admin" && <p class="quiet">Only admins drain pools, change budgets and take agents out of use.</p>}
+      {who && who.role !== "admin" && <p class="quiet">Only admins can drain pools, change budgets, and disable agents.</p>}
       {chosen && <PoolPart name={chosen} mark={mark} />}
       <h2>{chosen ? `Agents of ${chosen}` : "Agents"}</h2>
       <AgentList pool={chosen} mark={mark} />

@@ -21,11 +21,11 @@ export function ProjectsView() {
     <>
       <Heading title="Projects" />
       <Shown live={live}>
-        {({ items, left_out_before: before }) => items.length === 0 ? <Empty>No projects: there are no experiments yet.</Empty> : (
+        {({ items, left_out_before: before }) => items.length === 0 ? <Empty>No projects yet.</Empty> : (
           <>
             <Table label="projects" rows={items} rowKey={({ workspace, project }) => `${workspace}/${project}`} columns={COLUMNS} />
             {before !== null && before !== undefined && <p class="quiet">Experiments older than {before} are not counted.</p>}
-            <p class="quiet">A project is there while an experiment is in it; experiments are moved where they are listed.</p>
+            <p class="quiet">Projects appear when an experiment uses them. Move experiments in the list of experiments.</p>
           </>
         )}
       </Shown>

@@ -95,7 +95,7 @@ function TemplateDialog({ template, mayChange, onDone, onClose }: DialogProps) {
       const current = await get("/api/v1/templates/{name}", { path }).catch(() => null);
       setTheirs(current);
       setKnown(current);
-      throw new Error(current ? `There is another text of template ${name} by now. Save replaces it.` : `Template ${name} was deleted meanwhile. Save makes it again.`);
+      throw new Error(current ? `Another user has changed template ${name}. Saving replaces the newer text.` : `Template ${name} was deleted. Saving creates it again.`);
     }
     forget();
     await onDone();
@@ -110,7 +110,7 @@ function TemplateDialog({ template, mayChange, onDone, onClose }: DialogProps) {
       isChanged={config !== (template?.config ?? "") || name !== (template?.name ?? "")}>
       {wasKept && (
         <p class="quiet">
-          This is what you wrote before. <button type="button" onClick={() => keep(template?.config ?? "")}>Begin again</button>
+          Your unsaved draft was restored. <button type="button" onClick={() => keep(template?.config ?? "")}>Discard draft</button>
         </p>
       )}
       {!template && (

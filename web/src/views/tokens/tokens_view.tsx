@@ -27,7 +27,7 @@ export function TokensView() {
         <code>detcloud token create</code> makes one. The page cannot make one, because it would end with this session.
       </p>
       <Shown live={live}>
-        {({ items, next }) => items.length === 0 ? <Empty>No tokens were made.</Empty> : (
+        {({ items, next }) => items.length === 0 ? <Empty>No tokens yet.</Empty> : (
           <>
             <Table label="tokens" rows={items} rowKey={({ id }) => id} columns={tokenColumns(revoke)} />
             {next && <p class="quiet">{items.length} are shown, and there are more; sorting is among these.</p>}
@@ -51,7 +51,7 @@ function tokenColumns(revoke: (token: Token) => Promise<void>): Column<Token>[] 
       title: "Actions",
       show: (token) => token.revoked
         ? <Badge state="REVOKED" />
-        : <Action label="Revoke" question={`Revoke token ${token.id}, and every token that was made with it? This cannot be undone.`} run={() => revoke(token)} />,
+        : <Action label="Revoke" question={`Revoke token ${token.id}, and all tokens that were created with it? This cannot be undone.`} run={() => revoke(token)} />,
     },
   ];
 }

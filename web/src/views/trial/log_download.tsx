@@ -41,7 +41,7 @@ export function LogDownload({ id, wanted }: Props) {
           blobs.push(new Blob(pieces));
           [pieces, gathered] = [[], 0];
         }
-        if (size > TEXT_MAX) throw new Error(`the log is longer than the page takes: use detcloud trial logs ${id}`);
+        if (size > TEXT_MAX) throw new Error(`the log is too long for the page; use detcloud trial logs ${id}`);
         setTold(`Reading … ${bytesText(size)}`);
       }
       saveText(`trial-${id}${isNarrowed ? "-part" : ""}.log`, [...blobs, ...pieces]);

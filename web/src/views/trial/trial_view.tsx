@@ -80,7 +80,7 @@ function Tools({ trial: { id, ended_ms: ended }, right: { mayChange, owner }, on
     <div class="tools" role="group" aria-label="steer the trial">
       {!mayChange && owner && <span class="quiet">Only {owner} and admins can change it.</span>}
       {mayChange && ended === null && (
-        <Action label="Kill" question="End the trial at once? The search goes on without it." run={kill} />
+        <Action label="Kill" question="Kill the trial without a checkpoint? The search continues without the trial." run={kill} />
       )}
       <a href={`${href("create")}?trial=${id}`}>Fork with these hyperparameters</a>
       <a href={`${href("compare")}?trials=${id}`}>Compare</a>
@@ -116,8 +116,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
-      <dt>Runs on</dt>
-      <dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "no machine now"}</dd>
+      {trial.ended_ms === null && <><dt>Runs on</dt><dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "no machine"}</dd></>}
       <dt>Restarts</dt>
       <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
@@ -138,7 +137,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>{dollarsText(trial.cost)}</dd>
       <dt>Seed</dt>
       <dd>{trial.seed}</dd>
-      {trial.warm_start && <><dt>Began with</dt><dd><code>{trial.warm_start}</code></dd></>}
+      {trial.warm_start && <><dt>Started from</dt><dd><code>{trial.warm_start}</code></dd></>}
     </dl>
   );
 }
