@@ -1,4 +1,4 @@
-"""Pseudorandom numbers that depend on names alone, so that a run repeated elsewhere is the same."""
+"""Pseudorandom numbers that depend on names alone, so that a repeated run has equal numbers."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""The state of a cluster at its end, to compare a disturbed run with an undisturbed one."""
+"""The final state of a cluster, for comparing a disturbed run with an undisturbed run."""
 
 from typing import Any
 

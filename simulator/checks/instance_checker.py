@@ -48,7 +48,7 @@ class InstanceChecker:
             raise InvariantBroken(f"{text}; it may have {instances_max}")
 
     def check_owners(self, pools: Iterable[str]) -> None:
-        """Check live machines without an instance row and an open intent, and count them.
+        """Check and count live machines without an instance row and an open intent.
 
         Raises InvariantBroken if a machine has been without them for more than ORPHAN_MS_MAX.
 

@@ -1,4 +1,4 @@
-"""A cloud whose caller may crash at a call."""
+"""A cloud that crashes the caller at a chosen call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

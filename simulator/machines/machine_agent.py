@@ -1,4 +1,4 @@
-"""The session of an agent and the desired states of its processes, as docs/agent-protocol.md says.
+"""The session of an agent and the desired states of processes, as docs/agent-protocol.md says.
 
 Subclasses decide when calls are made and what a process does.
 """
@@ -48,7 +48,7 @@ P = TypeVar("P", bound=MachineProcess)
 
 
 class MachineAgent(ABC, Generic[P]):
-    """An agent without a driver of its calls.
+    """The base of agents, which follows the protocol and makes no calls.
 
     Args:
         slots: the number of the machine's slots.
@@ -116,7 +116,7 @@ class MachineAgent(ABC, Generic[P]):
 
     def _unacknowledged_reports(self, process: P) -> list[Report]:
         acked = (self._acked or {}).get(process.allocation, {})
-        return process.reports.unacknowledged(process.allocation, acked)
+        return process.reports.unacknowledged_reports(process.allocation, acked)
 
     def _apply_entry(self, entry: Mapping[str, Any]) -> None:
         """Apply the desired state of an allocation.
@@ -160,4 +160,4 @@ class MachineAgent(ABC, Generic[P]):
 
     @abstractmethod
     def _make_unstarted_process(self, name: str) -> P:
-        """Return a process without a specification, which only reports its exit."""
+        """Return a process without a specification, which only reports an exit."""

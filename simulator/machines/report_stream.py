@@ -1,4 +1,4 @@
-"""The reports of a process on its machine's disk, by writer and offset."""
+"""The reports of a process on the disk of a machine, by writer and offset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class ReportStream:
         """Whether the reports contain an exit."""
         return any(line["kind"] == "exited" for _, _, line in self.lines)
 
-    def unacknowledged(self, allocation: str, acked: Mapping[str, int]) -> list[Report]:
+    def unacknowledged_reports(self, allocation: str, acked: Mapping[str, int]) -> list[Report]:
         """Return the reports that the cluster has not acknowledged, in order, the exit last.
 
         Args:

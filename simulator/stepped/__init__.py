@@ -1,1 +1,1 @@
-"""Clusters and fleets without faults of their own, whose clock a test moves in steps."""
+"""Clusters and fleets in steps: a test moves the clock, and chooses the faults."""

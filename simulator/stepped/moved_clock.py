@@ -6,7 +6,7 @@ START_MS = 1_700_000_000_000
 
 
 class MovedClock:
-    """The base of clusters and fleets whose time a test moves."""
+    """The base of stepped clusters and fleets. A test moves the time."""
 
     clock: VirtualClock
 

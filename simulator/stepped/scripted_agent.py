@@ -35,7 +35,7 @@ class Run:
         self.reports.append(line, self.spec.get("rank", 0))
 
     def apply_directives(self, directives: Mapping[str, Any]) -> None:
-        """Replace the directives, which the script reads in its next round."""
+        """Replace the directives that the script reads."""
         self.directives = directives
 
     def fail(self, reason: str, message: str) -> None:
@@ -43,16 +43,16 @@ class Run:
         self.report({"kind": "exited", "reason": reason, "message": message})
 
     def kill(self, delay_ms: int) -> None:
-        """Set `killed`, whatever the delay."""
+        """Set `killed` at once. The delay is ignored."""
         self.killed = True
 
 
 class ScriptedAgent(MachineAgent[Run]):
-    """An agent whose calls return at once, so that a test decides what happens between two calls.
+    """An agent with a script and immediate calls, so that a test can act between two calls.
 
     Args:
-        service: answers the calls. A test may replace it by another host of the cluster.
-        script: the script of all allocations. A test may replace it.
+        service: answers the calls. A test may replace the service, for example by another host.
+        script: the script of all allocations. A test may replace the script.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ScriptedAgent(MachineAgent[Run]):
         return answer
 
     def work(self) -> None:
-        """Run one round of the script of each running allocation."""
+        """Run a round of the script for each running allocation, and keep the reports."""
         for run in self.processes.values():
             if not run.has_ended:
                 for line in self.script(run):

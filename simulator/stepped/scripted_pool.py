@@ -1,4 +1,4 @@
-"""A pool without actors, as the provisioner sees it: work that waits, and agents that have work."""
+"""A pool without actors for tests of the provisioner: waiting work, and agents with work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from simulator.stepped.small_search import POOL
 
 @dataclass
 class Work:
-    """A job of one trial."""
+    """A job with a single trial."""
 
     slots: int
     left_ms: int
@@ -56,7 +56,7 @@ class ScriptedPool:
         return PoolSnapshot(self.settings, Demand(jobs), agents, dict(self.leases))
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
-        """Place no more work on an agent. Its work ends, or waits again with `yields_at_once`."""
+        """Place no more work on an agent. With `yields_at_once`, the agent's work waits again."""
         self.draining.add(agent)
         if ends_ms is not None:
             self.ends_ms[agent] = ends_ms
@@ -68,16 +68,16 @@ class ScriptedPool:
         self.supply = closed, until_ms
 
     def end_agent(self, pool: str, agent: str) -> None:
-        """Forget an agent, whose work waits again."""
+        """Forget an agent. The agent's work waits again."""
         self.lose(agent)
 
     def connect(self, agent: str, now_ms: int = 0) -> None:
-        """Connect an agent or hear of it again, and place work."""
+        """Record that an agent is connected at `now_ms`, and place waiting work."""
         self.known[agent] = now_ms
         self.place_work()
 
     def lose(self, agent: str) -> None:
-        """Forget an agent, whose work waits again."""
+        """Forget an agent. The agent's work waits again."""
         self.known.pop(agent, None)
         self._release_work(agent)
 

@@ -1,4 +1,4 @@
-"""A random search of short trials, and the specifications of its trials, for stepped clusters."""
+"""A random search of short trials for stepped clusters, and the specifications of the trials."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A cluster in one thread, whose hosts, agents and ticks act in rounds that a test runs.
+"""A cluster in a single thread. A test runs rounds, in which hosts, agents and ticks act.
 
 The hosts are those of seeded clusters, without faults. The table is a file, which outlives a host,
 and `faults` may disturb each host's access to the table.
@@ -49,13 +49,13 @@ Faults = Callable[[StateTable, int], StateTable]
 
 
 class OpenTable(StateTable, Protocol):
-    """A state table with a connection of its own."""
+    """A state table with a connection that can be closed."""
 
     def close(self) -> None: ...
 
 
 def no_faults(table: StateTable, process: int) -> StateTable:
-    """Return the table itself."""
+    """Return the table undisturbed."""
     return table
 
 
@@ -93,7 +93,7 @@ TICK_TASKS = (mark_lost_agents, redrive_mail, suggest)
 
 @dataclass
 class SteppedCluster(MovedClock):
-    """A cluster whose clock only a test moves. A single host at a time serves all calls."""
+    """A cluster with a clock that only a test moves. A single host at a time serves all calls."""
 
     path: Path
     """The file of the table, or `:memory:`."""
@@ -131,7 +131,7 @@ class SteppedCluster(MovedClock):
         return self.host.engine
 
     def boot(self) -> SteppedHost:
-        """Start a host: with nothing in its memory, and everything in the file."""
+        """Start a host with empty memory on the rows of the file, and return the host."""
         rows = self.open_table()
         table = self.faults(CheckedTable(rows, self.checker), self.processes)
         self.processes += 1
@@ -167,8 +167,9 @@ class SteppedCluster(MovedClock):
         self.attempt(lambda: self.engine.execute_command(address, message))
 
     def command_once(self, address: str, message: object) -> None:
-        """Send a command with an idempotency key, for a command that would be refused when it is
-        repeated. Raises CommandRefused.
+        """Send a command that the actor executes once, although the call may be repeated.
+
+        Raises CommandRefused.
         """
         key = idempotency_key(type(message).__name__)
         self.attempt(lambda: command_once(self.host, address, message, key))
@@ -208,7 +209,7 @@ class SteppedCluster(MovedClock):
         self.command("experiment#1", replace(message, rules=rules))
 
     def round(self) -> None:
-        """Run one round: each agent syncs and works, the clock moves, then the tick passes."""
+        """Let each agent sync and work, move the clock by `round_ms`, then run a tick."""
         for agent in self.agents:
             if agent.name not in self.silent:
                 self.attempt(partial(self._sync, agent))

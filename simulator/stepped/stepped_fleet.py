@@ -1,4 +1,4 @@
-"""Pools whose instances come from a cloud, in steps that a test runs.
+"""Pools with instances of a cloud, in steps that a test runs.
 
 The provisioner is the real one. The pool is a queue of work that takes time.
 """
@@ -99,7 +99,7 @@ class SteppedFleet(ABC):
 
 @dataclass
 class LeasedPool(ScriptedPool):
-    """A pool with the agents of a fake cloud, each with a row for its lease."""
+    """A pool with the agents of a fake cloud. Each agent has a lease row."""
 
     cloud: FakeCloud = field(kw_only=True)
     table: StateTable = field(kw_only=True)
