@@ -16,7 +16,8 @@ from detcloud.shared.masking import MASK, mask_document
 def decode_body(row_type: RowType | None, body: bytes) -> Any:
     """Return the JSON value of a row's body. Return a text if the body cannot be decoded.
 
-    The text is the body if it is UTF-8, and otherwise the number of bytes.
+    The text is the body if it is UTF-8, and otherwise the number of bytes. The value of a head is a
+    map of `header` and `state`. Never raises for an invalid body.
 
     Args:
         row_type: the declaration of the row. None for an undeclared row, which may be JSON.
@@ -46,7 +47,10 @@ def mask_body(row_type: RowType | None, value: Any) -> Any:
 
 
 def _decode_head(body: bytes) -> Any:
-    """Return the header and the state of a head. Raises ValueError for an invalid body."""
+    """Return the `header` and the `state` of a head. Raises ValueError for an invalid body.
+
+    A body without a header, from an early release, is returned as a single JSON value.
+    """
     header, separator, state = body.partition(b"\n")
     if not separator:
         return json.loads(body)

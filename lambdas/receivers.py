@@ -24,9 +24,10 @@ def advance_receiver(
 ) -> bool:
     """Advance the actor at `address`, then the receivers of new mail, until no time is left.
 
-    Return False if the actor has no mail, and True otherwise. With `looks_first=False`, always
-    return True. Raises NotAdvanced if no time is left, or, after a logged warning, if the state
-    table fails.
+    To advance an actor means to apply the messages in the mailbox and to commit the changes and the
+    new messages. Return False if the actor has no mail, and True otherwise. With
+    `looks_first=False`, always return True. Raises NotAdvanced if no time is left, or, after a
+    logged warning, if the state table fails.
 
     Args:
         left_ms: returns the time until the function is stopped. RESERVE_MS of it is not used.

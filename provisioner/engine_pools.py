@@ -100,9 +100,9 @@ class EnginePools:
         """
         engine, address = self._engine, addresses.pool(pool)
         state: PoolState | None = engine.read_state(address)
-        if state is None or state.removed or not (closed or state.closed):
+        if state is None or state.removed or not (closed or state.no_supply_reason):
             return
-        if (state.closed, state.closed_until_ms) != (closed, until_ms):
+        if (state.no_supply_reason, state.no_supply_until_ms) != (closed, until_ms):
             message = SupplyChecked(closed, until_ms)
             engine.post_message(address, message, sender=f"supply#{pool}")
 

@@ -1,7 +1,8 @@
 """The actor types, and the codecs of states, parts and messages.
 
 Stored JSON contains the name of the message's type, or the stored name from
-messages/stored_names.py. A message type that is no longer sent stays in its union until no row
+messages/stored_names.py. Fields that were renamed in the code have a stored name too
+(rows/stored_fields.py). A message type that is no longer sent stays in its union until no row
 contains it. Encoded messages leave out fields that have their default, so a default must never
 change. New fields of a state are appended and have a default. tests/journals checks these rules.
 """
@@ -20,6 +21,7 @@ from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
 from control_plane.json_gate import parse_stored
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import select_unknown
 
 EncodedMessage = tuple[str, bytes]
@@ -70,14 +72,23 @@ class ActorType:
     """
 
     @cached_property
-    def field_names(self) -> tuple[str, ...]:
-        """The names of the state's fields, in order. Later versions append fields."""
-        return tuple(self._field_adapters)
+    def stored_names(self) -> Mapping[str, str]:
+        """The stored name of each field of the state, by the name in the code.
+
+        The fields are in order. Later versions append fields.
+        """
+        return stored_field_names(self.state_type)
+
+    @cached_property
+    def names_in_code(self) -> Mapping[str, str]:
+        """The name in the code of each field of the state, by the stored name and in order."""
+        return {stored: name for name, stored in self.stored_names.items()}
 
     @cached_property
     def field_defaults(self) -> Mapping[str, object]:
-        """The default values of the state's fields by name. A field without a default is
-        omitted.
+        """The default values of the state's fields, by the name in the code.
+
+        A field without a default is left out.
         """
         all_fields = fields(self.state_type)
         values = {f.name: f.default for f in all_fields if f.default is not MISSING}
@@ -110,7 +121,7 @@ class ActorType:
 
     def encode_state(self, state: object) -> bytes:
         """Encode a state as JSON, fields with default values included."""
-        return self._state_adapter.serializer.to_json(state)
+        return self._state_adapter.serializer.to_json(state, by_alias=True)
 
     def decode_state(self, body: bytes) -> Any:
         """Decode a state from JSON. Unknown fields are ignored; missing fields get their defaults.
@@ -123,9 +134,16 @@ class ActorType:
         """Encode the value of a field of the state as JSON, without defaults.
 
         The result does not change when a later version adds a field with a default inside the
-        value. Raises KeyError for an unknown field.
+        value.
+
+        Args:
+            name: the field's name in the code.
+            value: the value of the field.
+
+        Raises KeyError for an unknown field.
         """
-        return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
+        serializer = self._field_adapters[name].serializer
+        return serializer.to_json(value, exclude_defaults=True, by_alias=True)
 
     def encode_message(self, message: object) -> EncodedMessage:
         """Return the message's stored name, and the fields as JSON without defaults.
@@ -134,7 +152,7 @@ class ActorType:
         """
         name = stored_name(type(message))
         serializer = self._message_adapters[name].serializer
-        return name, serializer.to_json(message, exclude_defaults=True)
+        return name, serializer.to_json(message, exclude_defaults=True, by_alias=True)
 
     def encode_message_with_defaults(self, name: str, fields: object) -> bytes:
         """Decode a stored message, and encode the message as JSON that contains every field.
@@ -146,7 +164,8 @@ class ActorType:
             name: the stored name of the message.
             fields: the fields as JSON values.
         """
-        return self._message_adapters[name].dump_json(self.decode_message(name, fields))
+        message = self.decode_message(name, fields)
+        return self._message_adapters[name].dump_json(message, by_alias=True)
 
     def decode_message(self, name: str, fields: object) -> Any:
         """Decode a message from a stored name and fields. Unknown fields are ignored.
@@ -169,7 +188,7 @@ class ActorType:
         if adapter is None:
             assert isinstance(value, bytes), name
             return value
-        return adapter.dump_json(value)
+        return adapter.dump_json(value, by_alias=True)
 
     def decode_part(self, name: str, body: bytes) -> object:
         """Decode the stored body of a part. Return the body itself for a part of type `bytes`, and
@@ -197,7 +216,7 @@ class ActorType:
 
         Return b"" if all fields are known. Raises ValueError for invalid JSON.
         """
-        return select_unknown(parse_json(body), self._field_adapters)
+        return select_unknown(parse_json(body), self.names_in_code)
 
     def select_unknown_part_fields(self, name: str, body: bytes) -> bytes:
         """Return the fields of a part's stored body that this version does not know, without
@@ -210,7 +229,7 @@ class ActorType:
         if not is_dataclass(kind):
             return b""
         try:
-            return select_unknown(parse_json(body), {f.name for f in fields(kind)})
+            return select_unknown(parse_json(body), set(stored_field_names(kind).values()))
         except ValueError:
             return b""
 
@@ -223,7 +242,7 @@ class ActorType:
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             return self.encode_part(name, value)
-        return adapter.dump_json(value, exclude_defaults=True)
+        return adapter.dump_json(value, exclude_defaults=True, by_alias=True)
 
 
 class _ActorTypes(Mapping[str, ActorType]):

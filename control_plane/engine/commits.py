@@ -264,7 +264,7 @@ def _journal_write(
         command=origin.command,
         rows_read={f"{key.partition}/{key.sort}": list(observed) for key, observed in read.items()},
         output_digests={name: outputs.output_digest(piece) for name, piece in pieces.items()},
-        field_count=len(before.actor_type.field_names),
+        field_count=len(before.actor_type.stored_names),
         reasons=fold.reasons,
         user=origin.user,
         is_dead_letter=origin.is_dead_letter,

@@ -94,7 +94,7 @@ class ExperimentReader:
         batches. Raises the errors of `with_definition`.
         """
         keyed_states = [
-            ((state.experiment_id, state.life), state)
+            ((state.experiment_id, state.run_generation), state)
             if isinstance(state, ExperimentState) and state.status is not Status.DELETED
             else None
             for state in states

@@ -5,7 +5,7 @@ store and compare states as bytes.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic_core import from_json
 
@@ -13,6 +13,7 @@ from control_plane.adapters import lazy_adapter
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
 from control_plane.rows import actor_rows
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import append_fields, select_unknown
 
 # The sort key of the head sorts directly before the mail. A single query can therefore read the
@@ -107,7 +108,7 @@ class UnknownFields:
 
 
 _HEADER = lazy_adapter(Header)
-_HEADER_NAMES = frozenset(f.name for f in fields(Header))
+_HEADER_NAMES = frozenset(stored_field_names(Header).values())
 
 
 def encode_head(header: Header, state: bytes, unknown: UnknownFields | None = None) -> bytes:
@@ -120,7 +121,7 @@ def encode_head(header: Header, state: bytes, unknown: UnknownFields | None = No
     """
     if unknown is None:
         unknown = UnknownFields()
-    line = append_fields(_HEADER().dump_json(header), unknown.header)
+    line = append_fields(_HEADER().dump_json(header, by_alias=True), unknown.header)
     return line + b"\n" + append_fields(state, unknown.state)
 
 

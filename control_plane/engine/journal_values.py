@@ -60,11 +60,11 @@ def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[
             yield row.body
     elif output.startswith(MESSAGES):
         yield from _messages_between(table, address, output.removeprefix(MESSAGES))
-    elif output in actor_type.field_names:
+    elif (field := actor_type.names_in_code.get(output)) is not None:
         row = table.get(Key(address, HEAD))
         if row is not None:
             state = actor_type.decode_state(decode_head(row.body)[1])
-            yield actor_type.encode_field(output, getattr(state, output))
+            yield actor_type.encode_field(field, getattr(state, field))
 
 
 def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:

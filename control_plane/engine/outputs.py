@@ -2,7 +2,7 @@
 
 The journal stores a digest of each output, and replays compare the digests. Adding a field with a
 default changes no digest. The names of outputs:
-- the field's name, for a field of the state;
+- the field's stored name, for a field of the state;
 - `P:` and the part's name, for a part;
 - `R:` and the key, for a row outside the actor;
 - `M:` and the address, for the messages to a receiver;
@@ -45,7 +45,7 @@ def output_digest(output: bytes) -> str:
 
 
 def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the encoding of each state field with a changed encoding.
+    """Yield the stored name and the encoding of each state field with a changed encoding.
 
     For a new actor (`before` is None), the fields are compared with their defaults. Fields without
     a default are then always yielded. Encodings are without defaults (`ActorType.encode_field`).
@@ -61,7 +61,7 @@ def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tu
             continue
         encoded = actor_type.encode_field(name, value)
         if previous is MISSING or encoded != actor_type.encode_field(name, previous):
-            yield name, encoded
+            yield actor_type.stored_names[name], encoded
 
 
 def part_outputs(

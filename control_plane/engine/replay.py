@@ -213,7 +213,7 @@ class _Replayer:
             return
         outputs = fold_outputs(self._before, fold)
         if entry.field_count:
-            unknown = self._actor_type.field_names[entry.field_count :]
+            unknown = tuple(self._actor_type.names_in_code)[entry.field_count :]
             outputs = {name: output for name, output in outputs.items() if name not in unknown}
         digests = {name: output_digest(output) for name, output in outputs.items()}
         if digests == dict(entry.output_digests):
@@ -282,8 +282,9 @@ class _Replayer:
         """
         state, part = self._before.state, name.removeprefix(PART)
         fields = self._actor_type.field_defaults if state is None else state.__dict__
-        if name in fields:
-            return self._actor_type.encode_field(name, fields[name])
+        field = self._actor_type.names_in_code.get(name)
+        if field is not None and field in fields:
+            return self._actor_type.encode_field(field, fields[field])
         known = self._parts.get(part) if name.startswith(PART) else None
         return None if known is None else self._actor_type.encode_part_without_defaults(part, known)
 
@@ -316,7 +317,7 @@ def _with_known_fields(actor_type: ActorType, state: Any, field_count: int) -> A
         field_count: the number of fields in the version that wrote the entry, which has the first
             fields of today's state. 0 if unknown: the state is returned unchanged.
     """
-    unknown = actor_type.field_names[field_count:] if field_count else ()
+    unknown = tuple(actor_type.stored_names)[field_count:] if field_count else ()
     defaults = actor_type.field_defaults
     changes = {name: defaults[name] for name in unknown if name in defaults}
     return evolve(state, **changes) if changes else state

@@ -36,11 +36,11 @@ def compare_head(
         stored = actor_type.decode_state(decode_head(head.body)[1])
     except ValueError as error:
         raise difference_at(head.revision, "", "head", error_line(error), None) from error
-    for name in actor_type.field_names:
+    for name, stored_name in actor_type.stored_names.items():
         recorded = actor_type.encode_field(name, getattr(stored, name))
         replayed = actor_type.encode_field(name, getattr(state, name))
         if recorded != replayed:
-            raise narrow_difference(head.revision, "", name, recorded, replayed)
+            raise narrow_difference(head.revision, "", stored_name, recorded, replayed)
     _compare_parts(table, head, actor_type, parts)
 
 

@@ -171,7 +171,7 @@ class Machines:
         Exit as killed if the trial is to be killed or has no allocation. See `next_action` for the
         other cases.
         """
-        desired = trial.allocation.wish if trial.allocation else DesiredState.KILL
+        desired = trial.allocation.desired_state if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
             return
@@ -179,7 +179,7 @@ class Machines:
         match next_action(
             trial.length,
             trial.reached,
-            trial.answered,
+            trial.decided_length,
             is_closed=trial.closed,
             must_stop=must_stop,
         ):
@@ -229,7 +229,7 @@ class Machines:
         The number is the sum over all ancestors: a copy starts from a checkpoint of another trial,
         which may be a copy itself. Return 0 for a trial that is no copy.
         """
-        first_checkpoint = trial.inherited
+        first_checkpoint = trial.inherited_checkpoint
         if first_checkpoint is None:
             return 0
         if trial.trial_id not in self._inherited:

@@ -65,7 +65,9 @@ def delete_checkpoint(
             _check_deleted(services, record)
         return extra_writes(trial_id)
 
-    message = CheckpointDeletionRequested((uuid,), instead=_replacement(services, trial_id, uuid))
+    message = CheckpointDeletionRequested(
+        (uuid,), fallback_uuid=_replacement(services, trial_id, uuid)
+    )
     services.engine.execute_command(
         addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
     )
@@ -120,10 +122,10 @@ def delete_checkpoint_files(
     message = PartialDeletionRequested(
         uuid,
         patterns,
-        earlier=record.deleted_patterns,
+        earlier_patterns=record.deleted_patterns,
         files=len(folder.files) - len(chosen),
         size_bytes=sum(file.size for file in folder.files) - sum(file.size for file in chosen),
-        instead=_replacement(services, trial_id, uuid),
+        fallback_uuid=_replacement(services, trial_id, uuid),
     )
     services.engine.execute_command(
         addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply

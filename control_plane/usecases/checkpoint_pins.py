@@ -55,7 +55,7 @@ def pin_checkpoint(
         # that the commit fails if this happens after the read.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
-        if pin.gone or not record.state.may_be_pinned:
+        if pin.is_deleted or not record.state.may_be_pinned:
             text = f"checkpoint {uuid} was {record.state.deletion_text}, and cannot be pinned"
             raise RequestError(Code.CONFLICT, text)
         if caller.user in pin.users:

@@ -38,16 +38,16 @@ def continue_command(definition: Definition, overrides: Sequence[str]) -> Contin
     for override in overrides:
         _check_allowed(override)
     if not overrides:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     before = parse_stored_config(definition)
     after = _apply_overrides(before, overrides)
     if after.max_restarts < before.max_restarts:
         raise _smaller_error(RESTARTS, before.max_restarts, after.max_restarts)
     plan = _longer_plan(definition, before, after)
     if plan is None and after.max_restarts == before.max_restarts:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     return ContinueRequested(
-        limited=True,
+        limits_open_trials=True,
         config=after.to_json().decode(),
         plan=plan,
         max_restarts=after.max_restarts,

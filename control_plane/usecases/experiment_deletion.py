@@ -39,7 +39,7 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
                 raise RequestError(
                     Code.CONFLICT, f"{text}; `detcloud checkpoint unpin` releases it"
                 )
-            other = next(by for by in pin.by if by != experiment_id)
+            other = next(by for by in pin.experiments if by != experiment_id)
             text = f"experiment {other} started from its checkpoint {row.key.sort}"
             raise RequestError(Code.CONFLICT, f"{text}; delete that experiment first")
 

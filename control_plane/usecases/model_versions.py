@@ -203,7 +203,7 @@ def _pin_with_version(
     if checkpoint.state is CheckpointState.DAMAGED:
         text = f"checkpoint {checkpoint.uuid} is damaged, and cannot be a version"
         raise RequestError(Code.CONFLICT, f"{text}: {checkpoint.damage}")
-    if pin.gone or checkpoint.state is not CheckpointState.COMPLETED:
+    if pin.is_deleted or checkpoint.state is not CheckpointState.COMPLETED:
         how = checkpoint.state.deletion_text
         text = f"checkpoint {checkpoint.uuid} was {how}, and cannot be a version"
         raise RequestError(Code.CONFLICT, text)

@@ -155,8 +155,8 @@ def check_submission(
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
         kind=kind,
-        lists_figures=True,
-        grows_id_blocks=True,
+        listing_has_figures=True,
+        has_growing_id_blocks=True,
     )
     _check_size(config, message)
     warnings = (

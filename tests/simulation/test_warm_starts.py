@@ -58,7 +58,7 @@ def racing_engine(cluster: SteppedCluster, address: str, act: Callable[[], objec
 
 def pinning_experiments(cluster: SteppedCluster) -> tuple[int, ...]:
     row = cluster.engine.table.get(Key(PINS, source(cluster).uuid))
-    return decode_pin(row.body).by if row else ()
+    return decode_pin(row.body).experiments if row else ()
 
 
 def state_of(cluster: SteppedCluster, uuid: str) -> CheckpointState:

@@ -240,7 +240,7 @@ def test_supply_report_is_posted_once_per_change() -> None:
         revision = cluster.engine.table.get(Key(addresses.pool("blue"), HEAD))
         state = cluster.engine.read_state(addresses.pool("blue"))
         assert revision is not None
-        return revision.revision, state.closed, state.closed_until_ms
+        return revision.revision, state.no_supply_reason, state.no_supply_until_ms
 
     first, *quiet = report("", 0)
     assert quiet == ["", 0]
