@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.service import SyncResponse
@@ -28,16 +28,6 @@ LINES_PER_CALL = 40
 START_MS = (1_000, 20_000)
 
 
-class TrainingSource(Protocol):
-    """A source of the trainings of processes."""
-
-    def training(self, spec: Mapping[str, Any]) -> Training:
-        """Return the training for a process's specification.
-
-        Equal trials get equal trainings, whichever machine runs the process.
-        """
-
-
 @dataclass(frozen=True)
 class AgentEnvironment:
     """The parts of the simulation that all agents share."""
@@ -46,7 +36,8 @@ class AgentEnvironment:
     faults: FaultState
     network: Network
     process_environment: ProcessEnvironment
-    training_source: TrainingSource
+    training_for: Callable[[Mapping[str, Any]], Training]
+    """Returns the training for a process's specification. Equal trials get equal trainings."""
     on_process_start: Callable[["SimulatedAgent", Mapping[str, Any]], None]
     """Called with an agent and a specification before the agent starts the process."""
 
@@ -278,7 +269,7 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             self._wake_for_report,
             slots=tuple(spec["slots"]),
             rank=spec["node_rank"],
-            training=environment.training_source.training(spec),
+            training=environment.training_for(spec),
             spec=spec,
         )
         self._add_process(process)

@@ -187,8 +187,8 @@ class Searches:
         self.by_name: dict[str, Search] = {}
         self._checkpoints = checkpoints
 
-    def training(self, spec: Mapping[str, Any]) -> Training:
-        """Return the training for a process's specification, as TrainingSource describes.
+    def training_for(self, spec: Mapping[str, Any]) -> Training:
+        """Return the training for a process's specification.
 
         Raises KeyError if the search was not submitted.
         """

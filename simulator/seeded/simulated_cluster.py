@@ -128,7 +128,7 @@ class SimulatedCluster:
             self.faults,
             self.network,
             self.process_environment,
-            self.searches,
+            self.searches.training_for,
             self._check_process_start,
         )
         self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock, START_MS)

@@ -1,9 +1,8 @@
 """Messages that nobody can fold: they end as dead letters, and hold up nobody but their subject."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,14 +28,6 @@ from tests.simulation.scripts import train_at_once
 EXPERIMENT = "experiment#1"
 # Ticks after all that the real senders of the same millisecond have sent.
 LATER = 1_000
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    made = SteppedCluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
 
 
 def poison(

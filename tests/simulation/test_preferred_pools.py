@@ -1,11 +1,7 @@
 """A job that prefers several pools in a whole cluster: it runs where capacity comes first, once."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
-
-import pytest
 
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
@@ -21,13 +17,6 @@ FIRST, SECOND = POOL, "second"
 PATIENCE_MS = 600_000
 EXPERIMENT = "experiment#1"
 EMPTY = Offering("small/a/on_demand", "small", "a", Market.ON_DEMAND, 1, 1.0)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    made = SteppedCluster(tmp_path / "table.db")
-    yield made
-    made.close()
 
 
 def add_pools(cluster: SteppedCluster, first: PoolSettings) -> None:

@@ -2,7 +2,7 @@
 or never: the end is the undisturbed one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -52,14 +52,6 @@ EXPERIMENT = "experiment#1"
 LATER = 1_000
 SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
 by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    made = SteppedCluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
 
 
 def play(scenario: Scenario, cluster: SteppedCluster) -> None:

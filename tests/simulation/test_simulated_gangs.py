@@ -1,10 +1,6 @@
 """A trial over several agents in a whole cluster: it begins, reports and ends as one."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from control_plane.actors.records import Status
 from simulator.machines.report_stream import Line
@@ -15,14 +11,6 @@ from tests.simulation.scenarios import hold
 from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    made = SteppedCluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
 
 
 def submit(cluster: SteppedCluster, slots: int) -> None:

@@ -1,8 +1,5 @@
 """An outbox too long for one commit is sent whatever happens after the commit that spilled it."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from control_plane.actors.messages.experiment import (
@@ -21,14 +18,6 @@ from tests.simulation.scenarios import hold
 
 EXPERIMENT = "experiment#1"
 TRIALS = 120
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    made = SteppedCluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

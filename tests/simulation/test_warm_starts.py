@@ -1,8 +1,7 @@
 """Experiments that start from a checkpoint, and the collector that wants it gone, at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,15 +25,12 @@ from tests.simulation.scenarios import train_in_rounds
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
+def cluster(cluster: SteppedCluster) -> SteppedCluster:
     """Experiment 1 has completed; its one trial has a checkpoint."""
-    made = SteppedCluster(tmp_path / "table.db")
-    made.add_pool()
-    made.add_agent("a", 1, train_in_rounds)
-    made.submit(1)
-    made.run_to_rest()
-    yield made
-    made.close()
+    cluster.add_agent("a", 1, train_in_rounds)
+    cluster.submit(1)
+    cluster.run_to_rest()
+    return cluster
 
 
 def source(cluster: SteppedCluster) -> CheckpointRef:
