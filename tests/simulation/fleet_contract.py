@@ -1,4 +1,4 @@
-"""What a fleet does on every cloud. Both clouds are emulated, and a launch is known within 40 s."""
+"""The contract of a fleet on an emulated cloud. A launch is known within 40 s on each cloud."""
 
 from abc import abstractmethod
 from collections.abc import Callable
