@@ -20,8 +20,8 @@ from pydantic_core import from_json
 from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
+from control_plane.appended_values import validate_without_appended
 from control_plane.json_gate import parse_stored
-from control_plane.rows.appended_values import validate_without_appended
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import select_unknown
 
@@ -35,7 +35,10 @@ JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True)
 class ActorType:
-    """A type of actor: the step functions, and the codecs of stored values."""
+    """A type of actor: the step functions, and the codecs of stored values.
+
+    A part is a named row of an actor's larger state, which is read only when it is needed.
+    """
 
     state_type: type
     """The dataclass of the state."""
