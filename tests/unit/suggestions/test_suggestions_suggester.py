@@ -21,9 +21,10 @@ from control_plane.state.table import Expect, Key, Put, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
 from local_cluster.suggestion_thread import SuggestionThread
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.patience import wait_until
-from tests.simulation.cluster import Cluster, submission
-from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 INTENT = Key(SUGGESTION.partition, f"{1:012d}")
@@ -54,10 +55,10 @@ def model() -> Model:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, model: Model) -> Cluster:
+def cluster(tmp_path: Path, model: Model) -> SteppedCluster:
     """A search of 4 trials, 2 at a time; 2 trials have ended and a suggestion is awaited."""
-    cluster = Cluster(tmp_path / "table.db")
-    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, model))
+    cluster = SteppedCluster(tmp_path / "table.db")
+    cluster.host.suggester = Suggester(cluster.engine, model)
     cluster.add_pool()
     cluster.add_agent("a", 1, train_at_once)
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), Group({"x": Double(0.0, 1.0)}), 7)
@@ -69,17 +70,19 @@ def cluster(tmp_path: Path, model: Model) -> Cluster:
     return cluster
 
 
-def values(cluster: Cluster) -> list[float]:
+def values(cluster: SteppedCluster) -> list[float]:
     """Return the hyperparameter x of all trials, sorted by the trials' numbers."""
     trials = sorted(cluster.checker.actor_states("trial"), key=lambda trial: trial.number)
     return [trial.hparams["x"] for trial in trials]
 
 
-def folded_messages(cluster: Cluster) -> list[str]:
+def folded_messages(cluster: SteppedCluster) -> list[str]:
     return [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
 
 
-def test_suggestion_creates_a_trial_and_removes_the_intent(cluster: Cluster, model: Model) -> None:
+def test_suggestion_creates_a_trial_and_removes_the_intent(
+    cluster: SteppedCluster, model: Model
+) -> None:
     assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
     assert INTENT not in cluster.checker.rows
@@ -90,14 +93,14 @@ def test_suggestion_creates_a_trial_and_removes_the_intent(cluster: Cluster, mod
     assert (running.stage, running.metric) == (Stage.RUNNING, None)
 
 
-def test_bayesian_search_completes_and_replays(cluster: Cluster) -> None:
+def test_bayesian_search_completes_and_replays(cluster: SteppedCluster) -> None:
     cluster.run_to_rest()
     assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
     assert values(cluster)[2:] == [100.0, 101.0]
-    assert replay_actor(cluster.host.table, EXPERIMENT).difference is None
+    assert replay_actor(cluster.host.rows, EXPERIMENT).difference is None
 
 
-def test_concurrent_suggester_has_no_effect(cluster: Cluster, model: Model) -> None:
+def test_concurrent_suggester_has_no_effect(cluster: SteppedCluster, model: Model) -> None:
     other = Suggester(cluster.engine, lambda problem, observations, number: {"x": 200.0})
     model.meanwhile = other.suggest_all
     cluster.host.suggester.suggest_all()
@@ -105,13 +108,13 @@ def test_concurrent_suggester_has_no_effect(cluster: Cluster, model: Model) -> N
     assert folded_messages(cluster).count("Suggested") == 2
 
 
-def test_repeated_suggestion_has_no_effect(cluster: Cluster) -> None:
+def test_repeated_suggestion_has_no_effect(cluster: SteppedCluster) -> None:
     for _ in range(2):
         cluster.post(EXPERIMENT, SuggestedPoints(0, ({"x": 100.0},)))
     assert values(cluster)[2:] == [100.0]
 
 
-def test_canceled_search_gets_no_suggestion(cluster: Cluster, model: Model) -> None:
+def test_canceled_search_gets_no_suggestion(cluster: SteppedCluster, model: Model) -> None:
     cluster.command(EXPERIMENT, CancelRequested())
     assert INTENT not in cluster.checker.rows
     assert not cluster.host.suggester.suggest_all()
@@ -122,7 +125,7 @@ def test_canceled_search_gets_no_suggestion(cluster: Cluster, model: Model) -> N
     assert cluster.checker.actor_state(EXPERIMENT).status == "CANCELED"
 
 
-def test_paused_search_accepts_the_suggestion(cluster: Cluster) -> None:
+def test_paused_search_accepts_the_suggestion(cluster: SteppedCluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
     assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
@@ -130,7 +133,7 @@ def test_paused_search_accepts_the_suggestion(cluster: Cluster) -> None:
 
 
 def test_failing_model_is_retried_and_replaced_by_a_random_point(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of\nluck")
     begun_ms = cluster.now_ms
@@ -145,7 +148,9 @@ def test_failing_model_is_retried_and_replaced_by_a_random_point(
     assert cluster.checker.actor_state(EXPERIMENT).message == text
 
 
-def test_model_is_tried_once_per_point_after_a_failure(cluster: Cluster, model: Model) -> None:
+def test_model_is_tried_once_per_point_after_a_failure(
+    cluster: SteppedCluster, model: Model
+) -> None:
     model.raises = ImportError("No module named 'optuna'")
     cluster.run_to_rest()
     assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
@@ -157,7 +162,7 @@ def test_model_is_tried_once_per_point_after_a_failure(cluster: Cluster, model: 
     )
 
 
-def test_table_error_is_no_failure_of_the_model(cluster: Cluster, model: Model) -> None:
+def test_table_error_is_no_failure_of_the_model(cluster: SteppedCluster, model: Model) -> None:
     model.raises = Unavailable("throttled")
     for _ in range(TRIES_MAX + 1):
         with pytest.raises(Unavailable):
@@ -169,7 +174,7 @@ def test_table_error_is_no_failure_of_the_model(cluster: Cluster, model: Model) 
 
 
 def test_unfolded_suggestion_is_repeated_after_a_pause(
-    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster.engine, "post_message", lambda *arguments, sender: None)
     assert cluster.host.suggester.suggest_all()
@@ -180,7 +185,7 @@ def test_unfolded_suggestion_is_repeated_after_a_pause(
 
 
 def test_thread_suggests_after_the_commit_of_the_intent(
-    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("local_cluster.suggestion_thread.LOOK_SECONDS", 60)
     made = SuggestionThread(cluster.host.suggester)
@@ -199,7 +204,7 @@ def test_thread_suggests_after_the_commit_of_the_intent(
 
 
 def test_pause_of_the_model_begun_by_a_fast_clock_ends_early(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of luck")
     cluster.now_ms += 86_400_000
