@@ -351,7 +351,9 @@ class Optimization:
     def _scheduler_state(self, scheduler: TorchLRScheduler) -> dict[str, Any]:
         """Return a scheduler's state as plain data, without attributes that have no plain form.
 
-        Print the name of each omitted attribute, such as a function, once in a run.
+        Plain data are numbers, texts, tensors, and dicts, lists, tuples and sets of these. NumPy
+        values become tensors, enums their values. Print the name of each omitted attribute, such as
+        a function, once in a run.
         """
 
         def tell(name: str, value: Any) -> None:

@@ -42,7 +42,11 @@ STATE_PARTS = (
 
 
 def checkpoint_metadata(steps: int) -> dict[str, Any]:
-    """Return the metadata of a trial's checkpoint after `steps` batches, as in Determined."""
+    """Return the metadata of a trial's checkpoint after `steps` batches, with Determined's keys.
+
+    The keys are `steps_completed`, `framework` (torch and its version), `format` and
+    `determined_version`.
+    """
     return {
         "steps_completed": steps,
         "framework": f"torch-{torch.__version__}",
@@ -87,7 +91,9 @@ class TrainingState:
     def _restore(self) -> dict[str, Any] | None:
         """Load the checkpoint into models, optimizers, callbacks, averages and position.
 
-        Results and errors are as for `restore`.
+        Return the generators' state, to be restored later. After a warm start, which loads only the
+        weights, return None. Raises DetcloudError if the checkpoint cannot be read or does not fit
+        the trial, and errors of the hooks.
         """
         state = self._load()
         if state is None:
@@ -108,7 +114,7 @@ class TrainingState:
     def _answered_batches(self) -> int:
         """Return the length, in batches, for which the searcher has got a metric.
 
-        Raises DetcloudError if the directives are invalid.
+        Raises DetcloudError if the cluster's file of directives is malformed.
         """
         directives = self._core.read_directives()
         is_epochs = directives.length_unit == EPOCHS
@@ -198,8 +204,10 @@ class TrainingState:
     ) -> tuple[str, bool]:
         """Store the trial's state on the chief; return the UUID, and whether storing is over.
 
-        `ranks` are the states of all processes, or empty. Call the hooks of saving. Errors are as
-        for `StateStore.store`.
+        `ranks` are the states of all processes, or empty. Call the hooks of saving. With `is_last`,
+        everything is stored before the return. Otherwise storing may continue in the background.
+        Raises DetcloudError if the state has other objects than tensors and plain data, or if this
+        or the previous state cannot be stored. Raises errors of the hooks.
         """
         state = {
             **self._context.optimization.state_dict(),
@@ -243,8 +251,8 @@ class TrainingState:
     def _load(self) -> dict[str, Any] | None:
         """Load models and optimizers from the checkpoint; return the state of this process's loop.
 
-        Return None after a warm start. Call `on_checkpoint_load_start`. Errors are as for
-        `restore`.
+        Return None after a warm start. Call `on_checkpoint_load_start`. Raises DetcloudError if the
+        checkpoint cannot be read or does not fit the trial, and errors of the hook.
         """
         assert self._plan.checkpoint is not None
         optimization, distributed = self._context.optimization, self._core.distributed
