@@ -226,10 +226,10 @@ class Program:
 
 
 def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
-    """Start a program in a new terminal of the greeting's size.
+    """Start a program in a new terminal of the greeting's size, and return the program.
 
-    If the program cannot be started, the terminal shows an error and the code is 127. Raises
-    OSError without a free terminal.
+    If the program cannot be started, the terminal shows an error and the program's exit code is
+    127. Raises OSError without a free terminal.
     """
     environment = {**os.environ, "TERM": greeting.terminal}
     process, terminal = pty.fork()
