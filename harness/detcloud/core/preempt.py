@@ -42,7 +42,7 @@ class PreemptContext:
         mode: PreemptMode = PreemptMode.WorkersAskChief,
         on_first_check: Callable[[], None] | None = None,
     ) -> None:
-        """Create the context. `read` returns the newest directives.
+        """Create the context. `read` returns the newest directives, with the request to stop.
 
         `on_first_check` is called once, when the code first asks whether to stop. In the mode
         WorkersAskChief, several connected processes start a thread for their agreement. Raises

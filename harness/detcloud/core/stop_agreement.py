@@ -170,8 +170,9 @@ class StopAgreement:
     def _finish_rounds(self) -> None:
         """On the chief, send the check at which to stop to all workers, if every rank has answered.
 
-        This is the check after the highest count of checks. Set the chief's own stop as `_stop`
-        does. Do nothing while the count of a rank is missing. Workers that have exited are skipped.
+        This is the check after the highest count of checks. Set the same check for the chief, and
+        wake its waiting checks. Do nothing while the count of a rank is missing. Workers that have
+        exited are skipped.
         """
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):

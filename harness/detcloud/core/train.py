@@ -68,7 +68,8 @@ class TrainContext:
     ) -> None:
         """Create the context. An `events` of None marks a worker, whose metrics are kept by rank.
 
-        `read` returns the newest directives. `metric` is the name of the searcher's metric.
+        `read` returns the newest directives, the cluster's instructions, which include the best
+        validation. `metric` is the name of the searcher's metric.
         """
         self._metric = metric
         self._validated: dict[int, float] = {}
@@ -311,9 +312,11 @@ class TrainContext:
         `extra` are further fields of the report. On a worker whose loop all ranks share, check and
         remember the metrics only. Other workers print once where their reports are shown.
 
-        Raises InvalidType, InvalidValue and InvalidCall for invalid arguments, as the callers
-        describe. Raises DetcloudError for values that JSON cannot contain, and if the report cannot
-        be written or exceeds 256 KiB. Raises the error of a failed background checkpoint.
+        Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
+        if `steps_completed` is out of range, or for a name that was just reported. Raises
+        InvalidCall for a validation metric of None. Raises DetcloudError for values that JSON
+        cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the error of
+        a failed background checkpoint.
         """
         _check_steps(steps_completed)
         if group == "validation":

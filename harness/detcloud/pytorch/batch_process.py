@@ -244,8 +244,11 @@ class _Processing:
 
         Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
         call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
-        return False. A call after the end returns True without a processor. Raises errors of the
-        processor, and DetcloudError if a report or checkpoint cannot be stored.
+        return False. A call after the end returns True without a processor. All processes call
+        this and return the same.
+
+        Raises errors of the processor, the reducers and the data set. Raises DetcloudError if a
+        report or checkpoint cannot be stored or another process has exited.
         """
         if self._is_done:
             return True

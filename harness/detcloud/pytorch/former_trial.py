@@ -67,7 +67,8 @@ class FormerTrial(PyTorchTrial):
         """Create and wrap the trial's scheduler, if any.
 
         Raises DetcloudError if `create_lr_scheduler` returns anything but an LRScheduler or None.
-        Raises errors of `wrap_lr_scheduler` and of the trial's code.
+        Also for an optimizer that is not wrapped, a frequency below 1, and a ReduceLROnPlateau
+        without MANUAL_STEP. Raises errors of the trial's code.
         """
         create = getattr(self.trial, "create_lr_scheduler", None)
         scheduler = create(self._context.get_optimizer()) if create is not None else None

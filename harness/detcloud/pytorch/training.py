@@ -281,7 +281,7 @@ class Training:
     def _run_validation(self) -> None:
         """Validate, call the hooks, report the metrics, and advance the position.
 
-        The metrics are reported as the chief's `on_validation_end` has changed them. The position
+        All processes call this. The metrics are reported as the chief's `on_validation_end` has changed them. The position
         then states the metric and whether the policy requires a checkpoint. If a deadline stops the
         validation, restore the random generators and report nothing, so that the resumed trial
         validates again.
@@ -359,13 +359,18 @@ class Training:
         return math.nan
 
     def _must_stop(self) -> bool:
-        """Return whether the trial must stop after this workload. All processes must call this."""
+        """Return whether the trial must stop after this workload, equal on every process.
+
+        All processes must call this. Raises DetcloudError if the cluster's file of directives is
+        malformed or another process has exited.
+        """
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:
         """Return whether the code of any process has requested the end of the trial.
 
-        The processes exchange their answers, so every process must call this method.
+        The processes exchange their answers, so every process must call this method and gets the
+        same answer. Raises DetcloudError if another process has exited.
         """
         requested = self._context.get_stop_requested()
         return (

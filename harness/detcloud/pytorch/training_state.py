@@ -80,8 +80,9 @@ class TrainingState:
     def restore(self) -> dict[str, Any] | None:
         """Load the plan's checkpoint, and return the generators' state, to be restored later.
 
-        Return None without a checkpoint, and after a warm start, which loads only the weights.
-        Raises DetcloudError if the checkpoint cannot be read or does not fit the trial.
+        Return None without a checkpoint, and after a warm start, which loads only the weights. All
+        processes call this. Raises DetcloudError if the checkpoint cannot be read or does not fit
+        the trial, or if another process has exited. Raises errors of the hooks.
         """
         if self._plan.checkpoint is None:
             return None
@@ -91,9 +92,9 @@ class TrainingState:
     def _restore(self) -> dict[str, Any] | None:
         """Load the checkpoint into models, optimizers, callbacks, averages and position.
 
-        Return the generators' state, to be restored later. After a warm start, which loads only the
-        weights, return None. Raises DetcloudError if the checkpoint cannot be read or does not fit
-        the trial, and errors of the hooks.
+        All processes call this. Return the generators' state, to be restored later. After a warm
+        start, which loads only the weights, return None. Raises DetcloudError if the checkpoint
+        cannot be read or does not fit the trial, and errors of the hooks.
         """
         state = self._load()
         if state is None:
@@ -125,7 +126,7 @@ class TrainingState:
 
         `is_last`: nothing follows, so the state is stored before the return. Otherwise it may be
         stored in the background. Raises DetcloudError if this or the previous checkpoint cannot be
-        stored.
+        stored or another process has exited, and errors of the hooks.
         """
         if self._is_stale():
             self._save(is_last=is_last)
@@ -152,7 +153,9 @@ class TrainingState:
     def finish_save(self) -> None:
         """Wait for the checkpoint in the background, and call `on_checkpoint_upload_end`.
 
-        Do nothing if no checkpoint is unfinished. Raises DetcloudError if storing failed.
+        All processes call this, and wait until the chief has stored the checkpoint. Do nothing if
+        no checkpoint is unfinished. Raises DetcloudError if storing failed or another process has
+        exited, and errors of the hook.
         """
         uuid, self._unfinished_save = self._unfinished_save, None
         if uuid is None:
@@ -165,7 +168,8 @@ class TrainingState:
     def finish_stored_save(self) -> None:
         """Call `on_checkpoint_upload_end` if a callback has it and the background save is done.
 
-        All processes call this and agree. Raises DetcloudError if storing failed.
+        All processes call this and follow the chief. Raises DetcloudError if storing failed or
+        another process has exited, and errors of the hook.
         """
         if self._unfinished_save is None or not self._hooks.overrides(
             PyTorchCallback.on_checkpoint_upload_end
@@ -186,8 +190,10 @@ class TrainingState:
     def _save(self, *, is_last: bool) -> None:
         """Store the state on the chief after the previous checkpoint, and share the UUID.
 
-        If everything is stored, call `on_checkpoint_upload_end`. Raises DetcloudError if storing
-        fails, now or for the previous checkpoint.
+        All processes call this. If everything is stored, call `on_checkpoint_upload_end`. With
+        `is_last`, everything is stored before the return. Raises DetcloudError if storing fails,
+        now or for the previous checkpoint, or if another process has exited. Raises errors of the
+        hooks.
         """
         self.finish_save()
         steps = self.position.steps
