@@ -39,7 +39,11 @@ class CheckpointSaver:
         *,
         on_cluster: bool,
     ) -> None:
-        """Create a saver. On a cluster, metadata must contain `steps_completed`."""
+        """Create a saver. Store nothing yet.
+
+        `saves` runs the saves, one at a time. If `on_cluster`, the metadata of every checkpoint
+        must contain `steps_completed`.
+        """
         self._writer = writer
         self._catalog = catalog
         self._saves = saves

@@ -113,7 +113,11 @@ def _reap_sessions(sessions: int) -> int:
 def _fork_session(
     greeted: GreetedConnection, lobby: Lobby, waiting: Iterable[GreetedConnection]
 ) -> None:
-    """Fork a process that serves the connection, and close the connection in this process."""
+    """Fork a process that serves the connection, and close the connection in this process.
+
+    The new process closes the connections of `lobby` and `waiting`, and ends with this process.
+    Raises OSError if the system cannot fork.
+    """
     server = os.getpid()
     with greeted.connection:
         if os.fork() == 0:

@@ -330,7 +330,10 @@ class _BatchOrder(Sampler[list[int]]):
                 sampler.set_epoch(number)
 
     def _pass_batches(self, number: int) -> Iterator[list[int]]:
-        """Yield the batches of a pass without changing the random generators of the training."""
+        """Yield the batches of pass `number`, each as a list of indices.
+
+        The random generators of the training stay unchanged. Raises errors of the sampler.
+        """
         if self._is_seeded:
             yield from self._batches
             return

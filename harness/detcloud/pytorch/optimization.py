@@ -259,7 +259,10 @@ class Optimization:
     def _counts_around_step(
         self, mode: StepMode, batch_idx: int, epoch_length: int
     ) -> tuple[int, int]:
-        """Return the counts of a mode's events before and after the optimizer step at a batch."""
+        """Return the counts of a mode's events before and after the optimizer step at a batch.
+
+        The events are batches, epochs or optimizer steps. Both counts are 0 for MANUAL_STEP.
+        """
         aggregated = self.aggregation_frequency
         match mode:
             case StepMode.STEP_EVERY_BATCH:

@@ -281,10 +281,10 @@ class Training:
     def _run_validation(self) -> None:
         """Validate, call the hooks, report the metrics, and advance the position.
 
-        All processes call this. The metrics are reported as the chief's `on_validation_end` has changed them. The position
-        then states the metric and whether the policy requires a checkpoint. If a deadline stops the
-        validation, restore the random generators and report nothing, so that the resumed trial
-        validates again.
+        All processes call this. The metrics are reported as the chief's `on_validation_end` has
+        changed them. The position then states the metric and whether the policy requires a
+        checkpoint. If a deadline stops the validation, restore the random generators and report
+        nothing, so that the resumed trial validates again.
 
         Raises InvalidCall if the loader has no batch, or if the searcher's metric is missing or no
         number. Under the rules of a Determined release that ends the search instead, the metric
