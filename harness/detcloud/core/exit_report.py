@@ -29,7 +29,7 @@ def report_exit(directory: TrialDirectory, context: Context, error: BaseExceptio
     """Append the `exit` report: reason, directives' revision, and the outcome of a notice.
 
     `error` is the exception that ended the block, or None. Every rank reports a failure, with the
-    error's text. The chief, and each rank that an earlier attempt has reported, report a good end.
+    error's text. The chief, and each rank with a report of an earlier attempt, report a good end.
     The first worker of each node also reports a good end in the report file of the node. Refused
     hyperparameters are reported as an `early_exit` as well.
 
