@@ -52,6 +52,7 @@ class Launcher:
     account: str
     """The account or project in which the function runs."""
     team: str
+    """The team of the cluster."""
     role: str
     """The function's identity: the name of a role on AWS, the service account's email on Google."""
 
@@ -64,7 +65,7 @@ class RemoteAccount(Protocol):
         """The account or project for messages, such as `the account 123456789012`."""
 
     def variables(self) -> Mapping[str, Any]:
-        """Return the JSON value from which the cluster's functions open the remote account."""
+        """Return the value, ready for JSON, from which the cluster's functions open the account."""
 
     def commands(self, cluster: ClusterConfig) -> str:
         """Return the shell script that sets the account up, with the cloud's own command line.
@@ -79,7 +80,10 @@ class RemoteAccount(Protocol):
         """
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return a line for each problem of pools with the account; [] without problems."""
+        """Return a line for each problem of the pools in the account; [] without problems.
+
+        No cloud is called.
+        """
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
         """Return findings about the set-up of the account, and about pools in the account.

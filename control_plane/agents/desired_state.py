@@ -110,13 +110,15 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     - `length` in steps, `length_units` in the configured unit, and `closed`: whether no further
       length follows. The lengths are None before the search assigns a length.
     - `length_unit`: "epochs" if `length` and `answered` are in epochs, else absent.
-    - `answered`: the last length that the search answered.
-    - `preempt`: None, or the reason why the trial must save its work and end.
+    - `answered`: the last length for which the search decided what follows. 0 if the run must train
+      and report the final length again.
+    - `preempt`: None, or a dict if the trial must save its work and end: `deadline_ms`, always
+      None, and `reason`, a text.
 
     The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
-    reason = allocation.wish_reason if allocation else ""
+    reason = allocation.desired_state_reason if allocation else ""
     return {
         **({"length_unit": "epochs"} if trial.counts_epochs else {}),
         "revision": trial.revision,
@@ -125,21 +127,23 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         "closed": trial.closed,
         # If the process failed after the trial's last report, the new run gets the final length
         # again and can repeat lost training.
-        "answered": 0 if trial.must_end_again else trial.answered,
+        "answered": 0 if trial.must_end_again else trial.decided_length,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
 
 
 def rendezvous_port(cluster_id: str, allocation: str) -> int:
-    """Return the port of the first node at which the nodes of an allocation connect.
+    """Return the port of the first node at which the nodes of an allocation connect. No port is
+    opened.
 
     Trials with consecutive ids get different ports. So do successive allocations of a trial,
     because a process of the previous allocation may still hold its port. The port depends only on
-    the arguments, and is from 20,480 to 28,671.
+    the arguments, and is from 20,480 to 28,671. Raises ValueError for another form of name.
 
     Args:
         cluster_id: the id of the cluster, so that clusters on one machine use different ports.
-        allocation: the allocation's name, `TRIAL.EPOCH`.
+        allocation: the allocation's name, `TRIAL.EPOCH`: the trial's id, and the number of the
+            allocation within the trial.
     """
     trial_id, _, epoch = allocation.partition(".")
     block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS
@@ -200,10 +204,10 @@ def _is_preempted(trial: TrialState) -> bool:
 
     False without an allocation, and for a trial that is killed or fails for good.
     """
-    if trial.allocation is None or trial.allocation.wish is DesiredState.RUN:
+    if trial.allocation is None or trial.allocation.desired_state is DesiredState.RUN:
         return False
     for_good = trial.killed or trial.experiment_status in _STOPPING_FOR_GOOD
-    return trial.allocation.wish is DesiredState.PREEMPT or not for_good
+    return trial.allocation.desired_state is DesiredState.PREEMPT or not for_good
 
 
 def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
@@ -213,7 +217,7 @@ def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
     get to end.
     """
     current = trial.allocation
-    killed = current is not None and current.wish is DesiredState.KILL
+    killed = current is not None and current.desired_state is DesiredState.KILL
     entry: dict[str, Any] = {
         "allocation": allocation,
         "state": "kill" if killed else "run",

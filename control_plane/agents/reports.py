@@ -55,7 +55,7 @@ class Report:
 
     trial_id: int
     epoch: int
-    """The epoch of the allocation."""
+    """The epoch of the allocation: the allocation's number within the trial."""
     writer: str
     """The rank of the process, or "agent"."""
     offset: int
@@ -178,19 +178,19 @@ def _to_timed_validation(
             reason = _missing_metric_reason(
                 name, metrics, "time_metric" if values else "metric", steps
             )
-            return ValidationReported(epoch, steps, None, lack=reason)
+            return ValidationReported(epoch, steps, None, missing_metric_reason=reason)
     metric, time = values
     if time is None:
         reason = _missing_metric_reason(context.time_metric, metrics, "time_metric", steps)
-        return ValidationReported(epoch, steps, metric, lack=reason)
+        return ValidationReported(epoch, steps, metric, missing_metric_reason=reason)
     return ValidationReported(epoch, steps, metric, time)
 
 
 def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
     """Return a sentence for users about a metric that is missing or not a number.
 
-    The sentence names the batch and the setting, and lists the value or the reported names, cut to
-    a few hundred characters.
+    The sentence names the batch and the setting. It contains the value of a metric that is not a
+    number, or else the names of the reported metrics, cut to a few hundred characters.
 
     Args:
         name: the name of the metric.
@@ -340,7 +340,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         nodes=context.nodes,
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
-        lasting=line.get("lasting") is True,
+        is_permanent=line.get("lasting") is True,
     )
 
 

@@ -37,8 +37,9 @@ def allowed_access(
 ) -> StorageAccess:
     """Return the access to checkpoints that an allocation of a running trial may have.
 
-    The allocation may write to the folders of its epoch and of the trial's TensorBoard events. It
-    may read the trial's folder and the checkpoint that the run starts from. Nothing is issued yet.
+    The allocation may write to the folder of its epoch, which is its number within the trial, and
+    to the folder of the trial's TensorBoard events. It may read the trial's folder and the
+    checkpoint that the run starts from. Nothing is issued yet.
 
     Args:
         running: the trial with its experiment.
@@ -60,7 +61,7 @@ def allowed_access(
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
     own_place = f"{running.experiment.experiment_id}/{trial.trial_id}"
     folder, events = f"{above}{own_place}", f"{above}{TENSORBOARD_FOLDER}/{own_place}"
-    start = trial.checkpoint or trial.inherited or definition.warm_start
+    start = trial.checkpoint or trial.inherited_checkpoint or definition.warm_start
     reads = [folder]
     if start is not None and not f"{above}{start.path}".startswith(f"{folder}/"):
         reads.append(f"{above}{start.path}")

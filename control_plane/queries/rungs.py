@@ -90,7 +90,16 @@ class RungsCache:
         """Return the JSON text of the experiment's `Rungs`, from the cache while the experiment is
         unchanged.
 
-        Other threads wait while an answer is computed. Raises as `list_rungs`.
+        Other threads wait while an answer is computed.
+
+        Args:
+            services: the services that read the state.
+            experiment_id: the experiment.
+            shown_max: the most trials to list in each rung, as in `list_rungs`.
+
+        Raises:
+            RequestError: not_found, if the experiment does not exist; invalid, if a search with
+                rungs has more than TRIALS_MAX trials.
         """
         key = experiment_id, shown_max
         # Other callers wait. Parallel computations would not be faster, because all threads share
@@ -131,7 +140,9 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
             text = f"has {state.trials} trials; rungs are listed for at most {TRIALS_MAX}"
             raise invalid("experiment_id", text, "list its trials instead")
         summaries = _summaries(services, experiment_id, state.trials)
-        trials = [SearchedTrial(trial.metric, trial.is_open(state.life)) for trial in summaries]
+        trials = [
+            SearchedTrial(trial.metric, trial.is_open(state.run_generation)) for trial in summaries
+        ]
         blobs = _StoredBlobs(services, experiment_id)
         progress = read_brackets(plan, state.search.method, blobs, trials, shown_max)
         rungs = sum(min(len(bracket.rungs), RUNGS_MAX) for bracket in progress)

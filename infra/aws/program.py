@@ -16,8 +16,8 @@ from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.key_policies import log_key
 from infra.aws.limits import find_limit_problems
-from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
 from infra.aws.rollback import move_functions
@@ -97,8 +97,9 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     """Add the API's reserved concurrency and the zones to `stack_config` if unset.
 
-    AWS is asked, because both depend on the account. Return a line for each value that could not be
-    determined. Raise SettingsInvalid if the configuration is invalid.
+    AWS is called, because both values depend on the account. Return a line for each value that
+    could not be determined, except a line about missing credentials. Raise SettingsInvalid if the
+    settings or the cluster configuration are invalid.
     """
     return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
 
@@ -141,7 +142,8 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Return findings on whether a team's stack can run in the account and remote accounts.
 
-    AWS is called with the deployer's credentials. Raise SettingsInvalid if the settings, the
+    AWS and the clouds of remote accounts are called with the deployer's credentials. A failed call
+    becomes a warning, and refused credentials an error. Raise SettingsInvalid if the settings, the
     cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
@@ -155,10 +157,10 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the deployer's policy as JSON.
+    """Return the deployer's IAM policy as JSON.
 
-    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. Raise
-    SettingsInvalid if the settings are invalid.
+    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. AWS is
+    not called. Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     if of_key:
@@ -192,8 +194,13 @@ def rollback(
 ) -> list[FunctionMove]:
     """Move the functions to the previous deployment, or to the newest with `forward`.
 
-    Return a move for each function. Raise RollbackFailed if the deployment is missing or
-    incomplete or AWS refuses, and SettingsInvalid.
+    Return a move for each function, also for a function that already runs the deployment.
+
+    Raises:
+        RollbackFailed: no earlier deployment exists, a function has no version of the deployment,
+            or AWS refused. Only after a refusal can some functions have moved; call again for the
+            rest.
+        SettingsInvalid: the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)
@@ -210,6 +217,7 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
+    """Return the checked settings. Raise SettingsInvalid, also if they exceed a limit of AWS."""
     settings = parse_settings(team, setting_texts(stack_config))
     if problems := find_limit_problems(settings):
         raise SettingsInvalid(problems)
@@ -217,16 +225,22 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
 
 
 def _lacks_image(provider: Provider) -> bool:
+    """Return whether a provider belongs to AWS and names no machine image."""
     return isinstance(provider, AwsProvider) and not provider.image_id
 
 
 def _archive_path(settings: Settings, setting: str, path: str) -> str:
+    """Return `path`, or if empty the path of the archive in `dist`.
+
+    Raise SettingsInvalid, which names `setting`, if the file does not exist.
+    """
     architecture = settings.architecture
     name = bundle.archive_name(ARCHIVE_KINDS[setting], architecture)
     return find_archive(setting, path, name, f"python -m infra.aws.bundle {architecture}")
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
+    """Build an archive as `bundle.build_archive`, for `x86_64` or `arm64`."""
     return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
 
 

@@ -28,9 +28,10 @@ Problems = Callable[[], Iterator[str]]
 def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
     """Return findings about the credentials, the launcher, the instances and the network.
 
-    A correct part is a FINE finding. If the credentials cannot be checked or belong to another
-    account, return only that warning. A part that AWS refuses to read is a warning, too; a missing
-    or different resource is an error.
+    The launcher is the role with which the cluster's function launches instances. Each of the four
+    subjects has a FINE finding if it is correct. If the credentials cannot be checked or belong to
+    another account, return only that warning. A subject that AWS refuses to read is a warning, too;
+    a missing or different resource is an error.
     """
     names = roles.names
     checks: dict[str, Problems] = {
@@ -78,12 +79,18 @@ def _missing(roles: RemoteRoles, subject: str, problem: str) -> Finding:
 
 
 def _caller_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the credentials belong to another account. Raise the SDK's errors."""
     account = clients("sts").get_caller_identity()["Account"]
     if account != roles.names.account:
         yield f"{_NOT_CHECKED}: the credentials are of the account {account}"
 
 
 def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the role `launcher` is missing, of another cluster, or outdated.
+
+    The cluster's function launches instances with this role. The trust policy and the permissions
+    are compared with those of the present release. Raise the SDK's errors.
+    """
     iam, role = clients("iam"), roles.names.role("launcher")
     found = _find(lambda: iam.get_role(RoleName=role)["Role"])
     if found is None:
@@ -102,6 +109,10 @@ def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the instance profile is missing or lacks the role or the permissions.
+
+    Raise the SDK's errors.
+    """
     iam, role = clients("iam"), roles.names.role("instance")
     found = _find(lambda: iam.get_instance_profile(InstanceProfileName=role)["InstanceProfile"])
     if found is None or role not in [item["RoleName"] for item in found["Roles"]]:
@@ -113,6 +124,10 @@ def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem for each missing or misplaced subnet and a missing security group.
+
+    Raise the SDK's errors.
+    """
     ec2, network = clients("ec2"), roles.network
     for zone, subnet in network.subnets.items():
         found = _find(partial(_describe_subnet, ec2, subnet))
@@ -124,6 +139,7 @@ def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _describe_subnet(ec2: Any, subnet: str) -> Any:
+    """Return a list of EC2's description of a subnet. Raise the SDK's errors, also if missing."""
     return ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
 
 

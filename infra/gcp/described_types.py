@@ -27,9 +27,11 @@ class NamedType(NamedTuple):
     """A machine type that a pool names."""
 
     pool: str
+    """The name of the pool."""
     region: str
     """The region of the pool's instances."""
     name: str
+    """The name of the machine type."""
     needs_facts: bool
     """Whether only Compute Engine's description decides how many slots the type has."""
 
@@ -90,7 +92,12 @@ def read_described_types(
     for pool, region, name, needs_facts in dict.fromkeys(named):
         if not needs_facts or (region, name) in facts:
             continue
-        zones = {zone for (_, other), one in facts.items() if other == name for zone in one.zones}
+        zones = {
+            zone
+            for (_, offered_name), type_facts in facts.items()
+            if offered_name == name
+            for zone in type_facts.zones
+        }
         missing = describe_missing(name, region, zones, catalog.list_names(region))
         problems.append(f"pool {pool}: {name}: {'; '.join(missing)}")
     return described, problems
@@ -114,6 +121,7 @@ def describe_missing(
 
 
 def _describe(facts: TypeFacts) -> MachineTypeConfig:
+    """Convert Compute Engine's description of a machine type to the configuration's."""
     return MachineTypeConfig(
         vcpus=facts.vcpus,
         memory_gb=facts.memory_mb / 1024,
@@ -123,13 +131,13 @@ def _describe(facts: TypeFacts) -> MachineTypeConfig:
 
 
 def _providers(tree: Tree) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (pool name, provider section) of each pool on Google Cloud."""
+    """Yield (pool name, `provider` of the pool's configuration) of each pool on Google Cloud."""
     for place, provider in _providers_by_place(tree):
         yield _text(tree["resource_pools"][place], "pool_name"), provider
 
 
 def _providers_by_place(tree: Tree) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (index in `resource_pools`, provider section) of each pool on Google Cloud."""
+    """Yield (index in `resource_pools`, the pool's `provider`) of each pool on Google Cloud."""
     pools = tree.get("resource_pools")
     for place, pool in enumerate(pools if isinstance(pools, list | tuple) else ()):
         provider = _map(pool, "provider") if isinstance(pool, Mapping) else {}

@@ -25,7 +25,7 @@ DIGEST_CHARACTERS: Final = 12
 
 @dataclass(frozen=True)
 class Size:
-    """The limits of a function."""
+    """The timeout, memory and concurrency of a function."""
 
     seconds_max: int
     """The timeout of a request."""
@@ -34,6 +34,7 @@ class Size:
     concurrency: int
     """The concurrent requests of an instance."""
     instances_max: int
+    """The most instances at a time."""
 
 
 SIZES: Final[Mapping[str, Size]] = {
@@ -48,7 +49,7 @@ SIZES: Final[Mapping[str, Size]] = {
 
 
 def size_of(settings: Settings, name: str) -> Size:
-    """Return the limits of a function.
+    """Return the timeout, memory and concurrency of a function.
 
     The API's concurrency and number of instances are settings. Raise KeyError for an unknown name.
     """
@@ -67,9 +68,9 @@ def make_functions(
 ) -> Mapping[str, Any]:
     """Create all functions as Cloud Run services, and return the services by name.
 
-    `images` maps the kinds `functions` and `suggest` to images. Every function gets the environment
-    variables `environment`; a function named in `extra` also gets these variables. `deployment`
-    becomes the label of the revisions.
+    `images` has the image of the function `suggest`, and as `functions` the image of all others.
+    Every function gets the environment variables `environment`; a function named in `extra` also
+    gets these variables. `deployment` becomes the label of the revisions.
     """
     return {
         name: _make_function(
@@ -107,6 +108,12 @@ def _make_function(
     environment: Mapping[str, Any],
     deployment: str,
 ) -> Any:
+    """Create and return the Cloud Run service of a function, after the grants to the account.
+
+    All requests go to the new revision, which has the label `deployment`. Only the API and the
+    functions of STARTED_BY_TICK can be reached from the internet. The API accepts any caller, and
+    the others accept only the accounts in the service's IAM policy.
+    """
     names, settings, size = scope.names, scope.settings, size_of(scope.settings, name)
     # The tick calls STARTED_BY_TICK over the internet, and Cloud Run authenticates the caller.
     is_inside = name not in ("api", *STARTED_BY_TICK)

@@ -30,9 +30,11 @@ def find_remote_findings(
 ) -> list[Finding]:
     """Return findings about trust, accounts, roles, grants and network of the remote account.
 
-    A correct part is a FINE finding. Without valid credentials, return only a warning. A part that
-    Google refuses to read is a warning, too; a missing or different resource is an error. `regions`
-    need a subnetwork each. With `logs_instances`, instances need the role for Cloud Logging.
+    The trust is the identity provider by which Google accepts the cluster's function in the other
+    cloud. Each of the five subjects has a FINE finding if it is correct. Without valid credentials,
+    return only a warning. A subject that Google refuses to read is a warning, too; a missing or
+    different resource is an error. `regions` need a subnetwork each. With `logs_instances`,
+    instances need the role for Cloud Logging.
     """
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=logs_instances)
@@ -63,6 +65,10 @@ def find_remote_findings(
 
 
 def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
+    """Return the warning that nothing was checked, because Google accepts no credentials.
+
+    The text contains `error`, and the remedy names the command that makes credentials.
+    """
     team, cloud = trust.launcher.team, trust.launcher.cloud
     text = f"neither the remote account nor its pools were checked: {error}"
     remedy = (
@@ -83,6 +89,11 @@ def _missing(trust: Trust, subject: str, problem: str) -> Finding:
 
 
 def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
+    """Yield a problem if the identity provider is missing, of another cluster, or different.
+
+    Also yield a problem if the function that launches instances may not act as the service account
+    `launcher`. Raise GoogleError.
+    """
     provider = read_or_none(api, f"{IAM}/{trust.provider_path}")
     if provider is None or provider.get("state") != "ACTIVE" or provider.get("disabled"):
         yield f"{trust.provider_path} is missing, or disabled"
@@ -106,6 +117,7 @@ def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
 
 
 def _account_problems(names: Names, api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each service account that is missing or disabled. Raise GoogleError."""
     for account in ACCOUNTS:
         email = names.email(account)
         found = read_or_none(api, f"{IAM}/projects/{names.project}/serviceAccounts/{email}")
@@ -114,6 +126,10 @@ def _account_problems(names: Names, api: GoogleApi) -> Iterator[str]:
 
 
 def _role_problems(names: Names, roles: list[str], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each custom role that is missing or lacks permissions.
+
+    Raise GoogleError.
+    """
     for role in roles:
         found = read_or_none(api, f"{IAM}/{names.role(role)}")
         if found is None or found.get("deleted"):
@@ -123,6 +139,10 @@ def _role_problems(names: Names, roles: list[str], api: GoogleApi) -> Iterator[s
 
 
 def _grant_problems(names: Names, grants: list[Grant], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each grant that does not exist with the expected condition.
+
+    Skip grants on missing subnetworks, which another check reports. Raise GoogleError.
+    """
     project = api.call("POST", f"{MANAGER}/{names.project}:getIamPolicy", _VERSIONED)
     for grant in grants:
         match grant.place.kind:
@@ -143,13 +163,17 @@ def _grant_problems(names: Names, grants: list[Grant], api: GoogleApi) -> Iterat
 
 
 def _network_problems(names: Names, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for a missing network and each missing subnetwork. Raise GoogleError."""
     for path in (names.network_path, *map(names.subnetwork_path, regions)):
         if read_or_none(api, f"{COMPUTE}/{path}") is None:
             yield f"{path} is missing"
 
 
 def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
-    """Return the IAM policy of a service account, or {} if the account does not exist."""
+    """Return the IAM policy of a service account, or {} if the account does not exist.
+
+    Raise GoogleError for other refusals.
+    """
     url = f"{IAM}/projects/{names.project}/serviceAccounts/{email}:getIamPolicy"
     try:
         return api.call("POST", url, {})
@@ -160,6 +184,10 @@ def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
 
 
 def _has_binding(policy: Any, member: str, role: str, condition: str) -> bool:
+    """Return whether an IAM policy gives the member the role with exactly this condition.
+
+    `condition` is "" for a binding without a condition.
+    """
     return any(
         binding["role"] == role
         and member in binding.get("members", ())

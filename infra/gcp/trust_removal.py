@@ -53,6 +53,7 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
 
 
 def _instance_lines(trust: Trust) -> Iterator[str]:
+    """Yield script lines that stop the script while instances of the cluster exist."""
     names, cloud = trust.names, trust.launcher.cloud
     labelled = f"--filter=labels.{CLUSTER_TAG}={names.cluster}"
     listed = gcloud("compute", "instances", "list", labelled, "--format=value(name)")
@@ -82,6 +83,7 @@ def _grant_removal(names: Names, account: str, role: str, condition: str) -> str
 
 
 def _network_lines(names: Names) -> Iterator[str]:
+    """Yield script lines that delete firewall rule, subnetworks of all regions, and network."""
     network = names.part("network")
     yield _removal(("compute", "firewall-rules"), names.part("within"))
     subnets = ("compute", "networks", "subnets")
@@ -95,20 +97,26 @@ def _network_lines(names: Names) -> Iterator[str]:
 
 
 def _removal(kind: tuple[str, ...], name: str) -> str:
+    """Return the command that deletes a resource, unless the resource is missing.
+
+    `kind` has the words of gcloud for the resource's type, such as `compute networks`.
+    """
     there, delete = (gcloud(*kind, verb, name) for verb in ("describe", "delete"))
     return f"if {there} > /dev/null 2>&1; then {delete}; fi"
 
 
 def _role_removal(names: Names, role: str) -> str:
+    """Return the command that deletes a custom role, unless missing or already deleted."""
     words = (names.role_id(role), f"--project={names.project}")
     return _kept_removal(("iam", "roles"), words, "deleted", "True")
 
 
 def _kept_removal(kind: tuple[str, ...], words: tuple[str, ...], field: str, deleted: str) -> str:
-    """Return the command that deletes a resource, unless it is missing or already deleted.
+    """Return the command that deletes a resource, unless missing or already deleted.
 
-    Google still lists deleted resources of this kind for some days. Then `field` has the value
-    `deleted`. `kind` and `words` are the parts of the gcloud command before and after the verb.
+    Google still lists deleted resources of this type for some days. Then `field` has the value
+    `deleted`. `kind` has the words of the gcloud command before the verb, and `words` the words
+    after the verb.
     """
     described = gcloud(*kind, "describe", *words, f"--format=value({field})")
     state = f"$({described} 2> /dev/null || echo {deleted})"

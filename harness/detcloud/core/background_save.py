@@ -56,6 +56,7 @@ class BackgroundSave:
     """
 
     def __init__(self) -> None:
+        """Create an idle object without saves."""
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         self._is_abandoned = False
@@ -103,7 +104,8 @@ class BackgroundSave:
     def wait(self) -> None:
         """Wait for the background save, if any, and raise the error of a failed save, once.
 
-        Do not wait after `abandon`.
+        After `abandon`, which gives up a save that cannot end in time, return at once. An error
+        from before `abandon` is still raised then; a later error is ignored.
         """
         thread = self._thread
         if thread is not None and not self._is_abandoned:
@@ -119,13 +121,15 @@ class BackgroundSave:
         raise failure
 
     def abandon(self) -> None:
-        """Stop waiting for the background save, whose thread runs until the process ends.
+        """Give up the background save, because the machine ends before the save could.
 
-        Ignore every later error of the background save. An earlier error is still raised.
+        The thread runs until the process ends, and `wait` no longer waits. Every later error of the
+        background save is ignored. An earlier error is still raised.
         """
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
+        """Run a save, and keep an Exception for `raise_failure`, unless `abandon` was called."""
         try:
             self.run(save, task)
         except Exception as error:
@@ -133,6 +137,7 @@ class BackgroundSave:
                 self._failure = error
 
     def _end(self, save: Save) -> None:
+        """Record the end of a save. A successful save of a known size becomes `latest`."""
         save.ended = time.monotonic()
         if save.is_stored and save.bytes_total:
             self._stored.append(save)

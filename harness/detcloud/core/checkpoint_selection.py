@@ -21,7 +21,7 @@ def common_selector(
     files and is called only if a rank has a selector.
 
     Raises DetcloudError if the selector of another rank fails. An exception of the own selector
-    passes.
+    is raised unchanged.
     """
     ranks.broadcast_local((HAS_SELECTOR, None))
     if not any(ranks.gather_local(selector is not None) or ()):
@@ -44,6 +44,7 @@ class SelectionAnswer:
     """
 
     def __init__(self, ranks: DistributedContext, selector: Selector | None) -> None:
+        """Create the answers of this rank. A `selector` of None accepts all files."""
         self._ranks, self._selector = ranks, selector
         self.error: Exception | None = None
 

@@ -59,10 +59,13 @@ class Situation:
 def choose_action(now: Situation) -> tuple[Choice, str]:
     """Return the choice and the reason, a text for the log.
 
-    If the work is saved, return KEEP, or FINISH if the upload that contains it can end in time.
-    Otherwise return SAVE if the rate is unknown, the deadline has passed or a save can end in time.
-    If not, return FINISH if a running upload can end in time, else KEEP. An attempt that fails
-    loses nothing, because an incomplete checkpoint does not count.
+    If the work is saved, return KEEP. While the upload of the saved work still runs, return FINISH
+    if the upload can end in time or the deadline has passed, else KEEP.
+
+    If work is unsaved, return SAVE if the rate of uploads is unknown, the deadline has passed or a
+    save can end in time. If not, return FINISH if a running upload can end in time, else KEEP.
+
+    An attempt that fails loses nothing, because an incomplete checkpoint does not count.
     """
     runs = now.running_bytes is not None
     if now.is_saved:
@@ -107,9 +110,11 @@ def _running_seconds(now: Situation) -> float:
 
 
 def _seconds(now: Situation, size: int) -> float:
+    """Return the longest time in which `size` bytes are stored at the known rate."""
     assert now.bytes_per_second is not None
     return SLOWNESS_MAX * size / now.bytes_per_second
 
 
 def _megabytes(size: int | None) -> str:
+    """Return a size in MB as text. None counts as 0."""
     return f"{(size or 0) / 1e6:,.1f} MB"

@@ -20,7 +20,10 @@ ELASTIC = "c10d"
 def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options that precede the user's `overrides`, and the options that follow.
 
-    The overrides replace the preceding options. Both lists are empty with `--standalone`.
+    `overrides` are the user's options of torch's launcher, which replace the preceding options:
+    rank and address of the node, or the backend and its endpoint. The option of `_host_option`
+    follows, because it contains the user's settings; for the `static` rendezvous, none does. Both
+    lists are empty with `--standalone`.
     """
     if "--standalone" in overrides:
         return [], []
@@ -39,7 +42,8 @@ def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str
 def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
     """Return the environment variables of the launcher's process. Variables that are set stay.
 
-    Empty for the `static` rendezvous and with `--standalone`.
+    `overrides` are the user's options of torch's launcher. Empty for the `static` rendezvous and
+    with `--standalone`.
     """
     if "--standalone" in overrides or _choose_backend(overrides) == STATIC:
         return {}
@@ -49,8 +53,9 @@ def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _choose_backend(overrides: Sequence[str]) -> str:
-    """Return the user's backend, or else `c10d` for restarts or a range of nodes, or else
-    `static`.
+    """Return the backend of the rendezvous: the user's `--rdzv_backend`, if any.
+
+    Otherwise return `c10d` for restarts or a range of nodes, else `static`.
     """
     chosen = _last_value(overrides, "rdzv_backend")
     if chosen is not None:
@@ -61,9 +66,10 @@ def _choose_backend(overrides: Sequence[str]) -> str:
 
 
 def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
-    """Return the option that makes the first node host the store.
+    """Return `--rdzv_conf` with `is_host`: true on the first node, which hosts torch's store.
 
-    Return an empty list without a port, or if the user has chosen the host or the endpoint.
+    The value also contains the user's `--rdzv_conf`, so that the option must follow `overrides`.
+    Return an empty list without a port, or if `overrides` choose the host or the endpoint.
     """
     settings = _last_value(overrides, "rdzv_conf") or ""
     if gang.port is None or _last_value(overrides, "rdzv_endpoint") or "is_host" in settings:
@@ -75,8 +81,8 @@ def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
 def _last_value(words: Sequence[str], name: str) -> str | None:
     """Return the last value of torch's option `name`, for example `max_restarts`.
 
-    `--max-restarts=3` and `--max_restarts 3` have the value 3. Return "" if the option is the last
-    word, and None if the option is absent.
+    `--max-restarts=3` and `--max_restarts 3` have the value "3". Return "" if the option is the
+    last word, and None if the option is absent.
     """
     value = None
     for number, word in enumerate(words):
@@ -94,4 +100,5 @@ def _rendezvous_id() -> str:
 
 
 def _in_brackets(host: str) -> str:
+    """Return a host for a URL: an IPv6 address in brackets, any other host unchanged."""
     return f"[{host}]" if ":" in host else host

@@ -2,8 +2,8 @@
 
 Each line that the worker prints gets the prefix `[rank=N] `, by which `detcloud trial logs --rank
 N` finds the line. The worker does not outlive the wrapper, nor the wrapper its launcher. If another
-worker of the gang has failed, the worker has FAILED_GRACE_SECONDS to end after SIGTERM. A worker
-that refuses the hyperparameters ends the gang like a failed worker.
+worker of the trial has failed, the worker has FAILED_GRACE_SECONDS to end after SIGTERM. A worker
+that refuses the hyperparameters ends the other workers like a failed worker.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ class LinePrefixer:
         self._is_after_return = False
 
     def feed(self, content: bytes) -> bytes:
-        """Add output and return the prefixed lines that are complete. May return b""."""
+        """Add output and return the prefixed lines that are complete. May return b"".
+
+        The rest is kept for the next call. A rest above LINE_BYTES_MAX is returned in pieces, each
+        as a line.
+        """
         if self._is_after_return and content.startswith(b"\n"):
             # This newline belongs to the carriage return at the end of the previous content.
             content = content[1:]
@@ -67,13 +71,15 @@ class LinePrefixer:
         return b"".join(map(self._render_line, lines))
 
     def flush(self) -> bytes:
-        """Return the last line with the prefix, if the output did not end with a newline. Else
-        return b"".
+        """Return the last line with the prefix, if the output did not end with a newline.
+
+        Return b"" otherwise.
         """
         rest, self._rest = self._rest, b""
         return self._render_line(rest) if rest else b""
 
     def _render_line(self, line: bytes) -> bytes:
+        """Return a line with prefix and newline, split into pieces if too long."""
         pieces = [_first_piece(line)]
         while line := line[len(pieces[-1]) :]:
             pieces.append(_first_piece(line))
@@ -81,9 +87,7 @@ class LinePrefixer:
 
 
 def _first_piece(line: bytes) -> bytes:
-    """Return at most LINE_BYTES_MAX first bytes of a line, without splitting a character of
-    UTF-8.
-    """
+    """Return at most LINE_BYTES_MAX first bytes of a line. Split no character of UTF-8."""
     end = LINE_BYTES_MAX
     while end < len(line) and end > LINE_BYTES_MAX - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
@@ -104,8 +108,13 @@ def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
 def main(argv: Sequence[str]) -> int:
     """Run a worker to the end and return the exit code, 128 + n after signal n.
 
-    Return 1 for invalid arguments, and if the worker refused the hyperparameters. Return 127 if the
-    command cannot be started.
+    Prefix each output line with the rank, unless `--no-redirect-stdio` comes first. Forward SIGTERM
+    and SIGINT. At the end, kill the processes that the worker leaves. After a failure, or a refusal
+    of the hyperparameters, write the mark by which the trial's other wrappers learn of the failure;
+    after a signal to this wrapper, write none.
+
+    Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the worker
+    refused the hyperparameters. Return 127 if the command cannot be started.
     """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
@@ -127,6 +136,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
+    """Run the worker, and announce this wrapper to the launcher meanwhile.
+
+    The kernel ends this process when its parent ends. Results are as for `_run_worker`.
+    """
     end_with_parent(os.getppid())
     adopt_orphans()
     offer_clean_exit()
@@ -137,9 +150,9 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    Mark a failure or a refusal of the hyperparameters for the gang. A worker that has ended after a
-    signal to this wrapper marks nothing. Return 127 if the command cannot be started, REFUSED_CODE
-    after a refusal, 128 + n after signal n.
+    Write the mark of `mark_failure` after a failure or a refusal of the hyperparameters. A worker
+    that has ended after a signal to this wrapper marks nothing. Return 127 if the command cannot be
+    started, REFUSED_CODE after a refusal, 128 + n after signal n.
     """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
@@ -185,8 +198,8 @@ def _kill_orphans() -> None:
 def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
     """Forward the worker's output until the worker has ended, and return the exit code of Popen.
 
-    Kill the worker if its gang has failed and FAILED_GRACE_SECONDS have passed since the first of
-    the `terminated` times.
+    Kill the worker if another worker of the trial has failed and FAILED_GRACE_SECONDS have passed
+    since the first of the `terminated` times, the times of signals to this wrapper.
     """
     streams = selectors.DefaultSelector()
     for source, sink in ((worker.stdout, 1), (worker.stderr, 2)):
@@ -211,6 +224,7 @@ def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[floa
 
 
 def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
+    """Wait for the worker's end, at most POLL_SECONDS."""
     try:
         worker.wait(POLL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -218,7 +232,10 @@ def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
-    """Forward available output to the descriptor `sink`. Return False at the end of the output."""
+    """Forward available output to the descriptor `sink`, each line with the rank.
+
+    Return False at the end of the output.
+    """
     content = os.read(source.fileno(), PIPE_BYTES)
     lines = prefixer.feed(content) if content else prefixer.flush()
     while lines:

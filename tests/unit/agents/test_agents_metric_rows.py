@@ -29,9 +29,9 @@ from control_plane.metrics.segment import content_digest, decode_summary, report
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey, ObjectStore
-from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import ROW_BYTES_MAX, Conflict, Put, Row, StateTable, Write
+from simulator.faults.table_faults import Crash, CrashingTable, InterleavingTable, TearingTable
 
 TRIAL = 7
 STREAM = Stream("training", 1, "0")
@@ -90,6 +90,16 @@ def test_small_rows_are_merged(table: SqliteTable, objects: ObjectStore) -> None
     [row] = rows(table)
     assert row.key.sort == STREAM.sort_key(480)
     assert read(table, objects) == [(STREAM, 10 * n) for n in range(1, 49)]
+
+
+def test_merge_leaves_rows_of_a_newer_release(table: SqliteTable, objects: ObjectStore) -> None:
+    write(table, [10])
+    [row] = rows(table)
+    table.commit([Put(row.key, 2, b"\x09" + row.body[1:], 1)])
+    for n in range(2, 9):
+        write(table, [10 * n])
+    assert merge_rows(table, objects) == 6
+    assert [row.body[0] for row in rows(table)] == [9, 1]
 
 
 def test_merge_conflicts_with_changed_rows(table: SqliteTable, objects: ObjectStore) -> None:

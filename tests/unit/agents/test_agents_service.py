@@ -35,9 +35,9 @@ from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey
-from control_plane.state.faults import Crash, CrashingTable, TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
+from simulator.faults.table_faults import Crash, CrashingTable, TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     LENGTH,
@@ -250,7 +250,7 @@ def test_forgotten_allocation_with_reported_exit_is_not_lost(
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial, whose mail waits for the tick.
-    monkeypatch.setattr(site.engine, "advance_until_idle", lambda addresses: None)
+    monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))

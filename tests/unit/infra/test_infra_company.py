@@ -11,7 +11,7 @@ import pytest
 from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
 from control_plane.fleet.records import IntentRow, Market, Offering
-from infra.aws import policies
+from infra.aws.key_policies import log_key
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.program import run
 from infra.aws.settings import parse_settings
@@ -95,7 +95,7 @@ def test_a_trials_session_reads_and_writes_with_the_key() -> None:
 
 
 def test_the_statement_for_a_keys_policy_is_about_the_teams_logs() -> None:
-    statement = policies.log_key(NAMES)
+    statement = log_key(NAMES)
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
     [pattern] = statement["Condition"]["ArnLike"].values()
     # /aws/lambda/detcloud-vision-api and /aws/vendedlogs/detcloud-vision-access

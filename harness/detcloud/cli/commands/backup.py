@@ -27,7 +27,7 @@ BACKUPS = "local_cluster.backups"
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `make_backup`: the optional path FILE, None by default, `--checkpoints`,
-    and the output form without CSV.
+    and the output form (`--json` or `--yaml`).
     """
     parser.add_argument(
         "file",
@@ -71,7 +71,7 @@ def make_backup(arguments: Namespace) -> int:
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `restore_backup`: the required path FILE, `--yes`, and the output form
-    without CSV.
+    (`--json` or `--yaml`).
     """
     parser.add_argument("file", type=Path, metavar="FILE", help="an archive of `detcloud backup`")
     add_yes_option(parser)
@@ -107,7 +107,7 @@ def restore_backup(arguments: Namespace) -> int:
     unfinished = count_text(report["experiments"], "unfinished experiment")
     print(f"`detcloud up` continues {unfinished} from the latest checkpoints of the backup")
     if report["kept"]:
-        print(f"the previous state was moved to {report['kept']}")
+        print(f"a copy of the previous state is in {report['kept']}")
     return 0
 
 

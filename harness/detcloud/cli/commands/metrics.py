@@ -70,7 +70,7 @@ def show_trial_metrics(arguments: Namespace) -> int:
     As text, `--rank` prints a table of the rank's points, and `--plot` prints charts. CSV has a row
     for each point. JSON and YAML have the curves. With `--png`, a file is written, an existing file
     is replaced, and the file's path is printed to stderr. `--name` and `--group` limit the metrics.
-    Without metrics, print an empty table or list, or an empty line with `--plot`.
+    Without metrics, print an empty table or list, or a sentence with `--plot`.
 
     Raises:
         DetcloudError: `--rank` and `--points` were combined, or with `--png` matplotlib is missing
@@ -111,14 +111,18 @@ def show_trial_metrics(arguments: Namespace) -> int:
 
 
 def add_ranks_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `list_metric_ranks`: TRIAL and the output form."""
+    """Add the arguments of `list_metric_ranks`: TRIAL and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_trial_argument(parser)
     add_output_options(parser)
 
 
 def list_metric_ranks(arguments: Namespace) -> int:
-    """Print the ranks that `trial metrics --rank` accepts in the form of `add_output_options`, and
-    return 0. The list is empty if no rank reported separately.
+    """Print a trial's ranks with separate metrics as text, CSV, JSON or YAML, and return 0. `trial
+    metrics --rank` accepts these ranks.
+
+    The list is empty if no rank reported separately.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such trial, or another request
@@ -208,7 +212,7 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
     metrics.
 
     `--points` limits the points of a curve, and `--name` limits the metrics. Each group needs a
-    request.
+    request. Without `--group`, a request for the names of the groups comes first.
 
     Raises:
         DetcloudError: a request failed, for example for a number of points that the cluster does
@@ -261,7 +265,7 @@ def _print_metrics(
     """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot` to stdout.
 
     An existing PNG file is replaced, and its path is printed to stderr. As text without `--plot`,
-    nothing else is printed.
+    nothing else is printed. Without plots, `--plot` prints a sentence.
 
     Args:
         plots: the title and the curves of each chart.
@@ -281,7 +285,8 @@ def _print_metrics(
         print_value(document, arguments.form)
     elif arguments.plot:
         style = terminal_style(log_y=arguments.log)
-        print("\n\n".join(render_chart(title, curves, style) for title, curves in plots))
+        charts = [render_chart(title, curves, style) for title, curves in plots]
+        print("\n\n".join(charts) or "no numbers to draw: the metrics have no values yet")
 
 
 def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def encode_source(
     builder stores the same samples. The generators of the training are restored.
 
     Raises DetcloudError for a data set that is not map-style, and during the iteration for
-    unsupported samples.
+    unsupported samples. Raises errors of `make_source` and of the data set.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
@@ -54,6 +54,7 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return len(self._chunks)
 
     def __getitem__(self, place: int) -> list[bytes]:
+        """Return the samples of the chunk at `place`, each as bytes."""
         return list(self._encode_chunk(place, encode_sample))
 
     def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
@@ -61,6 +62,10 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return self._encode_chunk(place, encode_pieces)
 
     def _encode_chunk(self, place: int, encode: Callable[[Any], _T]) -> Iterator[_T]:
+        """Seed the generators for the chunk at `place`, and yield each encoded sample.
+
+        Raises DetcloudError, with the sample's number, for unsupported samples.
+        """
         chunk = self._chunks[place]
         seed_worker(derived_seed(self._name, chunk) % 2**32)
         first = chunk * CHUNK_SAMPLES
@@ -73,6 +78,15 @@ class _EncodedChunks(Dataset[list[bytes]]):
 
 
 def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequence[Buffer]]:
+    """Yield all samples of the chunks in order, each as a sequence of pieces of its bytes.
+
+    With a `num_workers` of 0, this process encodes the samples, and the pieces are valid until the
+    next sample. Otherwise worker processes encode, and each sample is a single piece. Each chunk
+    seeds the random generators of the encoding process. At the end of the iteration, this process's
+    generators get their earlier state again.
+
+    Raises DetcloudError for an unsupported sample, and errors of the data set.
+    """
     with preserve_state():
         if num_workers == 0:
             for place in range(len(chunks)):
@@ -90,6 +104,7 @@ def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequen
 
 
 def _checked_length(source: Any, name: str) -> int:
+    """Return the length of a map-style data set. Raises DetcloudError for other objects."""
     is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
     if isinstance(source, (IterableDataset, dict)) or not is_map_style:
         raise DetcloudError(
