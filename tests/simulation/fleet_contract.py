@@ -88,7 +88,9 @@ class FleetContract:
     def on_demand(self) -> Offering:
         return Offering("on-demand", self.machine_type, "", Market.ON_DEMAND, 4)
 
-    def test_a_zone_without_capacity_is_left_for_the_next(self, make_fleet: MakeFleet) -> None:
+    def test_zone_without_capacity_is_skipped_for_the_next_zone(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(*self.spot_offerings)
         fleet.emulator.capacity = {(self.machine_type, self.zones[0], "spot"): 0}
         fleet.add_work(1)
@@ -99,9 +101,7 @@ class FleetContract:
         assert health.kind is ErrorKind.CAPACITY
         assert self.sold_out in health.message
 
-    def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(
-        self, make_fleet: MakeFleet
-    ) -> None:
+    def test_exhausted_spot_quota_launches_on_demand(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.spot_offerings[0], self.on_demand)
         fleet.emulator.quota = {"spot": 0}
         fleet.add_work(1)
@@ -111,7 +111,7 @@ class FleetContract:
         assert health.kind is ErrorKind.QUOTA
         assert self.quota_used_up in health.message
 
-    def test_a_machine_that_never_boots_is_replaced(self, make_fleet: MakeFleet) -> None:
+    def test_machine_that_never_boots_is_replaced(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.on_demand, starting_ms_max=60_000)
         fleet.emulator.sleepers = 1
         fleet.add_work(1)
@@ -126,7 +126,7 @@ class FleetContract:
         assert [row.boot_log for row in past] == ["ubuntu login: E: no space left, token=********"]
         assert fleet.account.call_count(self.log_call) == 1
 
-    def test_a_lost_answer_launches_once(self, make_fleet: MakeFleet) -> None:
+    def test_lost_launch_answer_launches_a_single_machine(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.emulator.lose(self.launch_call)
         fleet.add_work(1)
@@ -138,7 +138,9 @@ class FleetContract:
         assert not read_intents(fleet.table, POOL)
         assert len(fleet.emulator.machines) == 1
 
-    def test_a_pass_that_is_throttled_does_nothing_and_says_so(self, make_fleet: MakeFleet) -> None:
+    def test_throttled_pass_launches_no_machine_and_records_the_trouble(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.emulator.fail(*self.throttle)
         fleet.add_work(1)
@@ -147,7 +149,9 @@ class FleetContract:
         fleet.run(5)
         assert len(fleet.living()) == 1
 
-    def test_what_nobody_claims_is_swept_and_nothing_else(self, make_fleet: MakeFleet) -> None:
+    def test_sweep_terminates_only_unclaimed_machines_of_the_cluster(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.add_work(1)
         fleet.run(30)

@@ -13,7 +13,7 @@ from tests.simulation.api_outage import MINUTE_MS, OutageCluster
     # An hour at once; and one that begins so before a tick that some leases have lapsed by then.
     [(50, 60, 0), (8, 12, 37_000), (8, 12, 45_000)],
 )
-def test_an_outage_of_the_api_alone_costs_nothing(
+def test_api_outage_ends_no_machine_and_restarts_no_trial(
     tmp_path: Path, machines: int, minutes: int, offset_ms: int
 ) -> None:
     cluster = OutageCluster(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
@@ -24,7 +24,7 @@ def test_an_outage_of_the_api_alone_costs_nothing(
     assert len(cluster.cloud.machines) == machines
 
 
-def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
+def test_machine_ended_during_an_api_outage_is_lost_during_the_outage(tmp_path: Path) -> None:
     """The cloud says that it is gone: that needs no API."""
     cluster = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
     lost: list[str] = []
@@ -46,7 +46,7 @@ def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
     assert cluster.restart_count == 1
 
 
-def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_path: Path) -> None:
+def test_agent_silent_after_an_api_outage_is_lost_after_a_lease(tmp_path: Path) -> None:
     cluster = OutageCluster(4, 20 * MINUTE_MS, tmp_path)
     back_ms = cluster.began_ms + cluster.outage_ms
     cut_off: list[str] = []

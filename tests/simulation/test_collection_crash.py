@@ -87,7 +87,7 @@ by_request = pytest.mark.parametrize("asked", ASKED)
 
 @by_request
 @pytest.mark.parametrize("when", WHENS)
-def test_a_crash_at_any_commit_changes_nothing(
+def test_crash_at_any_commit_keeps_the_collections_end(
     asked: str,
     when: CrashMoment,
     ended_experiment: Path,
@@ -107,7 +107,7 @@ def test_a_crash_at_any_commit_changes_nothing(
 
 @by_request
 @pytest.mark.parametrize("when", WHENS)
-def test_a_crash_at_any_removal_changes_nothing(
+def test_crash_at_any_removal_keeps_the_collections_end(
     asked: str,
     when: CrashMoment,
     ended_experiment: Path,
@@ -128,7 +128,7 @@ def test_a_crash_at_any_removal_changes_nothing(
 
 
 @by_request
-def test_two_collectors_at_any_distance_end_as_one(
+def test_two_concurrent_collectors_reach_the_end_of_a_single_collector(
     asked: str, ended_experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _, _ = run_without_crash(

@@ -134,7 +134,7 @@ class Search:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_trials_that_go_on_keep_what_they_go_on_from(seed: int, tmp_path: Path) -> None:
+def test_collections_keep_the_checkpoints_of_active_trials(seed: int, tmp_path: Path) -> None:
     search = Search(tmp_path, seed)
     for _ in range(40):
         search.cluster.round()

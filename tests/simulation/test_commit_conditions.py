@@ -56,7 +56,7 @@ class Mutant:
     check: Check
 
 
-def a_later_command_is_not_undone(cluster: SteppedCluster) -> None:
+def cancel_keeps_a_concurrent_kill(cluster: SteppedCluster) -> None:
     """A kill while a cancel is on its way: the cancel must find it."""
     cluster.add_agent("a", 1, hold)
     cluster.submit(1)
@@ -65,7 +65,7 @@ def a_later_command_is_not_undone(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_KILLED
 
 
-def an_actor_is_constructed_once(cluster: SteppedCluster) -> None:
+def racing_configurations_construct_the_pool_once(cluster: SteppedCluster) -> None:
     """A pool that another request has configured, and an agent has joined, meanwhile."""
     pool = "pool#other"
 
@@ -78,7 +78,7 @@ def an_actor_is_constructed_once(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(pool).slots == 1
 
 
-def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None:
+def mail_to_a_new_actor_is_kept(cluster: SteppedCluster) -> None:
     engine = cluster.engine
     with pytest.raises(Crash), everything_mailed():
         _crashing(cluster, 2).execute_command(EXPERIMENT, submission(1, 1))
@@ -92,7 +92,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None
     assert cluster.checker.actor_state(TRIAL).experiment_status is Status.PAUSED
 
 
-def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
+def folded_message_is_not_dead_lettered(cluster: SteppedCluster) -> None:
     """The recovery pass read the message; somebody folded it before it became a dead letter."""
     cluster.submit(1)
     key = put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
@@ -104,7 +104,7 @@ def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(TRIAL).status is Status.ACTIVE
 
 
-def two_posts_of_one_moment_both_arrive(cluster: SteppedCluster) -> None:
+def posts_of_the_same_millisecond_arrive(cluster: SteppedCluster) -> None:
     """Two processes post as the same sender in the same millisecond, each for the first time."""
     pool = f"pool#{POOL}"
     with pytest.raises(Crash):
@@ -118,7 +118,7 @@ def two_posts_of_one_moment_both_arrive(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(pool).queued == 2
 
 
-def ids_are_given_out_once(cluster: SteppedCluster) -> None:
+def racing_submissions_get_distinct_ids(cluster: SteppedCluster) -> None:
     act = lambda: cluster.engine.execute_command("experiment#2", submission(2, 3))  # noqa: E731
     # A trial that a commit creates would guard its id itself.
     with everything_mailed():
@@ -127,7 +127,7 @@ def ids_are_given_out_once(cluster: SteppedCluster) -> None:
     assert owners == [1, 1, 1, 2, 2, 2]
 
 
-def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> None:
+def delivery_keeps_the_receivers_concurrent_fold(cluster: SteppedCluster) -> None:
     """A trial learns of more work while the commit is on its way that tells it of a pause."""
     cluster.submit(1)
 
@@ -140,7 +140,7 @@ def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> N
     assert (trial.length, trial.experiment_status) == (64, Status.PAUSED)
 
 
-def a_report_is_folded_once(cluster: SteppedCluster) -> None:
+def racing_syncs_fold_a_report_once(cluster: SteppedCluster) -> None:
     """Two hosts serve the same call: the second starts before the first has ended."""
     agent = cluster.add_agent("a", 1, train_at_once)
     cluster.submit(1)
@@ -158,7 +158,7 @@ def a_report_is_folded_once(cluster: SteppedCluster) -> None:
     assert folded.count("AllocationExited") == 1
 
 
-def an_agent_that_was_heard_of_is_not_lost(cluster: SteppedCluster) -> None:
+def agent_with_a_renewed_lease_is_not_lost(cluster: SteppedCluster) -> None:
     """The agent renews its lease between the pass's reading and its verdict."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
@@ -173,7 +173,7 @@ def an_agent_that_was_heard_of_is_not_lost(cluster: SteppedCluster) -> None:
     assert not cluster.checker.actor_state("agent#a").lost
 
 
-def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
+def lost_lease_is_not_renewed(cluster: SteppedCluster) -> None:
     """The pass marks the agent between its call's reading of the lease and the renewal."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
@@ -196,7 +196,7 @@ def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
     assert b'"lost":true' in row.body
 
 
-def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
+def counted_attempt_does_not_restore_a_folded_message(cluster: SteppedCluster) -> None:
     """Another engine folds the message while an attempt is counted."""
     cluster.submit(1)
     put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
@@ -208,7 +208,7 @@ def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
     assert cluster.checker.pending_mail() == []
 
 
-def a_row_that_is_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
+def prolonged_row_does_not_expire(cluster: SteppedCluster) -> None:
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=cluster.now_ms)])
     later = Put(key, 2, b"", Expect.PRESENT, due_ms=cluster.now_ms + 60_000)
@@ -216,7 +216,7 @@ def a_row_that_is_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
     assert table.get(key) is not None
 
 
-def a_command_is_carried_out_once(cluster: SteppedCluster) -> None:
+def command_with_an_idempotency_key_runs_once(cluster: SteppedCluster) -> None:
     """Two hosts serve the same request, under one idempotency key."""
     enrolled = AgentEnrolled("a", POOL, ())
     beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.ABSENT),)
@@ -232,19 +232,19 @@ def a_command_is_carried_out_once(cluster: SteppedCluster) -> None:
 
 
 MUTANTS = (
-    Mutant(Family.HEAD, a_later_command_is_not_undone),
-    Mutant(Family.HEAD, a_delivery_does_not_undo_what_its_receiver_did),
-    Mutant(Family.BIRTH, an_actor_is_constructed_once),
-    Mutant(Family.NO_ACTOR, mail_is_not_dropped_when_its_actor_has_come),
-    Mutant(Family.CONSUMED, a_message_that_was_folded_is_not_buried),
-    Mutant(Family.NEW_MAIL, two_posts_of_one_moment_both_arrive),
-    Mutant(Family.GUARD, ids_are_given_out_once),
-    Mutant(Family.SESSION, a_report_is_folded_once),
-    Mutant(Family.LEASE, an_agent_that_was_heard_of_is_not_lost),
-    Mutant(Family.LEASE, a_lease_that_was_lost_is_not_renewed),
-    Mutant(Family.ATTEMPTS, an_attempt_does_not_bring_a_message_back),
-    Mutant(Family.EXPIRY, a_row_that_is_prolonged_does_not_expire),
-    Mutant(Family.BESIDE, a_command_is_carried_out_once),
+    Mutant(Family.HEAD, cancel_keeps_a_concurrent_kill),
+    Mutant(Family.HEAD, delivery_keeps_the_receivers_concurrent_fold),
+    Mutant(Family.BIRTH, racing_configurations_construct_the_pool_once),
+    Mutant(Family.NO_ACTOR, mail_to_a_new_actor_is_kept),
+    Mutant(Family.CONSUMED, folded_message_is_not_dead_lettered),
+    Mutant(Family.NEW_MAIL, posts_of_the_same_millisecond_arrive),
+    Mutant(Family.GUARD, racing_submissions_get_distinct_ids),
+    Mutant(Family.SESSION, racing_syncs_fold_a_report_once),
+    Mutant(Family.LEASE, agent_with_a_renewed_lease_is_not_lost),
+    Mutant(Family.LEASE, lost_lease_is_not_renewed),
+    Mutant(Family.ATTEMPTS, counted_attempt_does_not_restore_a_folded_message),
+    Mutant(Family.EXPIRY, prolonged_row_does_not_expire),
+    Mutant(Family.BESIDE, command_with_an_idempotency_key_runs_once),
 )
 each_mutant = pytest.mark.parametrize(
     "mutant", MUTANTS, ids=lambda mutant: f"{mutant.family.name}-{mutant.check.__name__}"

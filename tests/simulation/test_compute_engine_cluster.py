@@ -11,7 +11,7 @@ from tests.simulation.compute_engine_cluster import ComputeEngine, ComputeEngine
 SEED = 5
 
 
-def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_knows(
+def test_thirty_second_notices_end_in_reported_checkpoints(
     tmp_path: Path,
 ) -> None:
     cluster = ComputeEngineCluster(SEED, WARNED, ClusterSize(), tmp_path)

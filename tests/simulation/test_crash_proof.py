@@ -57,7 +57,7 @@ by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: sc
     [(s, a) for s in SCENARIOS for a in AFTER_CRASH if s.agents or a == "agents-stay"],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_a_crash_at_any_commit_changes_nothing(
+def test_crash_at_any_commit_keeps_the_scenarios_end(
     scenario: Scenario, after_crash: str, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     began = time.perf_counter()
@@ -78,7 +78,7 @@ def test_a_crash_at_any_commit_changes_nothing(
 
 
 @by_name
-def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
+def test_repeated_crashes_keep_the_scenarios_end(scenario: Scenario, tmp_path: Path) -> None:
     _, commits, _ = run_without_crash(scenario)
     drawn = Random(SEED)
     lives = [drawn.randint(1, 2 * commits // REPEATED_CRASHES) for _ in range(REPEATED_CRASHES)]
@@ -91,7 +91,7 @@ def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_p
 
 
 @by_name
-def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Path) -> None:
+def test_table_file_contains_every_committed_row(scenario: Scenario, tmp_path: Path) -> None:
     cluster = SteppedCluster(tmp_path / "table.db")
     scenario.play(cluster)
     cluster.close()

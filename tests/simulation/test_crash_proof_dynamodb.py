@@ -34,7 +34,7 @@ class DynamoCluster(SteppedCluster):
 @pytest.mark.parametrize(
     "scenario", [item for item in SCENARIOS if not item.big], ids=lambda scenario: scenario.name
 )
-def test_a_crash_on_dynamodb_changes_nothing(
+def test_crash_on_dynamodb_keeps_the_scenarios_end(
     scenario: Scenario, aws: Ministack, coverage_line: Callable[[str], None]
 ) -> None:
     def make_cluster(faults: Faults) -> DynamoCluster:

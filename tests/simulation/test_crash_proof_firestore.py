@@ -39,7 +39,7 @@ class FirestoreCluster(SteppedCluster):
 
 
 @pytest.mark.parametrize("scenario", PLAYED, ids=lambda scenario: scenario.name)
-def test_a_crash_on_firestore_changes_nothing(
+def test_crash_on_firestore_keeps_the_scenarios_end(
     scenario: Scenario, firestore: Firestore, coverage_line: Callable[[str], None]
 ) -> None:
     def make_cluster(faults: Faults) -> FirestoreCluster:

@@ -48,7 +48,7 @@ def _run_without_crash(seed: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_at_any_commit_leaks_nothing(
+def test_provisioner_crash_at_any_commit_leaks_no_machine(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     commits, _ = _run_without_crash(seed)
@@ -66,7 +66,7 @@ def test_a_crash_at_any_commit_leaks_nothing(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
+def test_provisioner_crash_at_any_cloud_call_leaks_no_machine(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     _, calls = _run_without_crash(seed)

@@ -60,7 +60,7 @@ class TestFleetOnEc2(FleetContract):
         return partial(SimulatedFleet, lasting)
 
 
-def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+def test_ec2_pool_scales_up_for_work_and_back_to_zero(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
     simulation.add_work(2)
     simulation.run(5)
@@ -78,7 +78,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     assert {row.offering.price_per_hour for row in past} == {round(5.672 + 16 / 730 + 0.005, 6)}
 
 
-def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None:
+def test_failed_ec2_start_is_recorded_with_the_reason(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.add_work(1)
     simulation.run(5)
@@ -98,7 +98,7 @@ def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None
     )
 
 
-def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
+def test_replacement_starts_at_the_interruption_notice(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)

@@ -70,7 +70,7 @@ class TestFleetOnComputeEngine(FleetContract):
         return partial(SimulatedFleet, lasting)
 
 
-def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+def test_gce_pool_scales_up_for_work_and_back_to_zero(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
     simulation.add_work(2)
     simulation.run(5)
@@ -99,7 +99,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     assert {row.zone for row in past} == {A}
 
 
-def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
+def test_replacement_starts_at_the_preemption_of_a_machine(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)
@@ -119,7 +119,7 @@ def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> 
     assert "the spot instance was preempted" in past[0].reason
 
 
-def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
+def test_machine_shut_down_from_inside_is_deleted(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)

@@ -44,7 +44,9 @@ DEAR = {
         for mutant in MUTANTS
     ],
 )
-def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mutant_breaks_an_invariant_in_some_seed(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     mutant.takes_away(monkeypatch)
     for seed in range(mutant.first_seed, mutant.first_seed + SEEDS_MAX):
         broken = ran(mutant, seed, tmp_path)
@@ -55,7 +57,7 @@ def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
-def test_with_everything_in_place_the_same_clusters_hold(
+def test_control_clusters_break_no_invariant(
     control: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     control.takes_away(monkeypatch)

@@ -63,7 +63,7 @@ def dead_letters(cluster: SteppedCluster) -> list[Key]:
     return [key for key in cluster.checker.rows if key.sort.startswith("D#")]
 
 
-def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
+def test_poisoned_trial_ends_in_error_and_the_search_completes(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -89,7 +89,7 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
     assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
 
 
-def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
+def test_poisoned_experiment_ends_in_error_and_stops_the_trials(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -110,7 +110,7 @@ def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
     }
 
 
-def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
+def test_fold_that_kills_the_process_is_retried_and_then_dead_lettered(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
@@ -131,7 +131,7 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
     assert cluster.checker.pending_mail() == []
 
 
-def test_attempts_come_after_2_4_8_and_16_seconds(
+def test_fold_is_retried_after_2_4_8_and_16_seconds(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
@@ -149,7 +149,7 @@ def test_attempts_come_after_2_4_8_and_16_seconds(
     assert [at - began for at in tried] == [0, 2_000, 6_000, 14_000, 30_000]
 
 
-def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
+def test_message_beside_a_poisoned_message_is_folded(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -171,7 +171,7 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
     assert cluster.checker.actor_state(pool).queued == 1
 
 
-def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
+def test_unreadable_actors_do_not_delay_mail_to_readable_actors(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     garbled = [Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)]
@@ -184,7 +184,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Step
     assert cluster.checker.actor_state("trial#1").length == 8
 
 
-def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
+def test_malformed_mail_rows_do_not_delay_mail(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     for n in range(50, 80):
@@ -196,7 +196,7 @@ def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedClust
 
 
 @pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
-def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
+def test_dead_letter_may_fill_a_commit_exactly(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, trials: int
 ) -> None:
     """At some number of trials the writes of the fallback alone fill a commit exactly."""
@@ -215,7 +215,7 @@ def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
     assert cluster.checker.pending_mail() == []
 
 
-def test_a_dead_letter_waits_for_the_outbox_before_it(
+def test_dead_letter_waits_for_the_earlier_outbox(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outbox holds older messages: a trial must not get them after the end."""

@@ -44,7 +44,7 @@ def assert_ran_once_in_the_second(cluster: SteppedCluster, trials: int = 2) -> N
         assert count(cluster, f"trial#{number}", "SlotsAssigned") == 1
 
 
-def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
+def test_job_moves_to_the_second_pool_if_the_first_gets_no_instance(
     cluster: SteppedCluster,
 ) -> None:
     cluster.cloud.catalog, cluster.cloud.capacity = (EMPTY,), {EMPTY.name: 0}
@@ -66,7 +66,7 @@ def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
     assert cluster.cloud.machines == {}
 
 
-def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
+def test_job_leaves_a_busy_first_pool_after_the_patience(
     cluster: SteppedCluster,
 ) -> None:
     add_pools(cluster, PoolSettings())
@@ -88,7 +88,7 @@ def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
     assert state("experiment#7").pool == FIRST
 
 
-def test_a_job_that_no_pool_has_anything_for_waits_a_patience_in_each(
+def test_job_without_capacity_moves_once_per_patience(
     cluster: SteppedCluster,
 ) -> None:
     add_pools(cluster, PoolSettings())

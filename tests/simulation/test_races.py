@@ -161,7 +161,7 @@ class CrowdedCluster(SteppedCluster):
 
 @by_name
 @pytest.mark.parametrize("engines", [2, 4, 8])
-def test_engines_that_race_come_to_the_same_end(
+def test_racing_engines_reach_the_undisturbed_end(
     scenario: Scenario, engines: int, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     cluster = CrowdedCluster(tmp_path / "table.db")
@@ -178,7 +178,7 @@ def test_engines_that_race_come_to_the_same_end(
 
 @by_name
 @pytest.mark.parametrize("seed", range(6))
-def test_a_table_that_fails_and_repeats_changes_nothing(
+def test_flaky_table_keeps_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
     tables: list[FlakyTable] = []
@@ -193,7 +193,7 @@ def test_a_table_that_fails_and_repeats_changes_nothing(
 
 @by_name
 @pytest.mark.parametrize("seed", range(6))
-def test_calls_lost_repeated_and_late_change_nothing(
+def test_lost_repeated_and_late_calls_keep_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
     class Unheard(SteppedCluster):
@@ -211,7 +211,9 @@ def test_calls_lost_repeated_and_late_change_nothing(
 
 @by_name
 @pytest.mark.parametrize("torn_at", [HEAD, "M#8", "M#0018bcfe56801000", "P#queue"])
-def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path: Path) -> None:
+def test_torn_queries_keep_the_undisturbed_end(
+    scenario: Scenario, torn_at: str, tmp_path: Path
+) -> None:
     """In the middle of every query, another engine advances the very actor that is read."""
     others: list[Engine] = []
     cluster = SteppedCluster(tmp_path / "table.db")
@@ -232,7 +234,7 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
     other.rows.close()
 
 
-def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster) -> None:
+def test_late_sync_does_not_lose_a_trial_started_since(cluster: SteppedCluster) -> None:
     """The agent gave its first call up and went on; the call arrives when a trial has begun."""
     agent = cluster.add_agent("a", 1, hold)
     cluster.submit(1)
@@ -245,7 +247,7 @@ def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster)
     assert cluster.checker.actor_state("trial#1").losses == 0
 
 
-def test_a_message_is_not_dropped_because_its_actor_came_in_between(
+def test_mail_is_kept_if_the_actor_appears_during_the_query(
     cluster: SteppedCluster,
 ) -> None:
     """The head was not there yet when the query passed its place; the mail behind it was read."""
@@ -267,7 +269,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(
     assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
 
 
-def test_a_sender_that_forgot_is_still_read_in_order(cluster: SteppedCluster) -> None:
+def test_mail_of_a_sender_without_memory_is_folded_in_order(cluster: SteppedCluster) -> None:
     """Two rows appear during the second reading: the later one is seen without the earlier."""
     cluster.submit(1)
     engine, trial = cluster.engine, "trial#1"
@@ -307,7 +309,7 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
 
 
 @pytest.mark.parametrize(("grows", "first"), [(False, 65), (True, 4)])
-def test_two_submissions_at_once_both_succeed(
+def test_concurrent_submissions_get_distinct_ids(
     cluster: SteppedCluster, grows: bool, first: int
 ) -> None:
     """Both submissions want ids from one counter; who loses takes other ids."""
@@ -325,7 +327,7 @@ def test_two_submissions_at_once_both_succeed(
     other.rows.close()
 
 
-def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: SteppedCluster) -> None:
+def test_failed_condition_of_an_extra_write_raises_to_the_caller(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     key = Key("idempotency#me", "k")
     beside = (Put(key, 1, b"", Expect.ABSENT),)
@@ -336,7 +338,7 @@ def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Stepp
         )
 
 
-def test_a_row_that_was_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
+def test_prolonged_row_does_not_expire_by_a_stale_index(cluster: SteppedCluster) -> None:
     """The index may lag: it still names the time that the row had before."""
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1, expires=True)])

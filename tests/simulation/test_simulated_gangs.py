@@ -19,7 +19,7 @@ def submit(cluster: SteppedCluster, slots: int) -> None:
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
 
-def test_each_node_knows_its_rank_and_all_hosts(cluster: SteppedCluster) -> None:
+def test_nodes_get_ranks_and_all_hosts(cluster: SteppedCluster) -> None:
     agents = [cluster.add_agent(name, 2, hold) for name in "abc"]
     submit(cluster, 6)
     cluster.round()
@@ -32,7 +32,7 @@ def test_each_node_knows_its_rank_and_all_hosts(cluster: SteppedCluster) -> None
     assert len({spec["rendezvous_port"] for spec in specs.values()}) == 1
 
 
-def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: SteppedCluster) -> None:
+def test_gang_starts_only_when_all_agents_are_free(cluster: SteppedCluster) -> None:
     cluster.add_agent("a", 2, hold)
     submit(cluster, 4)
     cluster.round()
@@ -42,7 +42,7 @@ def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: SteppedCl
     assert sorted(cluster.checker.actor_state("trial#1").allocation.agents) == ["a", "b"]
 
 
-def test_what_all_nodes_report_counts_once(cluster: SteppedCluster) -> None:
+def test_reports_of_all_nodes_count_once(cluster: SteppedCluster) -> None:
     for name in "ab":
         cluster.add_agent(name, 2, train_at_once)
     submit(cluster, 4)
@@ -54,7 +54,7 @@ def test_what_all_nodes_report_counts_once(cluster: SteppedCluster) -> None:
     assert heard.count("TrialEnded") == 1
 
 
-def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: SteppedCluster) -> None:
+def test_lost_node_costs_no_restart_and_records_the_cause(cluster: SteppedCluster) -> None:
     """The others fail at once of the node that vanished, and the loss is heard of 30 s later."""
     vanished: list[str] = []
 

@@ -22,7 +22,7 @@ TRIALS = 120
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("commit", [1, 2, 3])
-def test_it_is_sent_though_nobody_asks_again(
+def test_spilled_outbox_is_sent_by_ticks_after_a_crash(
     cluster: SteppedCluster, commit: int, when: CrashMoment
 ) -> None:
     """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
@@ -41,7 +41,7 @@ def test_it_is_sent_though_nobody_asks_again(
     assert cluster.checker.pending_mail() == []
 
 
-def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(
+def test_pool_spills_and_sends_messages_to_120_trials(
     cluster: SteppedCluster,
 ) -> None:
     """A message, not a command, spills this one: 120 trials and the agent hear of it."""
@@ -53,7 +53,7 @@ def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(
     assert {t.allocation.agents for t in cluster.checker.actor_states("trial")} == {("a",)}
 
 
-def test_what_comes_later_waits_for_the_outbox(cluster: SteppedCluster) -> None:
+def test_later_command_waits_for_the_spilled_outbox(cluster: SteppedCluster) -> None:
     """Every trial hears PAUSED before it hears of the end."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -67,7 +67,7 @@ def test_what_comes_later_waits_for_the_outbox(cluster: SteppedCluster) -> None:
         assert told == ["PAUSED", "STOPPING_CANCELED"]
 
 
-def test_the_ids_of_a_second_experiment_do_not_wait(cluster: SteppedCluster) -> None:
+def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedCluster) -> None:
     """A spilled experiment holds up nobody else."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -77,7 +77,7 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: SteppedCluster) -> 
     assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2
 
 
-def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: SteppedCluster) -> None:
+def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -> None:
     """However long the outbox is, the next command is one commit, and what it sends comes after."""
     cluster.submit(10 * TRIALS)
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
@@ -93,7 +93,7 @@ def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Stepped
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
 
 
-def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(
+def test_journal_replays_across_silent_commands_during_a_spill(
     cluster: SteppedCluster,
 ) -> None:
     """Commits that send a spilled outbox have no entry, before and after such a command."""

@@ -63,7 +63,7 @@ def state_of(cluster: SteppedCluster, uuid: str) -> CheckpointState:
     return record.state
 
 
-def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
+def test_concurrent_warm_starts_pin_the_checkpoint_twice(
     cluster: SteppedCluster,
 ) -> None:
     other = cluster.boot()
@@ -77,7 +77,7 @@ def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
     other.rows.close()
 
 
-def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(
+def test_warm_start_is_refused_if_the_checkpoint_is_deleted_concurrently(
     cluster: SteppedCluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(
     other.rows.close()
 
 
-def test_a_checkpoint_that_something_starts_from_at_the_last_moment_stays(
+def test_checkpoint_pinned_by_a_concurrent_warm_start_is_kept(
     cluster: SteppedCluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid

@@ -57,7 +57,7 @@ def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "GET", "POST"])
-def test_the_log_has_a_traceback_of_each_internal_error(
+def test_internal_errors_are_logged_with_a_traceback(
     cluster: Cluster, log_file: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     cluster.create(CONFIG)
@@ -80,7 +80,7 @@ def test_the_log_has_a_traceback_of_each_internal_error(
         assert ["ValueError: canary" in line.get("traceback", "") for line in ours] == [True, False]
 
 
-def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_file: Path) -> None:
+def test_successful_reads_and_syncs_are_not_logged(cluster: Cluster, log_file: Path) -> None:
     agent = Agent(cluster)
     assert agent.sync().status == 200
     assert cluster.get("/experiments").status == 200
@@ -90,7 +90,7 @@ def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_f
     assert listed == [("POST", 200), ("GET", 404), ("GET", 403)]
 
 
-def test_a_taken_port_is_named_with_the_way_out() -> None:
+def test_taken_port_error_suggests_to_leave_out_the_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -99,7 +99,7 @@ def test_a_taken_port_is_named_with_the_way_out() -> None:
             open_listener(port)
 
 
-def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
+def test_next_free_port_replaces_a_taken_former_port() -> None:
     with open_listener(0) as taken:
         port = taken.getsockname()[1]
         with open_listener(None, port) as listener:
@@ -108,12 +108,12 @@ def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
         assert listener.getsockname()[1] == port
 
 
-def test_a_first_start_listens_at_the_default_port_or_behind_it() -> None:
+def test_first_start_listens_at_the_default_port_or_above() -> None:
     with open_listener(None) as first, open_listener(None) as second:
         ports = [listener.getsockname()[1] for listener in (first, second)]
     assert DEFAULT_PORT <= ports[0] < ports[1] < DEFAULT_PORT + PORTS_TRIED_MAX
 
 
-def test_any_port_is_used_where_no_port_follows() -> None:
+def test_any_port_is_used_if_no_higher_port_exists() -> None:
     with open_listener(None, 65536) as listener:
         assert listener.getsockname()[1] not in (0, 65536)

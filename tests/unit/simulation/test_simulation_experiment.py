@@ -27,7 +27,7 @@ from tests.unit.simulation.virtual import (
 )
 
 
-def test_trials_share_the_slots_there_are() -> None:
+def test_trials_share_the_slots() -> None:
     # 4 trials of 10 batches of 1 s on 2 slots: two after two, 2 * 10 s.
     found = simulate_experiment(submission(random_plan(10, 4)), 2, CurvesByNumber())
     assert found.makespan_ms == 20_000
@@ -38,7 +38,7 @@ def test_trials_share_the_slots_there_are() -> None:
     assert found.slot_utilization(2) == 1.0
 
 
-def test_a_slot_that_is_free_first_takes_the_next_trial() -> None:
+def test_first_free_slot_takes_the_next_trial() -> None:
     # On 2 slots trials of 10, 30 and 15 s: the third begins at 10 s and ends at 25 s, the second
     # at 30 s. Busy: 10 + 30 + 15 of 2 * 30 s.
     found = simulate_experiment(
@@ -48,7 +48,7 @@ def test_a_slot_that_is_free_first_takes_the_next_trial() -> None:
     assert found.slot_utilization(2) == 55 / 60
 
 
-def test_trials_of_several_slots_need_them_all() -> None:
+def test_trial_of_several_slots_waits_for_all_slots() -> None:
     # 3 trials of 2 slots on 5: two at a time, and one slot left over. 20 of 2 * 10 * 5 slot-seconds
     # of the first round and 10 * 2 of the second: 3 * 10 * 2 of 5 * 20.
     found = simulate_experiment(submission(random_plan(10, 3), slots=2), 5, CurvesByNumber())
@@ -56,13 +56,13 @@ def test_trials_of_several_slots_need_them_all() -> None:
     assert found.slot_utilization(5) == 60 / 100
 
 
-def test_a_limit_of_slots_holds_in_the_simulation_too() -> None:
+def test_simulation_respects_max_slots() -> None:
     # 4 trials one after the other on one slot of 4.
     found = simulate_experiment(submission(random_plan(10, 4), max_slots=1), 4, CurvesByNumber())
     assert found.makespan_ms == 40_000
 
 
-def test_a_halving_is_promoted_as_its_rungs_say() -> None:
+def test_halving_promotes_the_best_third_of_a_rung() -> None:
     # Trial i has metric i + 1. On one slot with one trial open: trials 0, 1 and 2 train 1 batch;
     # of three results one goes on, trial 0, to 3. Then 3, 4 and 5: of six two, which is trial 1;
     # 6, 7 and 8: of nine three, which is trial 2. Of the three at 3 batches trial 0 goes on to 9.
@@ -74,7 +74,7 @@ def test_a_halving_is_promoted_as_its_rungs_say() -> None:
     assert found.experiment.best_trial == 1
 
 
-def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint() -> None:
+def test_promoted_trial_resumes_from_the_checkpoint() -> None:
     courses = CurvesByNumber()
     found = simulate_experiment(submission(halving_plan(3, 3)), 3, courses)
     # 3 trials of 1 batch; the first of them goes on to 3 and, alone in its rung, no further, as
@@ -83,7 +83,7 @@ def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint() -> None:
     assert courses.started == [0, 1, 2, 0]
 
 
-def test_the_best_metric_is_told_with_its_time() -> None:
+def test_improvements_record_time_and_metric() -> None:
     # Trials one after the other, of which each is better than the one before.
     class Falling(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
@@ -93,7 +93,7 @@ def test_the_best_metric_is_told_with_its_time() -> None:
     assert found.improvements == ((2_000, 0.0), (4_000, -1.0), (6_000, -2.0))
 
 
-def test_a_metric_that_is_no_number_is_the_worst() -> None:
+def test_missing_metric_ranks_last() -> None:
     class BrokenCurves(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return ConstantCurve(None if trial.number == 0 else 1.0, 1000.0)
@@ -104,7 +104,7 @@ def test_a_metric_that_is_no_number_is_the_worst() -> None:
     assert found.usage.batches == 5
 
 
-def test_a_period_of_validation_is_kept_to() -> None:
+def test_validations_follow_the_period() -> None:
     validated: list[int] = []
 
     class WatchedCurve(ConstantCurve):
@@ -137,7 +137,7 @@ def test_times_below_a_millisecond_add_up() -> None:
     assert found.makespan_ms == 30
 
 
-def test_units_are_those_of_the_configuration() -> None:
+def test_usage_counts_units_of_the_configuration() -> None:
     # 2 trials of 3 epochs of 320 records in batches of 1: 960 batches each.
     lengths = Lengths("epochs", records_per_epoch=320)
     found = simulate_experiment(
@@ -147,7 +147,7 @@ def test_units_are_those_of_the_configuration() -> None:
     assert found.makespan_ms == 960
 
 
-def test_what_is_trained_beyond_the_records_is_counted() -> None:
+def test_batches_beyond_the_records_are_counted() -> None:
     # Trials of 10 batches that are known for 4: 6 of each are beyond.
     found = simulate_experiment(submission(random_plan(10, 2)), 1, CurvesByNumber(known_batches=4))
     assert found.usage.extrapolated_batches == 12
@@ -156,7 +156,7 @@ def test_what_is_trained_beyond_the_records_is_counted() -> None:
     assert found.usage.extrapolated_batches == 5
 
 
-def test_trials_measured_by_time_train_until_they_are_stopped() -> None:
+def test_trials_measured_by_time_train_until_stopped() -> None:
     # Rungs at 2 and 4 of a clock that counts half batches; the metric of trial i is i + 1.
     plan = HalvingPlan(4, 2, 2.0, 3, 1, True, LENGTH_ERA, stops=True, by_time=True)
     pace = ValidationSchedule(lambda trial: 2, lambda trial, batches: batches / 2)
@@ -168,7 +168,7 @@ def test_trials_measured_by_time_train_until_they_are_stopped() -> None:
     assert found.experiment.trials_completed == 3
 
 
-def test_copies_go_on_with_the_curves_of_their_originals() -> None:
+def test_population_copies_continue_the_curves_of_the_originals() -> None:
     validated: list[int] = []
 
     class WatchedCurve(ConstantCurve):
@@ -189,7 +189,7 @@ def test_copies_go_on_with_the_curves_of_their_originals() -> None:
     assert found.makespan_ms == 10_000
 
 
-def test_a_model_is_asked_in_no_time() -> None:
+def test_suggestions_take_no_virtual_time() -> None:
     require("optuna")
     plan = BayesianPlan(10, 12, 2, startup_trials=3, rules=LENGTH_ERA)
     found = simulate_experiment(submission(plan), 2, CurvesByNumber(), suggest=suggest_from_parts)
@@ -198,12 +198,12 @@ def test_a_model_is_asked_in_no_time() -> None:
     assert found.experiment.trials_completed == 12
 
 
-def test_a_pool_without_room_for_a_trial_is_told_apart_from_a_long_search() -> None:
+def test_pool_without_room_for_a_trial_raises_simulation_stuck() -> None:
     with pytest.raises(SimulationStuck, match=r"after 0 s no event is due.*needs 3 slots: agents"):
         simulate_experiment(submission(random_plan(10, 2), slots=3), 2, CurvesByNumber())
 
 
-def test_an_experiment_that_is_paused_never_ends() -> None:
+def test_paused_experiment_raises_simulation_stuck() -> None:
     paused = replace(submission(random_plan(10, 2)), paused=True)
     with pytest.raises(SimulationStuck, match="2 of 2 trials open"):
         simulate_experiment(paused, 2, CurvesByNumber())
@@ -224,7 +224,7 @@ def test_machines_hold_whole_trials(slots: int, per_trial: int, machines: list[i
     assert machine_slots(slots, per_trial) == machines
 
 
-def test_the_same_again_is_the_same() -> None:
+def test_equal_submissions_give_equal_simulations() -> None:
     first, again = (
         simulate_experiment(
             submission(halving_plan(30, 4), seed=3), 4, CurvesByNumber((900.0, 1100.0))

@@ -48,12 +48,14 @@ def test_truth_value_and_number_are_different_categories() -> None:
         ({"x": math.nan}, "must be a number, not nan"),
     ],
 )
-def test_what_has_no_place_is_told(hparams: dict[str, object], message: str) -> None:
+def test_rejects_hyperparameters_without_a_coordinate(
+    hparams: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         coordinates(SPACE, hparams)
 
 
-def test_groups_and_powers_are_told_by_their_path() -> None:
+def test_errors_name_the_path_of_the_hyperparameter() -> None:
     space = Group({"a": Group({"b": Log(10, -1, 1)})})
     with pytest.raises(ValueError, match=r"a\.b must be above 0, not 0"):
         coordinates(space, {"a": {"b": 0}})
@@ -65,7 +67,7 @@ def synthetic(seed: int = 0, *, smaller: bool = True) -> SyntheticCurves:
     return SyntheticCurves(SPACE, BATCHES, 100, smaller, seed, unit_seconds=2.0)
 
 
-def test_made_up_curves_fall_and_are_the_same_again() -> None:
+def test_synthetic_curves_fall_and_repeat() -> None:
     course = synthetic().curve_for(trial(x=0.4))
     assert course == synthetic().curve_for(trial(x=0.4))
     losses = [course.metric(batches) for batches in (1, 10, 100)]
@@ -75,7 +77,7 @@ def test_made_up_curves_fall_and_are_the_same_again() -> None:
     assert course.known_batches is None
 
 
-def test_seeds_hyperparameters_and_trials_change_a_made_up_curve() -> None:
+def test_seed_hyperparameters_and_trial_change_a_synthetic_curve() -> None:
     course = synthetic().curve_for(trial(x=0.4))
     others = (
         synthetic(1).curve_for(trial(x=0.4)),
@@ -87,7 +89,7 @@ def test_seeds_hyperparameters_and_trials_change_a_made_up_curve() -> None:
     assert all(2000 / 3 < one.batch_ms < 2000 * 3 for one in (course, *others))
 
 
-def test_a_metric_to_be_maximised_rises() -> None:
+def test_synthetic_metric_to_maximise_rises() -> None:
     down, up = synthetic(), synthetic(smaller=False)
     assert up.curve_for(trial(x=1.0)).metric(7) == 1 - down.curve_for(trial(x=1.0)).metric(7)
 

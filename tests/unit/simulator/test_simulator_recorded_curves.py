@@ -26,7 +26,7 @@ def recorded_trial(
     )
 
 
-def test_a_recorded_metric_is_on_the_line_between_two_validations() -> None:
+def test_recorded_metric_is_interpolated_between_validations() -> None:
     trial = recorded_trial((10, 4.0), (20, 2.0), (30, None))
     # Held before the first and after the last; 2 / 10 of the way from 4 to 2.
     assert [trial.metric(at) for at in (1, 10, 12, 20)] == [4.0, 4.0, pytest.approx(3.6), 2.0]
@@ -49,14 +49,14 @@ def test_a_trial_follows_the_nearest_record() -> None:
     assert courses.exact_matches == 1
 
 
-def test_trials_take_turns_where_records_are_equally_near() -> None:
+def test_trials_alternate_between_equally_near_records() -> None:
     trials = [recorded_trial((5, float(n)), x=1.0) for n in range(3)]
     courses = RecordedCurves(trials, SPACE, BATCHES, None)
     found = [courses.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
     assert found == [0.0, 1.0, 2.0, 0.0]
 
 
-def test_the_speed_that_is_missing_is_the_others_median() -> None:
+def test_missing_speed_is_the_median_of_the_recorded_speeds() -> None:
     trials = [
         recorded_trial((5, 1.0), seconds=None, x=0.0),
         recorded_trial((5, 1.0), seconds=1.0, x=1.0),
@@ -70,7 +70,7 @@ def test_the_speed_that_is_missing_is_the_others_median() -> None:
         RecordedCurves(trials[:1], SPACE, BATCHES, None)
 
 
-def test_in_epochs_a_record_of_another_batch_size_is_followed_by_records() -> None:
+def test_record_of_a_different_batch_size_is_scaled_by_records() -> None:
     trials = [recorded_trial((10, 1.0), (20, 0.0), x=0.0, global_batch_size=32)]
     epochs = Lengths("epochs", records_per_epoch=320)
     course = RecordedCurves(trials, SPACE, epochs, None).curve_for(
@@ -126,15 +126,13 @@ def test_a_file_of_curves_is_read() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_place(
-    text: str, path: str, message: str
-) -> None:
+def test_rejects_invalid_curves_with_the_path(text: str, path: str, message: str) -> None:
     with pytest.raises(CurvesInvalid, match=message) as raised:
         read_curves(text, "loss")
     assert raised.value.path == path
 
 
-def test_hyperparameters_of_another_search_are_refused_with_their_trial() -> None:
+def test_rejects_records_with_foreign_hyperparameters() -> None:
     trials = [recorded_trial((5, 1.0), x=0.0), recorded_trial((5, 1.0), y=0.0)]
     with pytest.raises(CurvesInvalid, match="hyperparameter x is missing") as raised:
         RecordedCurves(trials, SPACE, BATCHES, None)

@@ -85,7 +85,7 @@ def test_every_searcher_can_be_simulated(
 
 
 @pytest.mark.parametrize("place", ["searcher.max_length", "min_validation_period"])
-def test_epochs_are_simulated_only_where_the_configuration_says_what_one_is(
+def test_simulation_of_epochs_requires_records_per_epoch(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit, period = ("epochs", "batches") if place.startswith("s") else ("batches", "epochs")
@@ -98,9 +98,7 @@ def test_epochs_are_simulated_only_where_the_configuration_says_what_one_is(
     assert problem["message"].startswith(f"is needed to simulate {place}")
 
 
-def test_the_outcome_is_the_same_byte_for_byte(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_seeds_give_equal_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, {"name": "adaptive_asha", **LENGTHS["adaptive_asha"]})
     texts = []
     for seed in (5, 5, 6):
@@ -110,7 +108,7 @@ def test_the_outcome_is_the_same_byte_for_byte(
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_periods_of_validation_are_the_configurations(
+def test_validation_period_comes_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 10}})
@@ -122,7 +120,7 @@ def test_periods_of_validation_are_the_configurations(
     assert found["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
 
 
-def test_a_record_is_followed_at_its_speed(
+def test_recorded_curve_sets_metric_and_speed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
@@ -149,7 +147,7 @@ def problem(report: dict[str, Any]) -> tuple[str, str]:
     return only["path"], only["message"]
 
 
-def test_a_trial_that_fits_nowhere_is_refused(
+def test_rejects_trial_larger_than_the_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
@@ -162,7 +160,7 @@ def test_a_trial_that_fits_nowhere_is_refused(
     assert problem(report)[0] == "resources.slots_per_trial"
 
 
-def test_a_limit_below_one_trial_is_told(
+def test_rejects_max_slots_below_slots_per_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
@@ -187,7 +185,7 @@ def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
         (b"{}", "must be 1; `detcloud experiment curves`"),
     ],
 )
-def test_curves_that_are_none_are_refused_with_their_file(
+def test_rejects_invalid_curves_with_the_file_name(
     text: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
@@ -200,7 +198,7 @@ def test_curves_that_are_none_are_refused_with_their_file(
     assert message in found
 
 
-def test_a_long_simulation_tells_how_far_it_is(
+def test_long_simulation_prints_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 4}, "max_trials": 250})
@@ -240,7 +238,7 @@ def test_a_deadline_is_met_with_spot_machines(
     assert again == found != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
 
 
-def test_the_deadline_may_be_the_configuration_s(
+def test_deadline_may_come_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = run(capsys, *hours(tmp_path, deadline="1d"), "--spot-availability", "1")
@@ -286,7 +284,7 @@ def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFix
         (["--spot-trace=none.json", "--deadline=12h"], "none.json", "cannot be read"),
     ],
 )
-def test_a_deadline_that_cannot_be_simulated_says_why(
+def test_rejects_invalid_deadlines_and_spot_options(
     words: list[str],
     path: str,
     message: str,
@@ -300,9 +298,7 @@ def test_a_deadline_that_cannot_be_simulated_says_why(
     assert message in problem["message"]
 
 
-def test_a_file_that_is_no_trace_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_invalid_spot_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("[]")
     _, report = run(capsys, *hours(tmp_path), f"--spot-trace={trace}", "--deadline=12h")
@@ -320,7 +316,7 @@ def test_a_file_that_is_no_trace_is_refused(
         ("hours", 100, False),
     ],
 )
-def test_a_time_metric_that_is_no_unit_of_training_is_refused(
+def test_time_metric_must_be_a_unit_of_training(
     metric: str, records: int, known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "config.yaml"
