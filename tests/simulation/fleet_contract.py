@@ -1,4 +1,4 @@
-"""The contract of a fleet on an emulated cloud. A launch is known within 40 s on each cloud."""
+"""The contract of a fleet on an emulated cloud. A launch is listed within 40 s on every cloud."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -18,7 +18,11 @@ CONSOLE = "\x1b[0mubuntu login: E: no space left, token=hunter2\r\n"
 
 
 class EmulatedFleet(SteppedFleet):
-    """`emulator` is the part of the account that has the machines, each under `machine_key`."""
+    """A fleet, a scripted pool and a provisioner on an emulated account.
+
+    `emulator`: the part of the account with the machines. `machine_key`: name of the attribute of a
+    machine that is its instance id.
+    """
 
     machine_key: str
 
@@ -53,7 +57,7 @@ class EmulatedFleet(SteppedFleet):
 
     @abstractmethod
     def launch(self, name: str) -> CloudInstance:
-        """Launch a machine that is in no row, with a token derived from `name`."""
+        """Launch a machine without a row, with a token derived from `name`."""
 
     @abstractmethod
     def tags_of(self, machine: str) -> Any:
@@ -68,7 +72,10 @@ MakeFleet = Callable[..., EmulatedFleet]
 
 
 class FleetContract:
-    """A subclass has a fixture `make_fleet`, which takes offerings and settings."""
+    """Tests of a fleet.
+
+    A subclass has a fixture `make_fleet`, which accepts offerings and settings.
+    """
 
     machine_type: str
     zones: tuple[str, str]
@@ -118,7 +125,7 @@ class FleetContract:
         fleet.run_until(lambda: bool(fleet.states()), 30)
         (sleeper,) = fleet.living()
         fleet.account.machine(sleeper).console = CONSOLE
-        # Believed in for a minute; then it ends, and its replacement boots.
+        # After a minute without a boot, the pass replaces the machine.
         fleet.run_until(lambda: sleeper not in fleet.living(), 90)
         assert fleet.fleet_row().health["on-demand"].kind is ErrorKind.BOOT
         fleet.run_until(lambda: fleet.pool.is_working and sleeper not in fleet.states(), 300)
@@ -155,11 +162,11 @@ class FleetContract:
         fleet = make_fleet(self.on_demand)
         fleet.add_work(1)
         fleet.run(30)
-        (ours,) = fleet.living()
-        leaked, stranger = fleet.launch("nobody-s").id, fleet.launch("strange").id
-        fleet.tags_of(stranger)["detcloud-cluster"] = "another"
+        (claimed,) = fleet.living()
+        leaked, foreign = fleet.launch("leaked").id, fleet.launch("foreign").id
+        fleet.tags_of(foreign)["detcloud-cluster"] = "another"
         assert fleet.orphan_cleaner.terminate_orphans() == []
         fleet.run(90)
         assert fleet.orphan_cleaner.terminate_orphans() == [leaked]
         fleet.run(15)
-        assert sorted(fleet.living()) == sorted([ours, stranger])
+        assert sorted(fleet.living()) == sorted([claimed, foreign])

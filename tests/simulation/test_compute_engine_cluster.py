@@ -1,6 +1,4 @@
-"""A whole cluster on the simulated Compute Engine in virtual time, whose machines are taken away
-again and again.
-"""
+"""Test of a whole cluster on the simulated Compute Engine with repeated preemptions."""
 
 from pathlib import Path
 
@@ -19,7 +17,7 @@ def test_thirty_second_notices_end_in_reported_checkpoints(
     due = cluster.process_environment.due_checkpoints
     assert len(due) >= 5
     assert cluster.invariants.count_known_checkpoints(due) == len(due)
-    # The provider launched the machines, and the project took some away and was asked to end some.
+    # The provider launched machines and deleted some; the project preempted others.
     assert isinstance(cluster.cloud, ComputeEngine)
     project = cluster.cloud.project
     assert {"bulkInsert", "getOperation", "deleteInstance"} <= set(project.calls)

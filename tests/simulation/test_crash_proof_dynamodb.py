@@ -17,7 +17,7 @@ from tests.simulation.test_crash_proof import crash_at_a_sample
 
 @dataclass
 class DynamoCluster(SteppedCluster):
-    """A cluster on the table that `path` names, which lasts as long as the cluster."""
+    """A cluster on the DynamoDB table named by `path`; `close` deletes the table."""
 
     aws: Ministack | None = None
 

@@ -1,6 +1,7 @@
-"""Whole clusters under faults: every invariant holds for every seed. See docs/simulate.md.
+"""Tests of whole clusters under faults: every invariant holds for every seed.
 
-SIMULATION_SEEDS and SIMULATION_FIRST_SEED say how many seeds, and from which on.
+SIMULATION_SEEDS is the number of seeds, SIMULATION_FIRST_SEED the first seed. See
+docs/simulate.md.
 """
 
 import os
@@ -42,12 +43,12 @@ def test_invariants_hold_for_every_seed(coverage_line: Callable[[str], None]) ->
     began, plan = time.perf_counter(), Plan()
     outcomes = list(run_seeds(range(FIRST, FIRST + SEEDS), plan, CORES))
     seconds = time.perf_counter() - began
-    found = sum_outcomes(outcomes)
+    total = sum_outcomes(outcomes)
     coverage_line(
-        f"{SEEDS} clusters of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
-        f" {CORES} cores, {found['virtual_over_real']:,.0f} times real time on each:"
-        f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
-        f" {found['restarts']} restarts, {found['machines']} instances, {found['leaked']} leaked"
+        f"{SEEDS} clusters of {total['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
+        f" {CORES} cores, {total['virtual_over_real']:,.0f} times real time on each:"
+        f" {total['trials']} trials, {total['losses']} losses, {total['preemptions']} preemptions,"
+        f" {total['restarts']} restarts, {total['machines']} instances, {total['leaked']} leaked"
     )
     failed = [
         f"{plan.command(outcome.seed)}: {outcome.violation}"
@@ -58,9 +59,10 @@ def test_invariants_hold_for_every_seed(coverage_line: Callable[[str], None]) ->
 
 
 def test_a_seed_replays_to_the_last_commit() -> None:
-    one, other = (run_seed(4711, SMALL) for _ in range(2))
-    assert one.digest
-    assert (one.digest, one.commits, one.faults) == (other.digest, other.commits, other.faults)
+    first, second = (run_seed(4711, SMALL) for _ in range(2))
+    assert first.digest
+    assert (first.digest, first.commits) == (second.digest, second.commits)
+    assert first.faults == second.faults
 
 
 def test_different_seeds_make_different_clusters() -> None:
@@ -82,9 +84,9 @@ def test_users_verify_damaged_checkpoints_while_trials_run(tmp_path: Path) -> No
 
 def test_disallowed_faults_leave_the_rates_of_allowed_faults_unchanged() -> None:
     every = sample_fault_rates(Random("1/chances"), FAULT_NAMES)
-    one = sample_fault_rates(Random("1/chances"), ("races",))
-    assert one.races == every.races
-    assert one.throttling == 0.0
+    races_only = sample_fault_rates(Random("1/chances"), ("races",))
+    assert races_only.races == every.races
+    assert races_only.throttling == 0.0
     assert sample_fault_rates(Random("1/chances"), ()) == NO_FAULTS
 
 
@@ -127,7 +129,7 @@ def test_command_rejects_unknown_fault_by_name(capsys: pytest.CaptureFixture[str
 def test_search_in_epochs_ends_like_the_search_in_batches(
     seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = []
+    ends_by_unit = []
     for share in (0.0, 1.0):
         monkeypatch.setattr(searches, "IN_EPOCHS", share)
         home = tmp_path / str(share)
@@ -143,8 +145,8 @@ def test_search_in_epochs_ends_like_the_search_in_batches(
             for actor_state in cluster.checker.actor_states("trial")
         ]
         assert ends
-        found.append(sorted(ends))
-    assert found[0] == found[1]
+        ends_by_unit.append(sorted(ends))
+    assert ends_by_unit[0] == ends_by_unit[1]
 
 
 def test_invariants_hold_in_epochs(monkeypatch: pytest.MonkeyPatch) -> None:

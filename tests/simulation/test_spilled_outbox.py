@@ -1,4 +1,4 @@
-"""An outbox too long for one commit is sent whatever happens after the commit that spilled it."""
+"""Tests of outboxes that are too long for a commit: the ticks send every spilled message."""
 
 import pytest
 
@@ -25,7 +25,7 @@ TRIALS = 120
 def test_spilled_outbox_is_sent_by_ticks_after_a_crash(
     cluster: SteppedCluster, commit: int, when: CrashMoment
 ) -> None:
-    """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
+    """Commit 1 spills 120 messages, commits 2 and 3 send 90 and 30; no user retries the pause."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, commit, when)
     with pytest.raises(Crash):
@@ -44,7 +44,7 @@ def test_spilled_outbox_is_sent_by_ticks_after_a_crash(
 def test_pool_spills_and_sends_messages_to_120_trials(
     cluster: SteppedCluster,
 ) -> None:
-    """A message, not a command, spills this one: 120 trials and the agent hear of it."""
+    """A message instead of a command spills the outbox to 120 trials and the agent."""
     cluster.submit(TRIALS)
     agent = cluster.add_agent("a", TRIALS, hold)
     cluster.round()
@@ -54,7 +54,7 @@ def test_pool_spills_and_sends_messages_to_120_trials(
 
 
 def test_later_command_waits_for_the_spilled_outbox(cluster: SteppedCluster) -> None:
-    """Every trial hears PAUSED before it hears of the end."""
+    """Every trial receives PAUSED before the end of the experiment."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
@@ -68,7 +68,6 @@ def test_later_command_waits_for_the_spilled_outbox(cluster: SteppedCluster) -> 
 
 
 def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedCluster) -> None:
-    """A spilled experiment holds up nobody else."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
@@ -78,7 +77,7 @@ def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedClust
 
 
 def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -> None:
-    """However long the outbox is, the next command is one commit, and what it sends comes after."""
+    """A command is a single commit; the messages of the command follow the earlier outboxes."""
     cluster.submit(10 * TRIALS)
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
         dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -96,7 +95,7 @@ def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -
 def test_journal_replays_across_silent_commands_during_a_spill(
     cluster: SteppedCluster,
 ) -> None:
-    """Commits that send a spilled outbox have no entry, before and after such a command."""
+    """Commits that send a spilled outbox add no journal entry, before and after a command."""
     cluster.submit(3 * TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):

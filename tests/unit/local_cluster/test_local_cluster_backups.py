@@ -1,4 +1,4 @@
-"""Backups of an embedded cluster, restores, and copies that somebody put back by hand."""
+"""Tests of backups of an embedded cluster, restores, and state files copied by hand."""
 
 import io
 import json
@@ -26,8 +26,8 @@ COUNTER = Key("counters", "experiment")
 
 
 @pytest.fixture(autouse=True)
-def umask_of_its_own() -> Iterator[None]:
-    """The umask as it was, which a backup sets for the rest of its process."""
+def restored_umask() -> Iterator[None]:
+    """Restore the umask after a test, because a backup sets the umask of the process."""
     before = os.umask(0o077)
     os.umask(before)
     yield
@@ -45,7 +45,7 @@ def running_cluster(home: Path) -> Iterator[EmbeddedCluster]:
 
 
 def give_ids(home: Path, until: int) -> None:
-    """Let experiments be created until the next id is this one."""
+    """Set the next experiment id of a cluster to `until`."""
     with running_cluster(home) as cluster:
         cluster.table.commit((Put(COUNTER, until, b"%d" % until, Expect.ANYTHING),))
 
@@ -76,7 +76,7 @@ def _run(home: Path, *words: str) -> dict[str, object]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A cluster's folder with an object and a checkpoint; the next experiment is 5."""
+    """Return the folder of a cluster with an object and a checkpoint; the next experiment is 5."""
     home = tmp_path / "home"
     give_ids(home, 5)
     for name in ("objects/logs/1/1.1-0-9", "checkpoints/1/1/00000001/u/manifest.json"):
@@ -98,7 +98,7 @@ def test_backup_moves_a_cluster_to_a_new_machine(home: Path, tmp_path: Path) -> 
     ):
         assert (other / name).read_bytes() == (home / name).read_bytes(), name
         assert (other / name).stat().st_mode & 0o077 == 0
-    # Nobody knows what was given since.
+    # Ids issued after the backup are unknown, so that the restore skips ids.
     assert next_id(other) == 5 + SKIPPED_IDS["experiment"]
     with running_cluster(other) as cluster, running_cluster(home) as former:
         assert cluster.adapters.cluster_id == former.adapters.cluster_id
@@ -117,7 +117,7 @@ def test_restore_continues_after_the_newest_id_and_keeps_the_replaced_state(
     kept = Path(str(report["kept"]))
     with closing(SqliteTable(kept)) as table:
         assert read_next_ids(table)["experiment"] == 9
-    # The server finds nothing amiss.
+    # The next start of the server accepts the restored state.
     before = incarnation(home)
     give_ids(home, 10)
     assert incarnation(home) == before
@@ -315,7 +315,7 @@ def test_manually_restored_old_copy_changes_the_incarnation(home: Path, tmp_path
     give_ids(home, 2_000)
     first = incarnation(home)
     assert first != ""
-    # Once: the next start finds the state as the last one left it.
+    # The incarnation changes once: the next start finds the state of the previous server.
     give_ids(home, 2_001)
     assert incarnation(home) == first
 

@@ -1,4 +1,4 @@
-"""The own agent of an embedded cluster, and configurations after the first."""
+"""Tests of the own agent of an embedded cluster and of changed configurations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

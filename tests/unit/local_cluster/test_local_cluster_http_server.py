@@ -1,4 +1,4 @@
-"""The port and the log of an embedded cluster's server."""
+"""Tests of the port and the log of an embedded cluster's server."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The log of a server that is configured as an embedded cluster's."""
+    """Yield the log file of a server with the logging of an embedded cluster."""
     path = tmp_path / "server.log"
     root, handlers = logging.getLogger(), list[logging.Handler]()
     level = root.level
@@ -47,7 +47,7 @@ def read_lines(log_file: Path) -> list[dict[str, Any]]:
 
 
 def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls of these methods of the engine fail as a fault of the program does."""
+    """Patch methods of the engine to raise ValueError, like a fault of the program."""
 
     def fail(*_: object, **__: object) -> None:
         raise ValueError("canary")
@@ -76,8 +76,9 @@ def test_internal_errors_are_logged_with_a_traceback(
         assert (answer.status, answer.code) == (500, "internal")
         request_id = answer.headers["x-request-id"]
         assert request_id in answer.json["error"]["message"]
-        ours = [line for line in lines if line.get("request_id") == request_id]
-        assert ["ValueError: canary" in line.get("traceback", "") for line in ours] == [True, False]
+        logged = [line for line in lines if line.get("request_id") == request_id]
+        tracebacks = [line.get("traceback", "") for line in logged]
+        assert ["ValueError: canary" in text for text in tracebacks] == [True, False]
 
 
 def test_successful_reads_and_syncs_are_not_logged(cluster: Cluster, log_file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Instances of an embedded cluster: their tokens, their provider, and the thread behind them."""
+"""Tests of instances of an embedded cluster: join tokens, providers and the provisioner thread."""
 
 import threading
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_failing_pool_does_not_stop_passes_of_healthy_pools(
     enough = threading.Event()
 
     class Stumbling(Reconciler):
-        """Fails in every way that a pass may."""
+        """A reconciler that fails in every way of a pass."""
 
         def __init__(self) -> None:
             pass

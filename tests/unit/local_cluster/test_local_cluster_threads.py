@@ -1,4 +1,4 @@
-"""The threads of an embedded cluster: agents that cannot start, and stops without a start."""
+"""Tests of threads of an embedded cluster: agents that cannot start, and failed starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments in virtual time: how long they take, what they train, and what nobody may break."""
+"""Tests of experiments in virtual time: durations, trained batches and invariants."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from tests.unit.simulation.virtual import (
 
 
 def test_trials_share_the_slots() -> None:
-    # 4 trials of 10 batches of 1 s on 2 slots: two after two, 2 * 10 s.
+    # 4 trials of 10 batches of 1 s on 2 slots: two rounds of 10 s.
     found = simulate_experiment(submission(random_plan(10, 4)), 2, CurvesByNumber())
     assert found.makespan_ms == 20_000
     assert found.experiment.status is Status.COMPLETED
@@ -49,8 +49,8 @@ def test_first_free_slot_takes_the_next_trial() -> None:
 
 
 def test_trial_of_several_slots_waits_for_all_slots() -> None:
-    # 3 trials of 2 slots on 5: two at a time, and one slot left over. 20 of 2 * 10 * 5 slot-seconds
-    # of the first round and 10 * 2 of the second: 3 * 10 * 2 of 5 * 20.
+    # 3 trials of 2 slots on 5 slots: two trials at a time, and one unused slot. The trials use
+    # 3 * 10 * 2 of 5 * 20 slot-seconds.
     found = simulate_experiment(submission(random_plan(10, 3), slots=2), 5, CurvesByNumber())
     assert found.makespan_ms == 20_000
     assert found.slot_utilization(5) == 60 / 100
@@ -64,9 +64,9 @@ def test_simulation_respects_max_slots() -> None:
 
 def test_halving_promotes_the_best_third_of_a_rung() -> None:
     # Trial i has metric i + 1. On one slot with one trial open: trials 0, 1 and 2 train 1 batch;
-    # of three results one goes on, trial 0, to 3. Then 3, 4 and 5: of six two, which is trial 1;
-    # 6, 7 and 8: of nine three, which is trial 2. Of the three at 3 batches trial 0 goes on to 9.
-    # 9 trainings of 1, 3 of 2 more and 1 of 6 more: 9 + 6 + 6 = 21 batches of 1 s.
+    # after three results trial 0 is promoted to 3. After trials 3, 4 and 5, a third of six is two:
+    # trial 1 too. After 6, 7 and 8, a third of nine: trial 2 too. Of these, trial 0 trains to 9.
+    # 9 trainings of 1 batch, 3 of 2 more and 1 of 6 more: 9 + 6 + 6 = 21 batches of 1 s.
     found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber())
     assert found.usage.batches == 21
     assert found.makespan_ms == 21_000
@@ -77,14 +77,14 @@ def test_halving_promotes_the_best_third_of_a_rung() -> None:
 def test_promoted_trial_resumes_from_the_checkpoint() -> None:
     courses = CurvesByNumber()
     found = simulate_experiment(submission(halving_plan(3, 3)), 3, courses)
-    # 3 trials of 1 batch; the first of them goes on to 3 and, alone in its rung, no further, as
-    # one in three of one is none.
+    # 3 trials of 1 batch; the first trial is promoted to 3 batches. A rung of one trial promotes
+    # no trial, because a third of one rounds down to zero.
     assert found.usage.batches == 3 + 2
     assert courses.started == [0, 1, 2, 0]
 
 
 def test_improvements_record_time_and_metric() -> None:
-    # Trials one after the other, of which each is better than the one before.
+    # Trials run one after the other, and every trial is better than the previous trial.
     class Falling(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return ConstantCurve(-float(trial.number), 1000.0)
@@ -100,7 +100,7 @@ def test_missing_metric_ranks_last() -> None:
 
     found = simulate_experiment(submission(halving_plan(3, 3)), 1, BrokenCurves())
     assert found.experiment.status is Status.COMPLETED
-    # It ran first, and another is promoted.
+    # The trial without a metric ran first, and a different trial is promoted.
     assert found.usage.batches == 5
 
 
@@ -148,10 +148,10 @@ def test_usage_counts_units_of_the_configuration() -> None:
 
 
 def test_batches_beyond_the_records_are_counted() -> None:
-    # Trials of 10 batches that are known for 4: 6 of each are beyond.
+    # The records cover 4 of the 10 batches of a trial: 6 batches per trial are beyond.
     found = simulate_experiment(submission(random_plan(10, 2)), 1, CurvesByNumber(known_batches=4))
     assert found.usage.extrapolated_batches == 12
-    # In a halving trial 0 trains 1, then 2, then 6 batches, of which those beyond the fourth: 5.
+    # In a halving, trial 0 trains 1 + 2 + 6 = 9 batches: the 5 after the fourth are beyond.
     found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber(known_batches=4))
     assert found.usage.extrapolated_batches == 5
 
@@ -162,7 +162,7 @@ def test_trials_measured_by_time_train_until_stopped() -> None:
     pace = ValidationSchedule(lambda trial: 2, lambda trial, batches: batches / 2)
     message = replace(submission(plan), time_metric="half")
     found = simulate_experiment(message, 1, CurvesByNumber(), validation_schedule=pace)
-    # Trial 0 is the first of each rung: 8 batches. The others are stopped at the first, after 4.
+    # Trial 0 leads both rungs: 8 batches. Trials 1 and 2 stop at the first rung, after 4 batches.
     assert found.usage.batches == 16
     assert found.makespan_ms == 16_000
     assert found.experiment.trials_completed == 3
@@ -183,7 +183,7 @@ def test_population_copies_continue_the_curves_of_the_originals() -> None:
     exploration = Exploration(resample_probability=0.0, perturb_factor=0.2)
     plan = PopulationPlan(5, 2, 2, 0.5, exploration, smaller_is_better=True, rules=LENGTH_ERA)
     found = simulate_experiment(submission(plan), 2, Watching())
-    # Two trials at 5; then trial 0 at 10 and its copy, which began with 5 batches' weights.
+    # Two trials validate at 5; then trial 0 and its copy, which starts from 5 batches, at 10.
     assert sorted(validated) == [5, 5, 10, 10]
     assert found.usage.batches == 20
     assert found.makespan_ms == 10_000
@@ -193,7 +193,7 @@ def test_suggestions_take_no_virtual_time() -> None:
     require("optuna")
     plan = BayesianPlan(10, 12, 2, startup_trials=3, rules=LENGTH_ERA)
     found = simulate_experiment(submission(plan), 2, CurvesByNumber(), suggest=suggest_from_parts)
-    # Twelve trials of 10 s on two slots, and nobody waited for a suggestion.
+    # Twelve trials of 10 s on two slots, and no trial waited for a suggestion.
     assert found.makespan_ms == 60_000
     assert found.experiment.trials_completed == 12
 
@@ -256,7 +256,7 @@ def test_every_trial_ends_and_no_slot_is_used_twice(
     found = simulate_experiment(submission(plan, slots=per_trial), slots, courses)
     assert found.experiment.status is Status.COMPLETED
     assert found.experiment.trials_completed == found.experiment.trials == trials
-    # As much slot-time as the trials took; never more than there was.
+    # The trials use at most the available slot time.
     assert found.usage.slot_ms <= slots * found.makespan_ms
     assert found.makespan_ms >= found.usage.slot_ms / slots
     slowest_ms, fastest_ms = max(speeds), min(speeds)

@@ -1,4 +1,4 @@
-"""Synthetic learning curves, and the coordinates of hyperparameters."""
+"""Tests of synthetic learning curves and of the coordinates of hyperparameters."""
 
 import math
 
@@ -71,7 +71,7 @@ def test_synthetic_curves_fall_and_repeat() -> None:
     course = synthetic().curve_for(trial(x=0.4))
     assert course == synthetic().curve_for(trial(x=0.4))
     losses = [course.metric(batches) for batches in (1, 10, 100)]
-    # By noise of 0.005 they differ much less than by the training.
+    # The noise of 0.005 is much smaller than the progress of the training.
     assert losses == sorted(losses, reverse=True)
     assert 0 < losses[2] < losses[0] < 1.1
     assert course.known_batches is None
@@ -86,7 +86,7 @@ def test_seed_hyperparameters_and_trial_change_a_synthetic_curve() -> None:
     )
     assert all(other.metric(50) != course.metric(50) for other in others)
     # A lognormal with a deviation of 0.25: within a factor of 3 in all but a few of a million.
-    assert all(2000 / 3 < one.batch_ms < 2000 * 3 for one in (course, *others))
+    assert all(2000 / 3 < curve.batch_ms < 2000 * 3 for curve in (course, *others))
 
 
 def test_synthetic_metric_to_maximise_rises() -> None:

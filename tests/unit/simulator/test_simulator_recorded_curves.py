@@ -1,4 +1,4 @@
-"""Recorded learning curves: the file, the nearest record, and the metric between validations."""
+"""Tests of recorded learning curves: the file, the nearest record and the interpolation."""
 
 import json
 
@@ -28,9 +28,9 @@ def recorded_trial(
 
 def test_recorded_metric_is_interpolated_between_validations() -> None:
     trial = recorded_trial((10, 4.0), (20, 2.0), (30, None))
-    # Held before the first and after the last; 2 / 10 of the way from 4 to 2.
+    # Constant before the first validation; 12 is 2 / 10 of the way from 4 to 2.
     assert [trial.metric(at) for at in (1, 10, 12, 20)] == [4.0, 4.0, pytest.approx(3.6), 2.0]
-    # There is no line to what was no number.
+    # No interpolation towards a missing metric.
     assert [trial.metric(at) for at in (25, 30, 99)] == [2.0, None, None]
 
 
@@ -44,7 +44,7 @@ def test_a_trial_follows_the_nearest_record() -> None:
     assert (courses.recorded_count, courses.followed_count, courses.exact_matches) == (2, 2, 0)
     assert courses.curve_for(trial(2, x=2.0)) == far
     assert (courses.followed_count, courses.exact_matches) == (2, 1)
-    # Asked again it is the same, and counts once.
+    # A repeated request returns an equal curve and counts once.
     assert courses.curve_for(trial(2, x=2.0)) == far
     assert courses.exact_matches == 1
 
@@ -52,8 +52,8 @@ def test_a_trial_follows_the_nearest_record() -> None:
 def test_trials_alternate_between_equally_near_records() -> None:
     trials = [recorded_trial((5, float(n)), x=1.0) for n in range(3)]
     courses = RecordedCurves(trials, SPACE, BATCHES, None)
-    found = [courses.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
-    assert found == [0.0, 1.0, 2.0, 0.0]
+    metrics = [courses.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
+    assert metrics == [0.0, 1.0, 2.0, 0.0]
 
 
 def test_missing_speed_is_the_median_of_the_recorded_speeds() -> None:
@@ -76,20 +76,20 @@ def test_record_of_a_different_batch_size_is_scaled_by_records() -> None:
     course = RecordedCurves(trials, SPACE, epochs, None).curve_for(
         trial(x=0.0, global_batch_size=16)
     )
-    # A batch of 16 is half of one of 32: 30 of them are 15 recorded ones, and take half as long.
+    # A batch of 16 is half a batch of 32: 30 batches equal 15 recorded batches at half the time.
     assert course.metric(30) == 0.5
     assert (course.batch_ms, course.known_batches) == (500.0, 40)
 
 
 def document(**changed: object) -> str:
-    one = {"hparams": {"x": 1.0}, "seconds_per_batch": 0.5, "points": [[10, 0.5], [20, None]]}
-    return json.dumps({"version": 1, "metric": "loss", "trials": [one], **changed})
+    record = {"hparams": {"x": 1.0}, "seconds_per_batch": 0.5, "points": [[10, 0.5], [20, None]]}
+    return json.dumps({"version": 1, "metric": "loss", "trials": [record], **changed})
 
 
 def test_a_file_of_curves_is_read() -> None:
     silent = {"hparams": {"x": 1.0}, "points": []}
-    one = json.loads(document())["trials"][0]
-    assert read_curves(document(trials=[silent, one]), "loss") == [
+    complete = json.loads(document())["trials"][0]
+    assert read_curves(document(trials=[silent, complete]), "loss") == [
         RecordedTrial({"x": 1.0}, (10, 20), (0.5, None), 0.5)
     ]
 

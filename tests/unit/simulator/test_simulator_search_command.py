@@ -1,4 +1,4 @@
-"""`python -m simulator.search`: every searcher, and what it says of what it cannot do."""
+"""Tests of `python -m simulator.search`: every searcher, and messages for unsupported input."""
 
 import json
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_validation_period_comes_from_the_configuration(
     alone = run(capsys, path, "--slots", "1")[1]["simulation"]
     period = "--config=min_validation_period.batches=4"
     found = run(capsys, path, "--slots", "1", period)[1]["simulation"]
-    # The first validation is at the end, or after 4 of 10 batches.
+    # The first validation comes at the end, or after 4 of 10 batches with the period.
     assert alone["best"][0][0] == alone["makespan_seconds"] == found["makespan_seconds"]
     assert found["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
 
@@ -128,7 +128,7 @@ def test_recorded_curve_sets_metric_and_speed(
     curves.write_text(json.dumps({"version": 1, "metric": "loss", "trials": trials}))
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 10}, "max_trials": 4})
     found = run(capsys, path, "--slots", "2", "--curves", str(curves))[1]["simulation"]
-    # 4 trials of 10 batches at 1 s on 2 slots take 20 s; 2 of their 10 batches are past the record.
+    # 4 trials of 10 batches at 1 s on 2 slots take 20 s; 2 of 10 batches are past the record.
     assert found["makespan_seconds"] == 20
     assert (found["batches"], found["units"], found["slot_use"]) == (40, 40, 1)
     assert found["best"] == [[10, 0.25]]
@@ -193,9 +193,9 @@ def test_rejects_invalid_curves_with_the_file_name(
         curves.write_bytes(text)
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
     _, report = run(capsys, path, "--slots", "4", "--curves", str(curves))
-    place, found = problem(report)
+    place, text = problem(report)
     assert place.startswith(str(curves))
-    assert message in found
+    assert message in text
 
 
 def test_long_simulation_prints_progress(
@@ -203,7 +203,7 @@ def test_long_simulation_prints_progress(
 ) -> None:
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 4}, "max_trials": 250})
     assert main((path, "--slots", "100")) == 0
-    # Trials end one after the other: told at the first 100 and at 200.
+    # Trials end one after the other: progress is printed after 100 and 200 trials.
     assert capsys.readouterr().err == "simulated 100 of 250\nsimulated 200 of 250\n"
 
 
@@ -211,7 +211,7 @@ RANDOM = {"name": "random", "max_length": {"batches": 100}, "max_trials": 4}
 
 
 def hours(tmp_path: Path, **resources: Any) -> list[str]:
-    """A search of about 4 * 100 batches at 60 s, 6.7 hours on one slot."""
+    """Return command words of a search of about 4 * 100 batches at 60 s, 6.7 hours on a slot."""
     path = config(tmp_path, RANDOM, records_per_epoch=640, resources=resources)
     return [path, "--slots", "1", "--seconds-per-unit", "60"]
 

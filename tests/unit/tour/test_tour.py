@@ -1,4 +1,4 @@
-"""Tests of the tour: journeys reach their ends, and ARCHITECTURE.md shows the journeys of now."""
+"""Tests of the tour: ends of journeys, and the current journeys in ARCHITECTURE.md."""
 
 from pathlib import Path
 
