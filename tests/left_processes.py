@@ -61,17 +61,17 @@ def list_marked(marks: tuple[bytes, ...]) -> list[Process]:
 
     Helper processes are left out.
     """
-    found = {process.pid: process for process in list_descendants(os.getpid())}
+    listed = {process.pid: process for process in list_descendants(os.getpid())}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *found}:
+        if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *listed}:
             words = environment_of(int(entry.name))
             process = (
                 read_process(int(entry.name)) if any(mark in words for mark in marks) else None
             )
             if process is not None:
-                found[process.pid] = process
+                listed[process.pid] = process
     return [
-        item for item in found.values() if not any(helper in item.command for helper in HELPERS)
+        item for item in listed.values() if not any(helper in item.command for helper in HELPERS)
     ]
 
 

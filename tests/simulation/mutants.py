@@ -43,20 +43,17 @@ SMALL = ClusterSize(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mutation of the system and the faults under which a simulated cluster breaks.
-
-    Attributes:
-        takes_away: patches the system.
-        seen: pattern of the message of the broken invariant.
-        first_seed: seed to begin with; earlier seeds are known to hold.
-    """
+    """A mutation of the system, and the faults under which a simulated cluster breaks."""
 
     name: str
     takes_away: Patch
+    """Patches the system."""
     rates: FaultRates
     seen: str = ""
+    """Pattern of the message of the broken invariant; empty for any message."""
     size: ClusterSize = SMALL
     first_seed: int = 1
+    """First seed to run. Earlier seeds are known to break no invariant."""
 
 
 def without_family(*families: Family) -> Patch:

@@ -34,20 +34,17 @@ EXPERIMENT = "experiment#1"
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a cluster.
-
-    Attributes:
-        play: runs the scenario to its end on an empty cluster.
-        big: the scenario has many commits and is crashed at few of them.
-        interchangeable: trials may swap places, as in `end_state`.
-        agents: the scenario has agents.
-    """
+    """A named course of events in a cluster."""
 
     name: str
     play: Callable[[SteppedCluster], None]
+    """Runs the scenario to its end on an empty cluster."""
     big: bool = False
+    """Whether the scenario has many commits, so that crash tests sample few commits."""
     interchangeable: bool = False
+    """Whether trials may swap places, as in `end_state`."""
     agents: bool = True
+    """Whether the scenario has agents."""
 
 
 def train_in_rounds(run: Run) -> list[Line]:

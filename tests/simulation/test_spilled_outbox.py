@@ -63,8 +63,8 @@ def test_later_command_waits_for_the_spilled_outbox(cluster: SteppedCluster) -> 
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
         folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
-        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
-        assert told == ["PAUSED", "STOPPING_CANCELED"]
+        statuses = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert statuses == ["PAUSED", "STOPPING_CANCELED"]
 
 
 def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedCluster) -> None:
@@ -87,8 +87,8 @@ def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
         folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
-        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
-        assert told == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
+        statuses = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert statuses == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
 
 

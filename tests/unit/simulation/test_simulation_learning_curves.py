@@ -68,25 +68,25 @@ def synthetic(seed: int = 0, *, smaller: bool = True) -> SyntheticCurves:
 
 
 def test_synthetic_curves_fall_and_repeat() -> None:
-    course = synthetic().curve_for(trial(x=0.4))
-    assert course == synthetic().curve_for(trial(x=0.4))
-    losses = [course.metric(batches) for batches in (1, 10, 100)]
+    base_curve = synthetic().curve_for(trial(x=0.4))
+    assert base_curve == synthetic().curve_for(trial(x=0.4))
+    losses = [base_curve.metric(batches) for batches in (1, 10, 100)]
     # The noise of 0.005 is much smaller than the progress of the training.
     assert losses == sorted(losses, reverse=True)
     assert 0 < losses[2] < losses[0] < 1.1
-    assert course.known_batches is None
+    assert base_curve.known_batches is None
 
 
 def test_seed_hyperparameters_and_trial_change_a_synthetic_curve() -> None:
-    course = synthetic().curve_for(trial(x=0.4))
+    base_curve = synthetic().curve_for(trial(x=0.4))
     others = (
         synthetic(1).curve_for(trial(x=0.4)),
         synthetic().curve_for(trial(x=0.6)),
         synthetic().curve_for(trial(seed=2, x=0.4)),
     )
-    assert all(other.metric(50) != course.metric(50) for other in others)
+    assert all(other.metric(50) != base_curve.metric(50) for other in others)
     # A lognormal with a deviation of 0.25: within a factor of 3 in all but a few of a million.
-    assert all(2000 / 3 < curve.batch_ms < 2000 * 3 for curve in (course, *others))
+    assert all(2000 / 3 < curve.batch_ms < 2000 * 3 for curve in (base_curve, *others))
 
 
 def test_synthetic_metric_to_maximise_rises() -> None:
@@ -95,5 +95,5 @@ def test_synthetic_metric_to_maximise_rises() -> None:
 
 
 def test_without_hyperparameters_trials_differ_by_chance_alone() -> None:
-    courses = SyntheticCurves(Group({}), BATCHES, 10, True)
-    assert courses.curve_for(trial()).floor == courses.curve_for(trial(seed=9)).floor
+    curves = SyntheticCurves(Group({}), BATCHES, 10, True)
+    assert curves.curve_for(trial()).floor == curves.curve_for(trial(seed=9)).floor

@@ -36,23 +36,23 @@ def test_recorded_metric_is_interpolated_between_validations() -> None:
 
 def test_a_trial_follows_the_nearest_record() -> None:
     trials = [recorded_trial((5, 1.0), x=0.0), recorded_trial((5, 2.0), seconds=3.0, x=2.0)]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
     # 0.9 / 2 is nearer to 0 than to 1; 1.1 / 2 is not.
-    assert courses.curve_for(trial(0, x=0.9)).metric(5) == 1.0
-    far = courses.curve_for(trial(1, x=1.1))
+    assert curves.curve_for(trial(0, x=0.9)).metric(5) == 1.0
+    far = curves.curve_for(trial(1, x=1.1))
     assert (far.metric(5), far.batch_ms, far.known_batches) == (2.0, 3000.0, 5)
-    assert (courses.recorded_count, courses.followed_count, courses.exact_matches) == (2, 2, 0)
-    assert courses.curve_for(trial(2, x=2.0)) == far
-    assert (courses.followed_count, courses.exact_matches) == (2, 1)
+    assert (curves.recorded_count, curves.followed_count, curves.exact_matches) == (2, 2, 0)
+    assert curves.curve_for(trial(2, x=2.0)) == far
+    assert (curves.followed_count, curves.exact_matches) == (2, 1)
     # A repeated request returns an equal curve and counts once.
-    assert courses.curve_for(trial(2, x=2.0)) == far
-    assert courses.exact_matches == 1
+    assert curves.curve_for(trial(2, x=2.0)) == far
+    assert curves.exact_matches == 1
 
 
 def test_trials_alternate_between_equally_near_records() -> None:
     trials = [recorded_trial((5, float(n)), x=1.0) for n in range(3)]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
-    metrics = [courses.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
+    metrics = [curves.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
     assert metrics == [0.0, 1.0, 2.0, 0.0]
 
 
@@ -62,8 +62,8 @@ def test_missing_speed_is_the_median_of_the_recorded_speeds() -> None:
         recorded_trial((5, 1.0), seconds=1.0, x=1.0),
         recorded_trial((5, 1.0), seconds=2.0, x=2.0),
     ]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
-    assert courses.curve_for(trial(x=0.0)).batch_ms == 1500.0
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
+    assert curves.curve_for(trial(x=0.0)).batch_ms == 1500.0
     alone = RecordedCurves(trials[:1], SPACE, BATCHES, 4.0)
     assert alone.curve_for(trial(x=0.0)).batch_ms == 4000.0
     with pytest.raises(CurvesInvalid, match="--seconds-per-unit"):
@@ -73,12 +73,12 @@ def test_missing_speed_is_the_median_of_the_recorded_speeds() -> None:
 def test_record_of_a_different_batch_size_is_scaled_by_records() -> None:
     trials = [recorded_trial((10, 1.0), (20, 0.0), x=0.0, global_batch_size=32)]
     epochs = Lengths("epochs", records_per_epoch=320)
-    course = RecordedCurves(trials, SPACE, epochs, None).curve_for(
+    curve = RecordedCurves(trials, SPACE, epochs, None).curve_for(
         trial(x=0.0, global_batch_size=16)
     )
     # A batch of 16 is half a batch of 32: 30 batches equal 15 recorded batches at half the time.
-    assert course.metric(30) == 0.5
-    assert (course.batch_ms, course.known_batches) == (500.0, 40)
+    assert curve.metric(30) == 0.5
+    assert (curve.batch_ms, curve.known_batches) == (500.0, 40)
 
 
 def document(**changed: object) -> str:

@@ -77,11 +77,11 @@ def test_every_searcher_can_be_simulated(
     path = config(tmp_path, {"name": name, **fields}, **other)
     code, report = run(capsys, path, "--slots", "2")
     assert code == 0
-    found = report["simulation"]
-    assert found["state"] == "COMPLETED"
-    assert found["curves"] == {"kind": "synthetic"}
-    assert found["best"][-1][1] == found["best_metric"]
-    assert 0 < found["slot_use"] <= 1
+    simulation = report["simulation"]
+    assert simulation["state"] == "COMPLETED"
+    assert simulation["curves"] == {"kind": "synthetic"}
+    assert simulation["best"][-1][1] == simulation["best_metric"]
+    assert 0 < simulation["slot_use"] <= 1
 
 
 @pytest.mark.parametrize("place", ["searcher.max_length", "min_validation_period"])
@@ -102,9 +102,9 @@ def test_equal_seeds_give_equal_reports(tmp_path: Path, capsys: pytest.CaptureFi
     path = config(tmp_path, {"name": "adaptive_asha", **LENGTHS["adaptive_asha"]})
     texts = []
     for seed in (5, 5, 6):
-        found = run(capsys, path, "--slots", "3", "--seed", str(seed))[1]["simulation"]
-        del found["wall_seconds"]
-        texts.append(json.dumps(found))
+        simulation = run(capsys, path, "--slots", "3", "--seed", str(seed))[1]["simulation"]
+        del simulation["wall_seconds"]
+        texts.append(json.dumps(simulation))
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -114,10 +114,10 @@ def test_validation_period_comes_from_the_configuration(
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 10}})
     alone = run(capsys, path, "--slots", "1")[1]["simulation"]
     period = "--config=min_validation_period.batches=4"
-    found = run(capsys, path, "--slots", "1", period)[1]["simulation"]
+    simulation = run(capsys, path, "--slots", "1", period)[1]["simulation"]
     # The first validation comes at the end, or after 4 of 10 batches with the period.
-    assert alone["best"][0][0] == alone["makespan_seconds"] == found["makespan_seconds"]
-    assert found["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
+    assert alone["best"][0][0] == alone["makespan_seconds"] == simulation["makespan_seconds"]
+    assert simulation["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
 
 
 def test_recorded_curve_sets_metric_and_speed(
@@ -127,12 +127,12 @@ def test_recorded_curve_sets_metric_and_speed(
     trials = [{"hparams": {"n": 1}, "seconds_per_batch": 1.0, "points": [[5, 0.5], [8, 0.25]]}]
     curves.write_text(json.dumps({"version": 1, "metric": "loss", "trials": trials}))
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 10}, "max_trials": 4})
-    found = run(capsys, path, "--slots", "2", "--curves", str(curves))[1]["simulation"]
+    simulation = run(capsys, path, "--slots", "2", "--curves", str(curves))[1]["simulation"]
     # 4 trials of 10 batches at 1 s on 2 slots take 20 s; 2 of 10 batches are past the record.
-    assert found["makespan_seconds"] == 20
-    assert (found["batches"], found["units"], found["slot_use"]) == (40, 40, 1)
-    assert found["best"] == [[10, 0.25]]
-    assert found["curves"] | {"exact": 0} == {
+    assert simulation["makespan_seconds"] == 20
+    assert (simulation["batches"], simulation["units"], simulation["slot_use"]) == (40, 40, 1)
+    assert simulation["best"] == [[10, 0.25]]
+    assert simulation["curves"] | {"exact": 0} == {
         "kind": "recorded",
         "trials": 1,
         "followed": 1,
@@ -222,20 +222,20 @@ def test_a_deadline_is_met_with_spot_machines(
     words = (*hours(tmp_path), "--deadline", "12h", "--spot-availability", "0.6")
     code, report = run(capsys, *words)
     assert code == 0
-    found = report["simulation"]["spot"]
-    assert found["work_seconds"] == report["simulation"]["makespan_seconds"]
-    assert (found["deadline_seconds"], found["changeover_seconds"]) == (43_200, 300)
-    assert len(found["market"]) == 144  # ticks of 5 minutes in 12 hours
-    assert [policy["policy"] for policy in found["policies"]] == [
+    spot = report["simulation"]["spot"]
+    assert spot["work_seconds"] == report["simulation"]["makespan_seconds"]
+    assert (spot["deadline_seconds"], spot["changeover_seconds"]) == (43_200, 300)
+    assert len(spot["market"]) == 144  # ticks of 5 minutes in 12 hours
+    assert [policy["policy"] for policy in spot["policies"]] == [
         "reserved slack",
         "uniform progress",
         "greedy",
         "on-demand",
     ]
-    assert all(policy["finished_seconds"] <= 43_200 for policy in found["policies"])
-    assert all(policy["share"] >= found["optimum_share"] - 1e-9 for policy in found["policies"])
+    assert all(policy["finished_seconds"] <= 43_200 for policy in spot["policies"])
+    assert all(policy["share"] >= spot["optimum_share"] - 1e-9 for policy in spot["policies"])
     again = run(capsys, *words)[1]["simulation"]["spot"]
-    assert again == found != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
+    assert again == spot != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
 
 
 def test_deadline_may_come_from_the_configuration(
@@ -243,9 +243,9 @@ def test_deadline_may_come_from_the_configuration(
 ) -> None:
     code, report = run(capsys, *hours(tmp_path, deadline="1d"), "--spot-availability", "1")
     assert code == 0
-    found = report["simulation"]["spot"]
-    assert found["deadline_seconds"] == 86_400
-    assert found["policies"][0]["starts"] == 1
+    spot = report["simulation"]["spot"]
+    assert spot["deadline_seconds"] == 86_400
+    assert spot["policies"][0]["starts"] == 1
 
 
 def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
