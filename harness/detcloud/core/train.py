@@ -54,8 +54,9 @@ class TensorboardMode(Enum):
 class TrainContext:
     """Reports metrics, progress and early exits, without waiting for the cluster.
 
-    Metrics of ranks other than the chief are stored separately by rank, and the search ignores
-    them.
+    A report is a line of the rank's report file, which the agent reads; without a cluster, the
+    chief only prints metrics. Metrics of ranks other than the chief are stored separately by rank,
+    and the search ignores them.
     """
 
     def __init__(
@@ -223,10 +224,10 @@ class TrainContext:
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Report that the code ends the trial. The code must still return.
 
-        Any rank may report this for all ranks. The first reason counts; a later one is only
-        printed, except that INVALID_HP replaces any other reason. Raises InvalidValue for an
-        unknown reason, DetcloudError if the report cannot be written, and the error of a failed
-        background checkpoint.
+        Any rank may report this for all ranks. The first reason of this process counts. A different
+        reason in a later call is only printed, but INVALID_HP replaces USER_REQUESTED_STOP. Raises
+        InvalidValue for an unknown reason, DetcloudError if the report cannot be written, and the
+        error of a failed background checkpoint.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -309,14 +310,18 @@ class TrainContext:
     ) -> None:
         """Check and report metrics of a group. In the AUTO mode, also write TensorBoard events.
 
-        `extra` are further fields of the report. On a worker whose loop all ranks share, check and
-        remember the metrics only. Other workers print once where their reports are shown.
+        `extra` are fields to add to the report. In the group `validation`, omit values of type
+        bytes with a printed line, and keep the searcher's metric for `metric_at`.
+
+        A worker, a rank other than the chief, writes no events. If all ranks share the loop
+        (`allow_repeats`), a worker only checks and remembers the metrics. Otherwise a worker
+        reports too, and prints once where its metrics are shown.
 
         Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
-        if `steps_completed` is out of range, or for a name that was just reported. Raises
-        InvalidCall for a validation metric of None. Raises DetcloudError for values that JSON
-        cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the error of
-        a failed background checkpoint.
+        if `steps_completed` is out of range, or for a name that was reported for the group's latest
+        batch. Raises InvalidCall for a validation metric of None. Raises DetcloudError for values
+        that JSON cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the
+        error of a failed background checkpoint.
         """
         _check_steps(steps_completed)
         if group == "validation":

@@ -146,9 +146,10 @@ def _start_describing(directory: TrialDirectory) -> threading.Thread:
 
 
 def _report_environment(directory: TrialDirectory, code: Path) -> None:
-    """Append the `environment` report, except on workers. Print an error instead of raising.
+    """Append the `environment` report: packages, devices, threads, host and the code's digest.
 
-    `code` is the folder of the training code.
+    `code` is the folder of the training code. Do nothing on workers, the ranks other than the
+    chief. Print an error to stderr instead of raising.
     """
     if directory.is_worker:
         return
