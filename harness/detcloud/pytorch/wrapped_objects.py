@@ -90,9 +90,10 @@ class WrappedObjects:
     ) -> Scheduler:
         """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
 
-        Add the scheduler's state to checkpoints. Raises InvalidType unless `step_mode` is a
-        StepMode. Raises DetcloudError for an optimizer that is not wrapped, a frequency below 1,
-        and a ReduceLROnPlateau without MANUAL_STEP.
+        With MANUAL_STEP, only the trial's code steps the scheduler. Add the scheduler's state to
+        checkpoints. Raises InvalidType unless `step_mode` is a StepMode. Raises DetcloudError for
+        an optimizer that is not wrapped, a frequency below 1, and a ReduceLROnPlateau without
+        MANUAL_STEP.
         """
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not self.optimization.is_wrapped(optimizer):
