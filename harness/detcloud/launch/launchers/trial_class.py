@@ -111,7 +111,11 @@ def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
 
 
 def _trial_class_names(module_name: str) -> str:
-    """Return the names of the imported module's trial classes for a message, or "none"."""
+    """Return the names of the module's PyTorchTrial classes for a message, or "none".
+
+    The module `module_name` must be imported. Only its top-level names count, sorted. Import torch,
+    which takes seconds; raises ImportError if torch is not installed.
+    """
     from detcloud.pytorch import PyTorchTrial
 
     names = [
