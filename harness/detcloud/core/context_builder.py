@@ -41,7 +41,7 @@ def build_cluster_context(
     """Return the context of a trial on a cluster. The caller closes the context.
 
     Reports go to the report file of this process's rank and to the log. Workers report only the
-    kinds of WORKER_KINDS; other reports of workers are dropped, and progress with a notice. The
+    kinds of WORKER_KINDS; reports of different kinds are dropped, and progress with a notice. The
     threads of the specification are divided among the processes of the node.
 
     `distributed` is None for a single process of a node. In the mode WorkersAskChief, connected

@@ -51,7 +51,7 @@ class ProfilerContext:
             sampling_interval: the seconds between two samples, at least 0.1.
             samples_per_report: the number of samples in each mean, an int of at least 1.
 
-        Raises InvalidValue for other arguments, also in processes that measure nothing.
+        Raises InvalidValue for arguments out of range, also in processes that measure nothing.
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise InvalidValue(

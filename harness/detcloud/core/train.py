@@ -168,9 +168,9 @@ class TrainContext:
     def report_progress(self, progress: float) -> None:
         """Report the completed part of the trial, a number or a scalar tensor in [0, 1].
 
-        Only the chief's progress counts. Other ranks print once that theirs is ignored. Raises
-        InvalidValue for other values, DetcloudError if the report cannot be written, and the error
-        of a failed background checkpoint.
+        Only the chief's progress counts. Every other rank prints once that its progress is ignored.
+        Raises InvalidValue for anything but a number in [0, 1], DetcloudError if the report cannot
+        be written, and the error of a failed background checkpoint.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -198,8 +198,8 @@ class TrainContext:
 
         `detcloud trial describe` shows the metadata, and later runs of the trial can read it. Any
         rank may call this, but `get_metadata` of another rank does not return the new data in this
-        run. Raises DetcloudError for other data, for more than 16 KiB, and if the report cannot be
-        written. Raises the error of a failed background checkpoint.
+        run. Raises DetcloudError for anything but a dict of JSON data, for more than 16 KiB, and if
+        the report cannot be written. Raises the error of a failed background checkpoint.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")

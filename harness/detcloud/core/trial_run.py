@@ -46,14 +46,14 @@ def init(
     Without a cluster, metrics are printed and checkpoints go to `checkpoint_dir`, by default the
     user's data folder. Only then are `hparams`, `config` and `seed` used.
 
-    A launcher's worker detects the other processes; other groups need `distributed`. In the MANUAL
-    `tensorboard_mode` only your code writes event files. On a cluster, SIGTERM is a preemption.
-    SIGUSR1 prints the stacks of all threads.
+    A launcher's worker detects the trial's other processes; processes that no launcher has started
+    need `distributed`. In the MANUAL `tensorboard_mode` only your code writes event files. On a
+    cluster, SIGTERM is a preemption. SIGUSR1 prints the stacks of all threads.
 
     The block's end waits for a background checkpoint and raises its error. On a cluster, the end
     and the environment are reported, and a thread later ends a process that other threads keep
-    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. Other exceptions pass
-    and count as failures.
+    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. All exceptions but
+    InvalidHP pass, and count as failures unless a SystemExit has the code 0 or None.
 
     Raises DetcloudError if another process has this rank, or if the specification, the checkpoint
     store or a launcher's variables are invalid. ValueError for an unknown `preempt_mode`.
