@@ -123,8 +123,8 @@ class TorchBatchProcessorContext:
         `reducer` is a MetricReducer, a subclass, or a function of the list of all values. Return
         the MetricReducer, to which the processor adds values by `update(value)`. With `name`, the
         reducer returns the metric; without `name`, a dict of metrics. `for_training` and
-        `for_validation` change nothing. Raises InvalidType for another object, and InvalidValue for
-        a reducer wrapped twice.
+        `for_validation` change nothing. Raises InvalidType for a `reducer` that is none of these,
+        and InvalidValue for a reducer wrapped twice.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 

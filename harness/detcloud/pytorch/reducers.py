@@ -98,8 +98,8 @@ class Reducers:
 
         With `name`, the reducer returns the metric; with None, a dict of metrics. The metrics are
         reported with training workloads and validations if `for_training` and `for_validation`.
-        Raises InvalidType for another object, and InvalidValue for an object that was wrapped
-        before.
+        Raises InvalidType for an object that is none of these three, and InvalidValue for an object
+        that was wrapped before.
         """
         if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
             reducer = reducer()

@@ -224,8 +224,9 @@ class Trainer:
     def _loaders(self) -> Loaders:
         """Build and check the trial's data loaders. All processes must call this.
 
-        Raises InvalidCall for other objects and loaders without batches. A validation loader
-        without batches is accepted for `evaluate_full_dataset`.
+        Raises InvalidCall for objects that are no accepted loaders, and for loaders without
+        batches. A validation loader without batches is accepted for `evaluate_full_dataset`. Raises
+        errors of the trial's code, and DetcloudError if another process has exited.
         """
         loaders = share_loaders(
             self._trial.build_training_data_loader(),

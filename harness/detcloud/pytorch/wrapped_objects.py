@@ -129,7 +129,8 @@ class WrappedObjects:
         without `name`, a dict of metrics. Anything else raises InvalidType at the report. Of equal
         names, the reducer that was wrapped later counts.
 
-        Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
+        Raises InvalidType for a `reducer` of any other kind, InvalidValue for a reducer wrapped
+        twice.
         """
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 
