@@ -1,5 +1,5 @@
-"""The greetings of connections to a shell. Connections greet in parallel, so that none blocks
-others.
+"""The greetings of connections to a shell. Connections greet in parallel, so that a slow connection
+blocks no other connection.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class StragglerWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, without killing further workers, and wait for the end."""
+        """End the thread without killing the workers that still run, and wait for the end."""
         self._is_over.set()
         self._thread.join()
 

@@ -94,8 +94,8 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
 def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
     """Return `found` unchanged if `found` is a trial class.
 
-    Raises DetcloudError for any other object, and for a class that lacks an abstract method. The
-    entrypoint only appears in the messages.
+    A trial class has a text attribute `framework`. Raises DetcloudError for any other object, and
+    for a class that lacks an abstract method. The entrypoint only appears in the messages.
     """
     # The attribute `framework` names the module with the Trainer of the class.
     is_trial = isinstance(found, type) and isinstance(getattr(found, "framework", None), str)

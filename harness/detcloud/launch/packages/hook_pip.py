@@ -2,8 +2,8 @@
 
 Each interpreter that a hook starts calls `main` first. Pip itself needs seconds to find that all
 packages are installed. A command is skipped if the overlay, the virtual environment of the trial,
-contains the packages of the same
-command in the same folder. Other commands run, and are recorded if they succeed.
+contains the packages of the same command in the same folder. Commands without stored packages run,
+and are recorded if they succeed.
 """
 
 from __future__ import annotations
