@@ -9,7 +9,7 @@ from tests.patience import ANSWER_SECONDS_MAX
 
 
 class HeldStore(DirectoryStore):
-    """Store that blocks uploads until `may_store` is set, and then refuses files named `refused`."""
+    """Store that blocks uploads until `may_store` is set; uploads of files `refused` fail."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
