@@ -63,7 +63,7 @@ def entry_of(
 
 
 def refusal(archive: Path, tmp_path: Path) -> ArchiveInvalid:
-    """Assert that `extract` and `inspect` refuse with equal texts and no files; return the error."""
+    """Assert that `extract` and `inspect` refuse alike and leave no file; return the error."""
     folder = tmp_path / "place"
     folder.mkdir()
     with pytest.raises(ArchiveInvalid) as extracted:
