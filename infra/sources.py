@@ -20,7 +20,6 @@ SOURCES = (
 # Parts of the sources that no function imports.
 LEFT_OUT = (
     "lambdas/dump.py",
-    "lambdas/simulation",
     "detcloud/_server",
 )
 
@@ -28,8 +27,8 @@ LEFT_OUT = (
 def copy_sources(content: Path) -> None:
     """Copy the source folders of functions into the folder `content`.
 
-    Parts of LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if `content` already
-    has a folder of that name, and another OSError if a file cannot be copied.
+    The files and folders in LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if
+    `content` already has a folder of that name, and another OSError if a file cannot be copied.
     """
     for source in SOURCES:
 
