@@ -18,10 +18,10 @@ INSTANCE = "i-0123456789abcdef0"
 
 
 class Api(HTTPServer):
-    """HTTP server that answers with `statuses` in turn and repeats the last; records `asked`."""
+    """HTTP server that answers with `statuses` in turn and repeats the last; records `requests`."""
 
     statuses: list[int]
-    asked: list[tuple[str, dict[str, Any]]]
+    requests: list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def api() -> Iterator[Api]:
         def do_PUT(self) -> None:
             assert isinstance(self.server, Api)
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.asked.append((self.path, body))
+            self.server.requests.append((self.path, body))
             statuses = self.server.statuses
             status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
             answer = {} if status == 200 else {"error": {"code": "x", "message": f"said {status}"}}
@@ -45,7 +45,7 @@ def api() -> Iterator[Api]:
             pass
 
     server = Api(("127.0.0.1", 0), Handler)
-    server.statuses, server.asked = [200], []
+    server.statuses, server.requests = [200], []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -73,7 +73,7 @@ def test_only_the_digest_of_the_join_token_is_sent(api: Api, tmp_path: Path) -> 
     token = obtain_token(api, tmp_path / "join.token")
     digest = hashlib.sha256(token.encode()).hexdigest()
     fields = {"resource_pool": "gpus", "token_sha256": digest, "signature": f"of {digest}"}
-    assert api.asked == [(f"/api/v1/instances/{INSTANCE}/identity", fields)]
+    assert api.requests == [(f"/api/v1/instances/{INSTANCE}/identity", fields)]
     assert token not in json.dumps(fields)
     assert stat.S_IMODE((tmp_path / "join.token").stat().st_mode) == 0o600
 
@@ -81,7 +81,7 @@ def test_only_the_digest_of_the_join_token_is_sent(api: Api, tmp_path: Path) -> 
 def test_join_token_is_kept_for_the_next_agent(api: Api, tmp_path: Path) -> None:
     path = tmp_path / "join.token"
     assert obtain_token(api, path) == obtain_token(api, path)
-    (_, first), (_, second) = api.asked
+    (_, first), (_, second) = api.requests
     assert first["token_sha256"] == second["token_sha256"]
 
 
@@ -89,7 +89,7 @@ def test_join_token_is_retried_until_the_instance_is_known(api: Api, tmp_path: P
     api.statuses = [404, 503, 200]
     logged: list[str] = []
     obtain_token(api, tmp_path / "join.token", logged)
-    assert len(api.asked) == 3
+    assert len(api.requests) == 3
     assert ["said 404" in logged[0], "said 503" in logged[1]] == [True, True]
 
 
@@ -98,7 +98,7 @@ def test_a_refused_identity_is_not_retried(api: Api, tmp_path: Path, status: int
     api.statuses = [status]
     with pytest.raises(IdentityRefused, match=f"said {status}"):
         obtain_token(api, tmp_path / "join.token")
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1
 
 
 def test_identity_proof_is_retried_after_a_cloud_error(api: Api, tmp_path: Path) -> None:
@@ -112,5 +112,5 @@ def test_identity_proof_is_retried_after_a_cloud_error(api: Api, tmp_path: Path)
 
     url = f"http://127.0.0.1:{api.server_port}"
     obtain_join_token(tmp_path / "join.token", url, "gpus", make_proof_later, logged.append)
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1
     assert [line.rpartition(": ")[2] for line in logged] == ["no role yet", "no role"]

@@ -32,14 +32,14 @@ class Cluster:
 
     seconds: float = 3600
     is_away: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def fetch(self, allocation: str) -> StorageKeys:
         if self.is_away:
             raise TimeoutError("the cluster did not answer")
-        self.asked.append(allocation)
+        self.requests.append(allocation)
         ends_ms = int((time.time() + self.seconds) * 1000)
-        return StorageKeys(f"KEY{len(self.asked)}", "hush", f"session of {allocation}", ends_ms)
+        return StorageKeys(f"KEY{len(self.requests)}", "hush", f"session of {allocation}", ends_ms)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_code_and_store_get_separate_keys(server: CredentialServer, cluster: Clu
     assert ask(offered[URI], offered[TOKEN])[1]["Token"] == "session of 4.1/data"
     # The tokens of store and code are not interchangeable.
     assert ask(store[0], offered[TOKEN])[0] == ask(offered[URI], store[1])[0] == 403
-    assert cluster.asked == ["4.1", "4.1/data"]
+    assert cluster.requests == ["4.1", "4.1/data"]
 
 
 def test_a_store_with_configured_keys_is_offered_no_keys(server: CredentialServer) -> None:
@@ -108,16 +108,16 @@ def test_token_of_a_foreign_trial_is_refused(server: CredentialServer, cluster: 
         assert ask(own[URI], token)[0] == 403
     assert ask(other[URI], own[TOKEN])[0] == 403
     assert ask(own[URI] + "/", own[TOKEN])[0] == 403
-    assert cluster.asked == []
+    assert cluster.requests == []
 
 
 def test_keys_are_renewed_before_expiry(server: CredentialServer, cluster: Cluster) -> None:
     cluster.seconds = RENEW_SECONDS + 60
     assert server.valid_keys("4.1") == server.valid_keys("4.1")
-    assert cluster.asked == ["4.1"]
+    assert cluster.requests == ["4.1"]
     server.valid_keys("5.1")
     cluster.seconds = RENEW_SECONDS - 60
-    assert cluster.asked == ["4.1", "5.1"]
+    assert cluster.requests == ["4.1", "5.1"]
     assert server.valid_keys("6.1") != server.valid_keys("6.1")
 
 

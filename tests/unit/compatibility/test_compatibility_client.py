@@ -38,16 +38,16 @@ def report(group: str, steps: int, value: float) -> dict[str, Any]:
 
 
 class Cluster:
-    """Substitute for detcloud.Client: experiment 3 with trials 7 and 8; `asked` lists requests."""
+    """Substitute for detcloud.Client: experiment 3 with trials 7 and 8; `requests` has calls."""
 
-    asked: list[Any]
+    requests: list[Any]
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
-        Cluster.asked = []
+        Cluster.requests = []
 
     def create_experiment(self, *arguments: Any, **options: Any) -> Any:
-        Cluster.asked.append((*arguments, options))
+        Cluster.requests.append((*arguments, options))
         return self.experiment(3)
 
     def experiment(self, experiment_id: int) -> Any:
@@ -70,8 +70,8 @@ class Cluster:
             ),
         )
 
-    def experiments(self, **asked: Any) -> Iterator[Any]:
-        Cluster.asked.append({key: value for key, value in asked.items() if value is not None})
+    def experiments(self, **filters: Any) -> Iterator[Any]:
+        Cluster.requests.append({key: value for key, value in filters.items() if value is not None})
         return iter([self.experiment(3), self.experiment(4)])
 
     def workspaces(self) -> list[Any]:
@@ -82,7 +82,7 @@ class Cluster:
         return [{"workspace": workspace, "project": "Digits", **counts}]
 
     def trial(self, trial_id: int) -> Any:
-        stored = [one for one in self.checkpoints() if one.trial_id == trial_id]
+        stored = [known for known in self.checkpoints() if known.trial_id == trial_id]
         return SimpleNamespace(
             id=trial_id,
             experiment_id=3,
@@ -93,10 +93,10 @@ class Cluster:
         )
 
     def checkpoint(self, uuid: str) -> Any:
-        found = [one for one in self.checkpoints() if one.uuid == uuid]
-        if not found:
+        matches = [known for known in self.checkpoints() if known.uuid == uuid]
+        if not matches:
             raise ApiError(404, "not_found", f"there is no checkpoint {uuid}")
-        return found[0]
+        return matches[0]
 
     def checkpoints(self) -> list[Any]:
         return [
@@ -125,7 +125,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_create_experiment_returns_an_experiment_that_can_be_awaited() -> None:
     experiment = client.create_experiment({"name": "x"}, "code", ["more"], template="t")
     options = {"overrides": [], "includes": ("more",), "template": "t"}
-    assert Cluster.asked == [({"name": "x"}, "code", options)]
+    assert Cluster.requests == [({"name": "x"}, "code", options)]
     assert experiment.wait(interval=0.1) is ExperimentState.COMPLETED
     assert experiment.state is ExperimentState.COMPLETED
     assert (experiment.id, experiment.name) == (3, "first")
@@ -164,7 +164,7 @@ def test_experiments_are_listed() -> None:
     )
     assert [experiment.id for experiment in listed] == [3, 4]
     newest = {"sort_by": "id", "order_by": "desc"}
-    assert Cluster.asked == [{"states": ["PAUSED"], "name": "f", **newest}]
+    assert Cluster.requests == [{"states": ["PAUSED"], "name": "f", **newest}]
     assert client.list_experiments(users=["bob"]) == []
     for call in (client.list_experiments, client.create_experiment):
         with pytest.raises(DetcloudError, match="project_id=7: projects have no numbers here"):
@@ -179,7 +179,7 @@ def test_experiments_are_sorted_and_grouped() -> None:
         project="Digits",
     )
     order = {"sort_by": "metric", "order_by": "asc"}
-    assert Cluster.asked == [{"states": [], "workspace": "Vision", "project": "Digits", **order}]
+    assert Cluster.requests == [{"states": [], "workspace": "Vision", "project": "Digits", **order}]
     (workspace,) = client.list_workspaces()
     assert client.get_workspace("Vision") == workspace
     (project,) = workspace.list_projects()
@@ -203,8 +203,8 @@ def test_created_workspaces_and_projects_exist_without_experiments() -> None:
     project = client.get_workspace("Demo").get_project("Set")
     assert (project.workspace_name, project.n_experiments) == ("Demo", 0)
     client.list_experiments(project_id=project.id)
-    assert Cluster.asked[-1]["workspace"] == "Demo"
-    assert Cluster.asked[-1]["project"] == "Set"
+    assert Cluster.requests[-1]["workspace"] == "Demo"
+    assert Cluster.requests[-1]["project"] == "Set"
     # A created project with experiments is listed once.
     created.create_project("Digits")
     assert [item.name for item in created.list_projects()] == ["Digits", "Set"]

@@ -20,17 +20,17 @@ PLACE = BucketPlace(
 
 
 def answer(status: int, content: bytes = b"", **headers: str) -> Callable[..., Any]:
-    """Return a handler with a fixed HTTP answer; its attribute `asked` lists the requested URLs."""
+    """Return a handler with a fixed HTTP answer; its attribute `urls` lists the requested URLs."""
     from botocore.awsrequest import AWSResponse
 
     def send(request: Any, **_: object) -> Any:
-        asked.append(request.url)
+        urls.append(request.url)
         raw = io.BytesIO(content)
         raw.stream = lambda **_: iter([content])  # type: ignore[attr-defined]
         return AWSResponse(request.url, status, headers, raw)
 
-    asked: list[str] = []
-    send.asked = asked  # type: ignore[attr-defined]
+    urls: list[str] = []
+    send.urls = urls  # type: ignore[attr-defined]
     return send
 
 
@@ -68,7 +68,7 @@ def test_an_endless_list_of_parts_is_an_error() -> None:
     with pytest.raises(BucketError, match="lists parts of k without an end"):
         S3PartsUpload(bucket, "k", 1).stored_parts()
     # The first list starts at the beginning, the second after part 1.
-    assert len(send.asked) == 2  # type: ignore[attr-defined]
+    assert len(send.urls) == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("status", [200, 503])
@@ -93,6 +93,6 @@ def test_a_redirect_is_not_followed(status: int) -> None:
     send = answer(status, location="http://169.254.169.254/latest/meta-data")
     with pytest.raises(BucketError, match=f"a redirect .{status}., which is not followed"):
         list(bucket_that(send).list_objects(""))
-    assert [url.split("?")[0] for url in send.asked] == [  # type: ignore[attr-defined]
+    assert [url.split("?")[0] for url in send.urls] == [  # type: ignore[attr-defined]
         "http://store.test:9000/base/data"
     ]

@@ -33,12 +33,12 @@ class Cluster:
 
     account: str = ACCOUNT
     is_away: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def fetch(self, holder: str) -> StorageKeys | StorageToken:
         if self.is_away:
             raise TimeoutError("the cluster did not answer")
-        self.asked.append(holder)
+        self.requests.append(holder)
         ends_ms = int((time.time() + 3600) * 1000)
         return StorageToken(f"token-of-{holder}", ends_ms, self.account)
 
@@ -106,7 +106,7 @@ def test_token_of_a_foreign_allocation_is_refused(
             assert ask(host, path)[0] in (403, 404), (host, path)
     # Requests forged by a web page or a redirect lack the header.
     assert ask(own, token, "Mozilla")[0] == 403
-    assert cluster.asked == ["4.1/data"]
+    assert cluster.requests == ["4.1/data"]
 
 
 def test_unknown_metadata_are_404_and_an_unreachable_cluster_is_503(

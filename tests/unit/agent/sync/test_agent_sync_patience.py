@@ -58,15 +58,15 @@ def test_urgent_news_ends_the_deferral(clock: Clock) -> None:
 
 
 class PatientSchedule(SyncSchedule):
-    """Schedule that never sleeps; `defers` has the answers of `can_defer`, `asked` the seconds."""
+    """Schedule without sleeps; `defers` has the answers of `can_defer`, `delays` its arguments."""
 
     def __init__(self, *defers: bool) -> None:
         super().__init__()
         self.defers = list(defers)
-        self.asked: list[float] = []
+        self.delays: list[float] = []
 
     def can_defer(self, seconds: float) -> bool:
-        self.asked.append(seconds)
+        self.delays.append(seconds)
         return self.defers.pop(0)
 
     def wait_until_due(self, seconds: float) -> None:
@@ -123,7 +123,7 @@ def test_a_lease_renewal_carries_no_deferred_lines(
     # The first call returns the offsets; two calls follow without lines, and the last has all
     # lines.
     assert line_counts(directory, tmp_path, monkeypatch, schedule, 15_000) == [0, 0, 0, 3]
-    assert schedule.asked == [15.0] * 3
+    assert schedule.delays == [15.0] * 3
 
 
 def test_lines_are_not_deferred_without_a_pause(
@@ -131,4 +131,4 @@ def test_lines_are_not_deferred_without_a_pause(
 ) -> None:
     schedule = PatientSchedule(True)
     assert line_counts(directory, tmp_path, monkeypatch, schedule, 0) == [0, 3]
-    assert schedule.asked == []
+    assert schedule.delays == []

@@ -95,9 +95,9 @@ def test_an_ended_experiment_is_continued(ended_cluster: FakeCluster, detcloud: 
 def test_deletion_requires_confirmation_and_waits(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
-    asked = detcloud("delete", "1")
-    assert asked.code == 1
-    assert asked.err == (
+    refused = detcloud("delete", "1")
+    assert refused.code == 1
+    assert refused.err == (
         "error: Delete experiment 1 (digits) with its checkpoints, logs and metrics: "
         "confirm with --yes, since stdin is not a terminal\n"
     )
@@ -155,18 +155,18 @@ def test_gc_policy_is_previewed_before_deletion(
     for uuid in ("aa", "bb", "cc"):
         ended_cluster.add_checkpoint(uuid, {"f": b"x" * 1024})
     policy = ("e", "set", "gc-policy", "1")
-    asked = detcloud(*policy, "--save-trial-latest", "1")
-    assert asked.code == 1
-    assert " bb " in asked.out
+    refused = detcloud(*policy, "--save-trial-latest", "1")
+    assert refused.code == 1
+    assert " bb " in refused.out
     # The policy keeps 1 of 3 checkpoints: 2 files of 1 KiB and 2 manifests are deleted.
     deleted = (
         "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1 checkpoint, 1.0 KiB\n"
     )
-    assert deleted in asked.out
+    assert deleted in refused.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert (
         "error: Delete 2 checkpoints: confirm with --yes, since stdin is not a terminal"
-        in asked.err
+        in refused.err
     )
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")
