@@ -24,7 +24,7 @@ CASES: dict[str, tuple[Choice, Situation, str]] = {
     ),
     "no time at all": (KEEP, Situation(1, False, 100 * MB, 10 * MB), "there are 0.0 s"),
     # A trial without a known rate has nothing to lose by trying.
-    "no rate known": (SAVE, Situation(5, False), "nobody knows how long it takes"),
+    "no rate known": (SAVE, Situation(5, False), "the duration of a save is unknown"),
     "a deadline that has passed": (SAVE, Situation(-3, False, 100 * MB, 10 * MB), "has passed"),
     "nothing new": (KEEP, Situation(30, True, 100 * MB, 10 * MB), "has all of the work"),
     # The running upload needs 12.5 - 5 = 7.5 s more, and the new upload 12.5 s: 20 of 28 s.
