@@ -39,21 +39,21 @@ END_DEMO := $(if $(KEEP),$(LOOK),$(DETCLOUD) down; echo "make demo KEEP=1 leaves
 help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop it; KEEP=1 does not"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
-	@echo "make tour JOURNEY=create  print the hops of a message through the product; without JOURNEY, list the journeys"
-	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
-	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
+	@echo "make tour JOURNEY=create  print the path of a message through the product; without JOURNEY, list the journeys"
+	@echo "make check      lint, types and the fast tests; AREA=searchers: the checks of one area only"
+	@echo "make test       run all tests except the nightly tests; skipped tests are listed with reasons"
 	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, a short bench, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
-	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
-	@echo "make setup      install everything that any of the tests needs"
+	@echo "make setup-core create $(VENV) with the packages for the demo and make check; other targets install more"
+	@echo "make setup      install the packages for all tests"
 	@echo "make lambda     build the archives of the deployed functions into dist/"
-	@echo "make bench      measure; installs the peers it compares with first"
-	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
+	@echo "make bench      install the peers and measure detcloud against them"
+	@echo "make bench-aws  measure the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
-	@echo "make references  write the documents that are made from the code again: configurations and the command line"
+	@echo "make references  generate the documents that are made from the code: configurations, the command line and stored rows"
 	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
-	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
+	@echo "make clean      remove the files that other targets made, but not $(VENV); distclean also removes $(VENV)"
 
 setup: $(SETUP)
 
@@ -112,6 +112,7 @@ references: $(CORE)
 	@set -e; trap 'rm -f docs/.reference' EXIT; render() { $(BIN)/python -m $$1 > docs/.reference; mv docs/.reference docs/$$2; }; \
 	render "control_plane.config --reference" configuration.md; \
 	render "control_plane.config.cluster --reference" cluster-configuration.md; \
+	render control_plane.row_reference state.md; \
 	render detcloud.cli.reference cli.md
 
 # The fragments of docs/changes as the next section; RELEASE=0.2.0 writes it into CHANGELOG.md.
