@@ -34,7 +34,7 @@ class PreemptContext:
     A single process reads the directives, the file with the cluster's requests, at most every
     100 ms. In the mode WorkersAskChief, several processes agree on a common check at which to stop.
 
-    The deadline of a request is the time at which the process is killed or the machine ends;
+    The deadline of a request is the time at which the process is killed or the machine ends.
     SIGTERM counts as a deadline that is reached. Code stops for a request with a deadline at the
     next batch, for a request without a deadline at a convenient time.
     """

@@ -240,10 +240,10 @@ class SearcherContext:
         `searcher_mode` is ChiefOnly. All errors are raised during the iteration.
 
         Raises InvalidCall if your code asks for the next operation without completing the last one
-        or being preempted, and in the mode ChiefOnly on any rank but the chief. Raises InvalidValue
-        on a cluster if neither the configuration nor `max_length` defines the length. Raises
-        DetcloudError if the cluster's file of directives is malformed or another process of the
-        trial has exited. Raises ValueError for an unknown mode.
+        or being preempted. Raises InvalidCall in the mode ChiefOnly on any rank but the chief.
+        Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
+        length. Raises DetcloudError if the cluster's file of directives is malformed or another
+        process of the trial has exited. Raises ValueError for an unknown mode.
         """
         if not self._on_cluster:
             self._current = None

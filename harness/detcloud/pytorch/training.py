@@ -199,9 +199,11 @@ class Training:
         """Train up to batch `end`, advance the position, and report the averaged metrics.
 
         The chief also reports the operation's progress. Then begin new averages, and call
-        `on_training_workload_end`. After a request to stop with a deadline, at which the machine
-        ends or the process is killed, stop before `end`, advance the position and report nothing. A
-        resumed trial then trains the remaining batches.
+        `on_training_workload_end`.
+
+        After a request to stop with a deadline, stop before `end`, advance the position and report
+        nothing. At the deadline the machine ends or the process is killed. A resumed trial then
+        trains the remaining batches.
 
         Raises DetcloudError if a report cannot be written, and errors of the trial's code.
         """

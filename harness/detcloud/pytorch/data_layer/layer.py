@@ -51,8 +51,9 @@ class DataLayer:
 
         If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
         with 0, and the trial resumes later. The decorated function raises DetcloudError for an
-        empty data set or samples that a cache cannot store, for failures of the store or disk, and
-        if another process of the trial has exited. Errors of the original function pass.
+        empty data set, for samples that a cache cannot store, and for failures of the store or
+        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
+        original function pass.
 
         Args:
             shuffle: shuffle each epoch, in an order that the trial's seed decides.
@@ -85,8 +86,9 @@ class DataLayer:
 
         If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
         with 0, and the trial resumes later. The decorated function raises DetcloudError for an
-        empty data set or samples that a cache cannot store, for failures of the store or disk, and
-        if another process of the trial has exited. Errors of the original function pass.
+        empty data set, for samples that a cache cannot store, and for failures of the store or
+        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
+        original function pass.
 
         With `shuffle`, all validations have the same shuffled order. `num_workers` is the number of
         worker processes, for each process of the trial, that compute samples. Raises DetcloudError
