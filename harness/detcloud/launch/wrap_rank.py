@@ -153,7 +153,9 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
     After a failure or a refusal of the hyperparameters, write the mark of the failure. By this file
-    the trial's other wrappers on this node learn of the failure. After a signal to this wrapper, write no mark.
+    the trial's other wrappers on this node learn of the failure. After a signal to this wrapper,
+    write no mark.
+
     Return 127 if the command cannot be started, REFUSED_CODE after a refusal, 128 + n after
     signal n.
     """
