@@ -71,8 +71,9 @@ class OrphanCleaner:
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
         """Return the ids of live instances without an instance row and without a stored intent.
 
-        Skip instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the
-        future comes from a wrong clock and counts as old.
+        An intent is the stored record of a launch whose outcome is open. Nothing is written. Skip
+        instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the future
+        comes from a wrong clock and counts as old. Raises TableError.
         """
         now_ms = self._clock()
         live = (instance for instance in listed if instance.status not in _ENDED)
