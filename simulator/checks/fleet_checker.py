@@ -218,8 +218,8 @@ class FleetChecker:
     def _check_drain(self, row: InstanceRow) -> None:
         """Check that waiting requests do not need a drained instance.
 
-        Requests that have waited for less than SEEN_MS do not count. The check is skipped if the
-        instance is in the way of an overdue request. Raises InvariantBroken.
+        Requests that have waited for less than SEEN_MS do not count. The check is skipped if an
+        overdue request needs the room that the instance uses. Raises InvariantBroken.
         """
         size = row.offering.slots
         if self._is_in_the_way(row):
@@ -283,7 +283,7 @@ class FleetChecker:
 
         Sum the slots of the requests that fit on a single instance, and round up to whole
         instances. Then add the requests that fill several instances, in ascending order. Skip a
-        request if the new sum would exceed `available`.
+        request if the new sum would exceed `available`, the number of instances that can serve it.
         """
         size = row.offering.slots
         waiting = [slots for slots in self._waiting_slots(row.pool) if _fits(slots, size)]
