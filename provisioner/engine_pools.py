@@ -139,7 +139,7 @@ class EnginePools:
         return DeadlineProgress(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
 
     def _pool_context(self, pool: str) -> StepContext:
-        """Return a context for reading a pool's parts, the separately stored pieces of its state.
+        """Return a context for reading a pool's parts, the separately stored pieces of the state.
 
         Nothing is read yet, and nothing is ever written. Reading a part raises TableError if the
         table fails. An unknown pool has no parts: each part is None. Reading another row raises
@@ -237,7 +237,7 @@ class _PartReader:
     address: str
 
     def part(self, name: str) -> object | None:
-        """Return the named part of the pool, or None if the part is missing. Raises TableError."""
+        """Return the named part of the pool. Return None if it is missing. Raises TableError."""
         part: object | None = self.engine.read_part(self.address, name)
         return part
 

@@ -166,11 +166,12 @@ class CredentialServer:
         return keys
 
     def valid_token(self, holder: str) -> StorageToken:
-        """Return a holder's Google token, cached if it is valid for at least RENEW_SECONDS.
+        """Return a holder's Google token, cached or fetched from the cluster.
 
-        Otherwise fetch and cache a new token. If that fails, return the cached token while it is
-        valid. Raise OSError if the cluster issues AWS keys to the holder. Raise OSError or ApiError
-        if no valid token is available.
+        A cached token is returned if it is valid for at least RENEW_SECONDS. Otherwise fetch and
+        cache a new token. If that fails, return the cached token while it is valid. Raise OSError
+        if the cluster issues AWS keys to the holder. Raise OSError or ApiError if no valid token is
+        available.
         """
         found = self.valid_keys(holder)
         if not isinstance(found, StorageToken):

@@ -68,7 +68,7 @@ class Connection:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items of a list, or all for None, in pages of `page_items`.
+        """Yield the first `limit` items of a list, or all items, in pages of `page_items`.
 
         Pages are requested during the iteration. A query of None or [] is not sent. A list repeats
         the parameter.
