@@ -136,7 +136,7 @@ def _accept(
             if time.monotonic() > give_up_at:
                 missing = ", ".join(str(n) for n in range(1, size) if (n, 0) not in connections)
                 raise DetcloudError(
-                    f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: "
+                    f"ranks {missing} of {size} did not connect within {JOIN_SECONDS_MAX:.0f} s: "
                     "every process has to make its DistributedContext"
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):

@@ -76,7 +76,7 @@ def choose_action(now: Situation) -> tuple[Choice, str]:
             return Choice.KEEP, "the latest checkpoint has all of the work"
         return _finish_in_time(now, "the upload that runs has all of the work")
     if now.bytes_per_second is None:
-        return Choice.SAVE, "no checkpoint was stored before, so nobody knows how long it takes"
+        return Choice.SAVE, "no checkpoint was stored before, so the duration of a save is unknown"
     if now.seconds_left <= 0:
         return Choice.SAVE, "the deadline has passed, and each moment may still do"
     running, own = _running_seconds(now), _seconds(now, now.state_bytes or 0)
