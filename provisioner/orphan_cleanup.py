@@ -46,9 +46,9 @@ class OrphanCleaner:
     def terminate_orphans(self) -> list[str]:
         """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
 
-        An orphan has neither a row nor an open intent. Log each id. Log and skip a location whose
-        cloud request fails or whose settings are unusable; instances that were ended there before
-        the error are left out of the result. The caller repeats this every
+        An orphan has neither a row nor the stored record of an open launch. Log each id. Log and
+        skip a location whose cloud request fails or whose settings are unusable; instances that
+        were ended there before the error are left out of the result. The caller repeats this every
         ORPHAN_CLEANUP_PERIOD_MS.
 
         Raises:

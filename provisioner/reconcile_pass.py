@@ -138,7 +138,7 @@ class ReconcilePass:
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
         """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
 
-        Each plan commits the fleet's row, changed instances and launch intents. Then drain and end
+        Each plan commits the fleet's row, changed instances and open launches. Then drain and end
         agents, terminate instances, and request the launches. Another plan follows after a failed
         launch or the drain of an idle agent. Cloud errors are recorded.
 

@@ -71,9 +71,9 @@ class _PoolHistory:
 
     limits: FleetLimits
     intents: dict[str, int] = field(default_factory=dict)
-    """The time at which each launch intent was written, by id."""
+    """The time at which each open launch was recorded, by the launch's id."""
     launches: list[int] = field(default_factory=list)
-    """The times at which the intents of the launched instances were written."""
+    """The times at which the launches of the instances were recorded."""
     losses: list[int] = field(default_factory=list)
     """The times at which instances were lost."""
     requests: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class FleetChecker:
                 )
 
     def _apply_commit(self, writes: Sequence[Write]) -> None:
-        """Record the requests, intents and instances of a commit, then check the drains in it.
+        """Record the requests, launches and instances of a commit, then check the drains in it.
 
         Raises InvariantBroken.
         """

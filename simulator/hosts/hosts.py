@@ -118,8 +118,8 @@ class HostPool:
         A host that crashes is discarded.
 
         Raises:
-            NoResponse: the host crashed, the table failed or the operation was refused as
-                "unavailable". The operation may have been executed.
+            NoResponse: the host crashed, the table or a pass over pools failed, or the operation
+                was refused as "unavailable". The operation may have been executed.
             CommandRefused: the operation was refused with another code.
         """
         host = self._pick_host()
