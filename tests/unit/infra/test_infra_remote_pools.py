@@ -1,4 +1,4 @@
-"""The check of pools in another cloud than the cluster's: it says what it says of those at home."""
+"""The check of pools in a remote account, which equals the check of the cluster's own pools."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def pools(provider: str, kind: str) -> ClusterConfig:
 
 
 class Google:
-    """Google's interfaces of a project in which one `g2-standard-4` may be bought, by their answers
-    to addresses that end or go on so.
+    """Google's interfaces to a project that may run `g2-standard-4`: answers by address endings.
+
+    `said` overrides or adds answers. Other addresses are refused.
     """
 
     def __init__(self, **said: Any) -> None:
@@ -63,7 +64,7 @@ class Google:
             "/regions/us-central1": {
                 "quotas": [
                     {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8},
-                    # Four boot disks of 200 GB, and as many addresses.
+                    # Four boot disks of 200 GB and four addresses.
                     {"metric": "SSD_TOTAL_GB", "limit": 800},
                     {"metric": "IN_USE_ADDRESSES", "limit": 4},
                     {"metric": "PREEMPTIBLE_CPUS", "limit": 16},
@@ -86,7 +87,7 @@ def google_findings(catalog: GoogleCatalog, **said: Any) -> dict[str, Finding]:
     return {finding.subject: finding for finding in found}
 
 
-def test_types_quotas_and_policies_of_a_project_are_looked_at(catalog: GoogleCatalog) -> None:
+def test_checks_types_quotas_and_policies_of_a_project(catalog: GoogleCatalog) -> None:
     found = google_findings(catalog)
     assert {finding.level for finding in found.values()} == {Level.FINE}, found
     assert list(found) == [
@@ -153,7 +154,7 @@ def rule(**values: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_project_refuses_is_an_error_with_what_to_do(
+def test_remote_project_problem_has_an_error_with_a_remedy(
     place: str, answer: Any, subject: str, text: str, remedy: str, catalog: GoogleCatalog
 ) -> None:
     found = google_findings(catalog, **{place: answer})
@@ -163,7 +164,7 @@ def test_what_a_project_refuses_is_an_error_with_what_to_do(
     assert remedy in error.remedy
 
 
-def test_a_type_that_the_region_lacks_is_told_with_what_there_is_instead(
+def test_missing_machine_type_suggests_zones_and_types(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     project = compute_engine.project
@@ -174,14 +175,14 @@ def test_a_type_that_the_region_lacks_is_told_with_what_there_is_instead(
     assert found.remedy.startswith("use another type, such as g2-standard-48")
 
 
-def test_an_account_of_aws_that_is_named_may_be_trusted(catalog: GoogleCatalog) -> None:
+def test_policy_that_allows_the_aws_account_is_fine(catalog: GoogleCatalog) -> None:
     policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
     found = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
     assert {finding.level for finding in found.values()} == {Level.FINE}
 
 
 class Ec2:
-    """An account of AWS in which a `g5.xlarge` may be bought, but in quotas."""
+    """An AWS account that may run `g5.xlarge`, with a given quota, zone and disk key."""
 
     def __init__(self, vcpus: float, zone: str = "us-east-1a", key: str = "alias/aws/ebs") -> None:
         self.vcpus, self.zone, self.key = vcpus, zone, key
@@ -227,7 +228,7 @@ def aws_findings(account: Ec2) -> list[Finding]:
     return find_aws_findings(PLACE, pools("aws", "g5.xlarge"), account)
 
 
-def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
+def test_checks_types_quotas_and_images_of_an_account() -> None:
     found = aws_findings(Ec2(16))
     assert {finding.level for finding in found} == {Level.FINE}, found
     assert [finding.subject for finding in found] == [
@@ -238,7 +239,7 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
         f"disks in {ACCOUNT}",
         f"launch in {ACCOUNT}",
     ]
-    # Four instances of four vCPUs each may be wanted, and two may be had.
+    # The pool may want four instances of four vCPUs; the quota allows two.
     [warning] = [
         aws_finding for aws_finding in aws_findings(Ec2(8)) if aws_finding.level is Level.WARNING
     ]
@@ -250,7 +251,7 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
     assert "request an increase at" in error.remedy
 
 
-def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
+def test_remedy_names_the_setting_of_the_remote_account() -> None:
     [error] = [
         aws_finding
         for aws_finding in aws_findings(Ec2(16, "us-east-1f"))
@@ -266,6 +267,6 @@ def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
     assert "reset-ebs-default-kms-key-id --region us-east-1" in error.remedy
 
 
-def test_a_side_without_pools_asks_nothing(catalog: GoogleCatalog) -> None:
+def test_remote_account_without_pools_has_no_findings(catalog: GoogleCatalog) -> None:
     assert find_aws_findings(PLACE, pools("gcp", "g2-standard-4"), Ec2(0)) == []
     assert find_pool_findings(TRUST, pools("aws", "g5.xlarge"), Google(), catalog) == []
