@@ -115,13 +115,13 @@ def flags_of(words: Iterable[str]) -> dict[str, str]:
 
 def bindings_of(commands: Iterable[list[str]]) -> list[tuple[str, str, str, str]]:
     """Return (place, member, role, condition) of all bindings that commands add."""
-    found = []
+    bindings = []
     for words in commands:
         if "add-iam-policy-binding" in words:
             place, flags = words[words.index("add-iam-policy-binding") + 1], flags_of(words)
             _, _, condition = flags.get("condition", "").partition("expression=")
-            found.append((place, flags["member"], flags["role"], condition))
-    return found
+            bindings.append((place, flags["member"], flags["role"], condition))
+    return bindings
 
 
 class Project:

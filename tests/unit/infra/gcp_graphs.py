@@ -70,8 +70,8 @@ class GcpGraph:
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
         """Return the inputs of all resources of a type, `module/type`, by resource name."""
-        found = [resource for resource in self.resources if resource.type.split(":")[1] == kind]
-        return {resource.name: resource.inputs for resource in found}
+        resources = [resource for resource in self.resources if resource.type.split(":")[1] == kind]
+        return {resource.name: resource.inputs for resource in resources}
 
     def predecessors_of(self, kind: str, name: str) -> set[str]:
         """Return the names of the resources in the explicit dependencies of a resource."""
@@ -93,23 +93,23 @@ _NAMED = {
 
 def gcp_graph(team: str, config: Mapping[str, str], folder: Path, pools: str = POOLS) -> GcpGraph:
     """Run the program for a team and return the graph of the team's resources."""
-    found = GcpGraph()
+    graph = GcpGraph()
 
     def run() -> None:
-        make_stack(found.builds.append)
+        make_stack(graph.builds.append)
 
-    found.exported = run_program(run, team, {**config, **gcp_files(folder, pools)}, found)
-    return found
+    graph.exported = run_program(run, team, {**config, **gcp_files(folder, pools)}, graph)
+    return graph
 
 
-def kinds(found: GcpGraph) -> set[str]:
+def kinds(graph: GcpGraph) -> set[str]:
     """Return the types of a stack's resources, `module/type`, without providers."""
-    return {resource.type.split(":")[1] for resource in found.resources} - {"providers"}
+    return {resource.type.split(":")[1] for resource in graph.resources} - {"providers"}
 
 
-def environments(found: GcpGraph) -> dict[str, dict[str, Any]]:
+def environments(graph: GcpGraph) -> dict[str, dict[str, Any]]:
     """Return the environment variables of each function."""
-    services = found.inputs_of("cloudrunv2/service")
+    services = graph.inputs_of("cloudrunv2/service")
     containers = {name: service["template"]["containers"] for name, service in services.items()}
     return {
         name: {variable["name"]: variable["value"] for variable in container["envs"]}

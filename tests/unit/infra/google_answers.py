@@ -26,10 +26,10 @@ class Answers:
         path = url.partition("?")[0]
         for (wanted, end), answer in self.table.items():
             if method == wanted and path.endswith(end):
-                found = answer(body) if callable(answer) else answer
-                if isinstance(found, GoogleError):
-                    raise found
-                return dict(found)
+                result = answer(body) if callable(answer) else answer
+                if isinstance(result, GoogleError):
+                    raise result
+                return dict(result)
         raise GoogleError(404, f"no answer for {path}")
 
     def urls_of(self, method: str) -> list[str]:

@@ -77,15 +77,15 @@ class Graph:
         place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
         outputs: dict[str, Any] = {name: f"{place}.{name}" for name in OUTPUTS}
         if resource.type.endswith(":DomainName"):
-            told = {word: f"{place}.{word}" for word in ("targetDomainName", "hostedZoneId")}
+            outcome = {word: f"{place}.{word}" for word in ("targetDomainName", "hostedZoneId")}
             given = resource.inputs["domainNameConfiguration"]
-            outputs["domainNameConfiguration"] = {**given, **told}
+            outputs["domainNameConfiguration"] = {**given, **outcome}
         return f"{place}.id", outputs
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
         """Return the inputs of all resources of a kind, the last part of the type, by name."""
-        found = [resource for resource in self.resources if resource.type.endswith(f":{kind}")]
-        return {resource.name: resource.inputs for resource in found}
+        resources = [resource for resource in self.resources if resource.type.endswith(f":{kind}")]
+        return {resource.name: resource.inputs for resource in resources}
 
     def predecessors_of(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
         """Return (kind, name) of each explicit dependency of a resource."""
@@ -114,14 +114,14 @@ def files(folder: Path) -> dict[str, str]:
 
 def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
     """Run the program for a team and return the graph of the team's resources."""
-    found = Graph()
-    found.exported = run_program(run, team, {**config, **files(folder)}, found)
-    return found
+    stack = Graph()
+    stack.exported = run_program(run, team, {**config, **files(folder)}, stack)
+    return stack
 
 
-def alarm_metrics(found: Graph) -> int:
+def alarm_metrics(graph: Graph) -> int:
     """Return the number of metrics of all alarms. Each metric is paid for by the month."""
-    alarms = found.inputs_of("MetricAlarm").values()
+    alarms = graph.inputs_of("MetricAlarm").values()
     queries = [alarm.get("metricQueries") or ({"metric": None},) for alarm in alarms]
     return sum("metric" in query for alarm_queries in queries for query in alarm_queries)
 

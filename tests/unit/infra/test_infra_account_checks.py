@@ -63,8 +63,8 @@ def findings(
     return check_facts(settings, cluster or pools(), replace(GOOD, **facts))
 
 
-def worst(found: list[Finding]) -> Finding:
-    [only] = [finding for finding in found if finding.level is not Level.FINE]
+def worst(results: list[Finding]) -> Finding:
+    [only] = [finding for finding in results if finding.level is not Level.FINE]
     return only
 
 
@@ -72,9 +72,9 @@ def worst(found: list[Finding]) -> Finding:
     "networks", [None, NetworkCount(4, 5.0), NetworkCount(5, 5.0, has_own=True)]
 )
 def test_stack_without_a_network_needs_room_in_the_vpc_quota(networks: NetworkCount | None) -> None:
-    found = findings(networks=networks)
-    assert {finding.level for finding in found} == {Level.FINE}
-    assert ("network" in [finding.subject for finding in found]) == (networks is not None)
+    results = findings(networks=networks)
+    assert {finding.level for finding in results} == {Level.FINE}
+    assert ("network" in [finding.subject for finding in results]) == (networks is not None)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,11 @@ def test_stack_without_a_network_needs_room_in_the_vpc_quota(networks: NetworkCo
     ],
 )
 def test_refuses_images_that_the_tick_cannot_find(image: str, is_refused: bool) -> None:
-    found = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
-    assert [text for text in found if f"provider.image_id is {image}: expected" in text] == found
-    assert bool(found) == is_refused
+    problems = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
+    assert [
+        text for text in problems if f"provider.image_id is {image}: expected" in text
+    ] == problems
+    assert bool(problems) == is_refused
     # The tick's policy allows the accepted images.
     name = image.removeprefix("resolve:ssm:")
     arn = f"arn:aws:ssm:us-east-1::parameter{name}"
@@ -104,9 +106,9 @@ def test_refuses_more_tags_than_ec2_allows(of_stack: int, is_refused: bool) -> N
     own = ", ".join(f"{{key: pool-{number}}}" for number in range(30))
     stack = {f"stack-{number}": "x" for number in range(of_stack)} | {"pool-1": "x"}
     settings = replace(SETTINGS, tags=stack)
-    found = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
-    assert [name for name in found if "46 tags: expected at most 45" in name] == found
-    assert bool(found) == is_refused
+    problems = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
+    assert [name for name in problems if "46 tags: expected at most 45" in name] == problems
+    assert bool(problems) == is_refused
 
 
 def test_refuses_a_task_role_for_an_unknown_pool() -> None:
@@ -129,20 +131,22 @@ def test_capacity_block_is_a_separate_market_without_quota() -> None:
         "zones": {"p6-b200.48xlarge": BOTH},
         "quotas": {"L-417A185B": 0.0},
     }
-    found = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
-    assert {finding.level for finding in found} == {Level.FINE}
-    assert "pool default, p6-b200.48xlarge capacity-block" in [finding.subject for finding in found]
+    results = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
+    assert {finding.level for finding in results} == {Level.FINE}
+    assert "pool default, p6-b200.48xlarge capacity-block" in [
+        finding.subject for finding in results
+    ]
     # Without a block the type is not sold.
-    found = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
-    errors = {finding.subject: finding.text for finding in found if finding.level is Level.ERROR}
+    results = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
+    errors = {finding.subject: finding.text for finding in results if finding.level is Level.ERROR}
     assert errors["pool default, p6-b200.48xlarge on-demand"] == "it is sold only as capacity-block"
     assert "0 vCPUs" in errors["quota L-417A185B"]
 
 
 def test_complete_account_has_only_fine_findings() -> None:
-    found = findings()
-    assert {finding.level for finding in found} == {Level.FINE}
-    subjects = [finding.subject for finding in found]
+    results = findings()
+    assert {finding.level for finding in results} == {Level.FINE}
+    subjects = [finding.subject for finding in results]
     assert subjects == [
         "credentials",
         "permissions",
@@ -156,7 +160,7 @@ def test_complete_account_has_only_fine_findings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "level", "said", "remedy"),
+    ("facts", "level", "expected", "remedy"),
     [
         (
             {"caller": Caller("222222222222", "arn:aws:iam::222222222222:user/ann")},
@@ -239,43 +243,43 @@ def test_complete_account_has_only_fine_findings() -> None:
     ],
 )
 def test_each_account_problem_has_a_finding_with_a_remedy(
-    facts: dict[str, Any], level: Level, said: str, remedy: str
+    facts: dict[str, Any], level: Level, expected: str, remedy: str
 ) -> None:
-    found = worst(findings(**facts))
-    assert found.level is level
-    assert said in found.text
-    assert remedy in found.remedy
+    problem = worst(findings(**facts))
+    assert problem.level is level
+    assert expected in problem.text
+    assert remedy in problem.remedy
 
 
 @pytest.mark.parametrize("name", ["denied", "zones", "disk_key", "concurrency", "image", "dry_run"])
 def test_unreadable_fact_is_a_warning_that_names_the_permission(name: str) -> None:
     facts: dict[str, Any] = {name: Unknown("some:Permission", "AWS answered AccessDenied")}
-    found = worst(findings(**facts))
-    assert found.level is Level.WARNING
-    assert found.text == "could not be checked: AWS answered AccessDenied"
-    assert found.remedy == "the check needs some:Permission"
+    problem = worst(findings(**facts))
+    assert problem.level is Level.WARNING
+    assert problem.text == "could not be checked: AWS answered AccessDenied"
+    assert problem.remedy == "the check needs some:Permission"
 
 
 def test_default_key_is_irrelevant_with_own_key() -> None:
     facts = replace(GOOD, disk_key=Unknown("ec2:GetEbsDefaultKmsKeyId", "AccessDenied"))
     key = "arn:aws:kms:us-east-1:111111111111:key/1"
-    [found] = check_disks(facts, key, "set detcloud:kmsKey")
-    assert (found.level, found.text) == (Level.FINE, "encrypted with detcloud:kmsKey")
+    [result] = check_disks(facts, key, "set detcloud:kmsKey")
+    assert (result.level, result.text) == (Level.FINE, "encrypted with detcloud:kmsKey")
 
 
 def test_missing_credentials_are_the_only_finding() -> None:
-    [found] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
-    assert (found.level, found.subject) == (Level.ERROR, "credentials")
-    assert found.text == "AWS accepts no credentials: AWS answered ExpiredToken"
+    [problem] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
+    assert (problem.level, problem.subject) == (Level.ERROR, "credentials")
+    assert problem.text == "AWS accepts no credentials: AWS answered ExpiredToken"
 
 
 def test_unreadable_quota_is_a_warning() -> None:
-    found = worst(findings(quotas={"L-3819A6DF": Unknown("servicequotas:GetServiceQuota", "no")}))
-    assert (found.subject, found.level) == ("quota L-3819A6DF", Level.WARNING)
+    problem = worst(findings(quotas={"L-3819A6DF": Unknown("servicequotas:GetServiceQuota", "no")}))
+    assert (problem.subject, problem.level) == ("quota L-3819A6DF", Level.WARNING)
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "said"),
+    ("kind", "facts", "expected"),
     [
         ("g5.xlarge", TypeFacts(4, frozenset({"arm64"})), "its processor is arm64"),
         (
@@ -292,22 +296,22 @@ def test_unreadable_quota_is_a_warning() -> None:
     ],
 )
 def test_instance_type_that_cannot_boot_the_image_is_an_error(
-    kind: str, facts: TypeFacts, said: str
+    kind: str, facts: TypeFacts, expected: str
 ) -> None:
-    found = [finding for finding in findings(types={kind: facts}) if finding.level is Level.ERROR]
-    assert said in found[0].text
+    errors = [finding for finding in findings(types={kind: facts}) if finding.level is Level.ERROR]
+    assert expected in errors[0].text
 
 
 def test_slots_that_differ_from_the_types_gpus_are_an_error() -> None:
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), gpu_count=2)
-    found = worst(
+    problem = worst(
         [
             finding
             for finding in findings(types={"g5.xlarge": kind})
             if finding.subject[:4] == "pool"
         ]
     )
-    assert "it has 2 GPUs, each a slot, and the pool counts 1" in found.text
+    assert "it has 2 GPUs, each a slot, and the pool counts 1" in problem.text
 
 
 def test_slots_of_a_type_without_gpus_are_an_error() -> None:
@@ -316,14 +320,14 @@ def test_slots_of_a_type_without_gpus_are_an_error() -> None:
         "resource_pools: [{pool_name: default, provider: {type: aws, instance_type: n9.large, "
         "instance_slots: 4}}]\n"
     )
-    found = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
-    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(found).text
+    results = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
+    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(results).text
 
 
 def test_permission_that_only_the_check_lacks_is_a_warning() -> None:
-    found = worst(findings(denied=("elasticfilesystem:DescribeMountTargets",)))
-    assert found.level is Level.WARNING
-    assert "may not elasticfilesystem:DescribeMountTargets" in found.text
+    problem = worst(findings(denied=("elasticfilesystem:DescribeMountTargets",)))
+    assert problem.level is Level.WARNING
+    assert "may not elasticfilesystem:DescribeMountTargets" in problem.text
 
 
 def test_finding_lists_the_hardware_of_an_instance_type() -> None:
@@ -334,10 +338,10 @@ def test_finding_lists_the_hardware_of_an_instance_type() -> None:
         "network": "Up to 10 Gigabit",
     }
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), **about)
-    [found] = [
+    [result] = [
         finding for finding in findings(types={"g5.xlarge": kind}) if finding.subject[:4] == "pool"
     ]
-    assert found.text == (
+    assert result.text == (
         "offered in us-east-1a, us-east-1b: 1 GPUs (A10G), 4 vCPUs, 16 GiB of memory, 250 GB of "
         "its own disks, a network of Up to 10 Gigabit"
     )
@@ -375,9 +379,9 @@ def test_api_reserves_concurrency_if_the_account_has_enough() -> None:
     # Concurrency that the stack already reserved counts as free.
     assert default_api_concurrency(SETTINGS, Concurrency(1000, 100, 54)) == 50
     reserved = replace(SETTINGS, api_concurrency=50)
-    found = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
-    assert "reserving 54" in found.text
-    assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in found.remedy
+    problem = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
+    assert "reserving 54" in problem.text
+    assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in problem.remedy
 
 
 def test_tick_concurrency_of_minus_one_reserves_no_concurrency() -> None:
@@ -391,16 +395,16 @@ def test_kms_key_needs_a_log_policy_and_the_spot_role() -> None:
     settings = replace(SETTINGS, kms_key="arn:aws:kms:us-east-1:111111111111:key/1")
     key = KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
     assert {finding.level for finding in findings(settings=settings, key=key)} == {Level.FINE}
-    found = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
-    assert "does not let logs.us-east-1.amazonaws.com use it" in found.text
-    found = worst(findings(settings=settings, key=replace(key, state="Disabled")))
-    assert found.text == "detcloud:kmsKey is Disabled"
-    found = worst(findings(settings=settings, key=key, has_spot_role=False))
-    assert "create-service-linked-role" in found.remedy
+    problem = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
+    assert "does not let logs.us-east-1.amazonaws.com use it" in problem.text
+    problem = worst(findings(settings=settings, key=replace(key, state="Disabled")))
+    assert problem.text == "detcloud:kmsKey is Disabled"
+    problem = worst(findings(settings=settings, key=key, has_spot_role=False))
+    assert "create-service-linked-role" in problem.remedy
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         (", region: eu-west-1", "provider.region is eu-west-1: expected us-east-1"),
         (", iam_instance_profile_arn: 'arn:x'", "instances prove who they are by the stack's own"),
@@ -411,10 +415,10 @@ def test_kms_key_needs_a_log_policy_and_the_spot_role() -> None:
         ),
     ],
 )
-def test_refuses_a_pool_outside_the_stacks_region_and_network(more: str, said: str) -> None:
+def test_refuses_a_pool_outside_the_stacks_region_and_network(more: str, expected: str) -> None:
     [problem] = find_pool_problems(SETTINGS, pools(more=more))
     assert problem.startswith("pools.yaml: pool default: ")
-    assert said in problem
+    assert expected in problem
 
 
 def test_pool_may_name_the_stacks_own_resources() -> None:

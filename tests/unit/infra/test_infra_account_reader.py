@@ -50,8 +50,8 @@ class Aws:
     def __call__(self, service: str) -> Any:
         return self._stub(service).client
 
-    def answer(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
-        self._stub(service).add_response(operation, answer, asked)
+    def answer(self, service: str, operation: str, answer: Any, request: Any = None) -> None:
+        self._stub(service).add_response(operation, answer, request)
 
     def refuse(self, service: str, operation: str, code: str, message: str = "") -> None:
         self._stub(service).add_client_error(operation, code, message)
@@ -79,15 +79,15 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
             }
             for action in statement["Action"]
         ]
-        asked = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
+        request = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
         if statement["Resource"] != ["*"]:
-            asked["ResourceArns"] = ANY
-        asked["ContextEntries"] = ANY
+            request["ResourceArns"] = ANY
+        request["ContextEntries"] = ANY
         answer = {"EvaluationResults": results, "IsTruncated": False}
-        aws.answer("iam", "simulate_principal_policy", answer, asked)
+        aws.answer("iam", "simulate_principal_policy", answer, request)
     for code, vcpus in (("L-3819A6DF", 8.0), ("L-DB2E81BA", 0.0)):
-        asked = {"ServiceCode": "ec2", "QuotaCode": code}
-        aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, asked)
+        request = {"ServiceCode": "ec2", "QuotaCode": code}
+        aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, request)
     wanted = [{"Name": "instance-type", "Values": ["g5.xlarge"]}]
     described = {
         "InstanceType": "g5.xlarge",
@@ -96,12 +96,12 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
         "GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA", "Name": "A10G", "Count": 1}]},
         "SupportedUsageClasses": ["on-demand", "spot"],
     }
-    asked = {"Filters": wanted}
-    aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, asked)
+    request = {"Filters": wanted}
+    aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, request)
     places = [{"InstanceType": "g5.xlarge", "Location": f"us-east-1{name}"} for name in "ab"]
-    asked = {"Filters": wanted, "LocationType": "availability-zone"}
+    request = {"Filters": wanted, "LocationType": "availability-zone"}
     offered = {"InstanceTypeOfferings": places}
-    aws.answer("ec2", "describe_instance_type_offerings", offered, asked)
+    aws.answer("ec2", "describe_instance_type_offerings", offered, request)
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
     quota = {"ServiceCode": "vpc", "QuotaCode": "L-F678F1CE"}
     aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": 5.0}}, quota)

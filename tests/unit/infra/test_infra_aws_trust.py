@@ -311,10 +311,10 @@ def test_remote_pools_are_checked_like_pools_of_an_aws_stack() -> None:
 
 def test_only_api_and_tick_know_the_aws_account(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"aws": description()})}
-    found = environments(gcp_graph("vision", config, tmp_path))
+    environments_by_name = environments(gcp_graph("vision", config, tmp_path))
     accounts = {
         name: json.loads(variables[VARIABLE])["aws"]
-        for name, variables in found.items()
+        for name, variables in environments_by_name.items()
         if VARIABLE in variables
     }
     assert set(accounts) == {"api", "tick"}

@@ -41,8 +41,8 @@ LEAST = {
 
 
 def document_of(bank: Graph, role: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bank.inputs_of("RolePolicy")[role]["policy"])
-    return found
+    document: dict[str, Any] = json.loads(bank.inputs_of("RolePolicy")[role]["policy"])
+    return document
 
 
 def test_key_encrypts_table_buckets_and_logs(bank: Graph) -> None:
@@ -233,7 +233,7 @@ DOMAIN = {"domain": "a.example.com", "certificate": BANK["detcloud:certificate"]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"kmsKey": "alias/ours"}, "the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/..., and no"),
         ({"kmsKey": OTHERS_KEY}, "expected one of account 111111111111 and region us-east-1"),
@@ -261,7 +261,7 @@ DOMAIN = {"domain": "a.example.com", "certificate": BANK["detcloud:certificate"]
     ],
 )
 def test_refuses_wrong_company_settings_and_names_the_expected_value(
-    given: dict[str, str], said: str
+    given: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(SettingsInvalid, match=said.replace("[", r"\[")):
+    with pytest.raises(SettingsInvalid, match=expected.replace("[", r"\[")):
         parse_settings("vision", {**LEAST, **given})

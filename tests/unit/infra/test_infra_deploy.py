@@ -62,9 +62,9 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         words = [how, "--team=vision", f"--settings={settings}", f"--admin-sha256={DIGEST}", *flags]
         monkeypatch.setattr(sys, "argv", ["infra.deploy", *words])
         code = deploy.main()
-        said = capsys.readouterr()
-        sys.stderr.write(said.err)
-        return code, json.loads(said.out)
+        captured = capsys.readouterr()
+        sys.stderr.write(captured.err)
+        return code, json.loads(captured.out)
 
     return run
 
@@ -72,12 +72,12 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """The findings of the account check, empty at first."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     standing_in = replace(
-        program.PROGRAM, check_account=lambda team, config: found, prune=lambda *_: 0
+        program.PROGRAM, check_account=lambda team, config: findings, prune=lambda *_: 0
     )
     monkeypatch.setattr(program, "PROGRAM", standing_in)
-    return found
+    return findings
 
 
 @pytest.fixture
@@ -97,16 +97,16 @@ def test_missing_engine_error_names_the_export(
     run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
-    assert "`detcloud deploy export`" in found["error"]
+    assert answer["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
+    assert "`detcloud deploy export`" in answer["error"]
     assert settings.read_text() == SETTINGS
 
 
 def test_engine_gets_the_settings_of_the_file(run: Run, engine: Engine, settings: Path) -> None:
-    code, found = run("deploy")
-    assert (code, found) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
+    code, answer = run("deploy")
+    assert (code, answer) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
     assert engine.asked == ["detcloud/vision", "up"]
     assert engine.config == {
         "detcloud:account": "111111111111",
@@ -138,9 +138,9 @@ def test_administrator_is_stored_before_the_deployment(
     engine.error = automation.CommandError(
         automation.CommandResult(stdout="", stderr="error: no credentials", code=255)
     )
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert "error: no credentials" in found["error"]
+    assert "error: no credentials" in answer["error"]
     assert DIGEST in settings.read_text()
 
 
@@ -153,8 +153,8 @@ def test_preview_changes_no_stack_and_no_settings(run: Run, engine: Engine, sett
 def test_export_writes_the_document_and_the_archives(
     run: Run, settings: Path, tmp_path: Path
 ) -> None:
-    code, found = run("export", f"--output={tmp_path / 'out'}")
-    assert (code, found["files"]) == (0, [FILE, "functions.zip", "suggest.zip"])
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, answer["files"]) == (0, [FILE, "functions.zip", "suggest.zip"])
     document = json.loads((tmp_path / "out" / FILE).read_text())
     api = document["resource"]["aws_lambda_function"]["api"]
     assert api["environment"][0]["variables"]["DETCLOUD_ADMIN_SHA256"] == DIGEST
@@ -174,8 +174,8 @@ def test_archives_are_built_if_the_settings_name_no_archive(
         return archive
 
     monkeypatch.setattr(bundle, "build_archive", build_archive)
-    _, found = run("export", f"--output={tmp_path / 'out'}")
-    assert found["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
+    _, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert answer["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
 
 
@@ -253,13 +253,13 @@ def test_example_settings_export_without_warnings(
     example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
     archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
     settings.write_text(example + archives)
-    code, found = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
-    assert code == 0, found
+    code, answer = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
+    assert code == 0, answer
     assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (SETTINGS.replace("30", "8"), 'detcloud:logDays is "8": expected one of 1, 3,'),
         (SETTINGS.replace("pools.yaml", "none.yaml"), "none.yaml cannot be read: No such file"),
@@ -269,20 +269,20 @@ def test_example_settings_export_without_warnings(
     ],
 )
 def test_refuses_wrong_settings_before_the_engine_runs(
-    text: str, said: str, run: Run, engine: Engine, settings: Path
+    text: str, expected: str, run: Run, engine: Engine, settings: Path
 ) -> None:
     settings.write_text(text)
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].startswith(f"{settings} was refused\n")
-    assert said in found["error"]
+    assert answer["error"].startswith(f"{settings} was refused\n")
+    assert expected in answer["error"]
     assert engine.asked == []
 
 
 def test_missing_settings_file_is_named(run: Run, settings: Path, tmp_path: Path) -> None:
     settings.unlink()
-    code, found = run("export", f"--output={tmp_path / 'out'}")
-    assert (code, found["error"]) == (1, f"{settings}: No such file or directory")
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, answer["error"]) == (1, f"{settings}: No such file or directory")
 
 
 def test_settings_map_on_a_single_line_is_not_edited(
@@ -293,9 +293,9 @@ def test_settings_map_on_a_single_line_is_not_edited(
         '"detcloud:clusterConfig": pools.yaml, "detcloud:archive": functions.zip, '
         '"detcloud:suggestArchive": suggest.zip}\n'
     )
-    code, found = run("export", f"--output={tmp_path / 'out'}")
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
     assert code == 1
-    assert found["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
+    assert answer["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
 
 
 NO_QUOTA = Finding(Level.ERROR, "quota", "0 vCPUs", "request an increase")
@@ -306,9 +306,9 @@ def test_account_errors_stop_a_deployment(
     run: Run, engine: Engine, account: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
     account += [NO_QUOTA, NO_ANSWER]
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].splitlines() == [
+    assert answer["error"].splitlines() == [
         "the account was checked, and nothing was deployed; --no-check deploys anyway",
         "quota: 0 vCPUs; request an increase",
     ]
@@ -328,10 +328,10 @@ def test_preview_prints_account_errors_and_continues(
 
 def test_check_returns_all_findings(run: Run, account: list[Finding]) -> None:
     account += [NO_QUOTA, NO_ANSWER]
-    code, found = run("check")
+    code, answer = run("check")
     assert code == 0
-    assert [finding["level"] for finding in found["findings"]] == ["error", "warning"]
-    assert found["findings"][0] == {
+    assert [finding["level"] for finding in answer["findings"]] == ["error", "warning"]
+    assert answer["findings"][0] == {
         "level": "error",
         "subject": "quota",
         "text": "0 vCPUs",
@@ -357,10 +357,10 @@ def test_upgrade_preview_names_changed_resources_and_lost_content(run: Run, engi
         event("replace", table, "table", "hashKey"),
         event("update", "detcloud:aws:TeamStack", "vision"),
     ]
-    code, found = run("preview")
+    code, answer = run("preview")
     assert code == 0
     names = ("change", "type", "name", "properties", "loses_content")
-    assert [tuple(change[name] for name in names) for change in found["changes"]] == [
+    assert [tuple(change[name] for name in names) for change in answer["changes"]] == [
         ("replace", table, "table", ["hashKey"], True),
         ("update", function, "api", ["code", "environment"], False),
     ]
@@ -369,9 +369,9 @@ def test_upgrade_preview_names_changed_resources_and_lost_content(run: Run, engi
 
 def test_upgrade_preview_needs_a_deployed_stack(run: Run, engine: Engine) -> None:
     engine.is_there = False
-    code, found = run("preview")
+    code, answer = run("preview")
     assert code == 1
-    assert "there is no stack vision in Pulumi's state" in found["error"]
+    assert "there is no stack vision in Pulumi's state" in answer["error"]
 
 
 def test_destroy_drains_the_cluster_before_the_stack(
@@ -385,14 +385,14 @@ def test_destroy_drains_the_cluster_before_the_stack(
         program.PROGRAM, drain=drain, find_leftovers=lambda team, config: ["arn:x"]
     )
     monkeypatch.setattr(program, "PROGRAM", standing_in)
-    code, found = run("destroy")
+    code, answer = run("destroy")
     # A stack is protected by default.
     assert code == 1
-    assert "set detcloud:protect: false and deploy first" in found["error"]
+    assert "set detcloud:protect: false and deploy first" in answer["error"]
     settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
     engine.asked.clear()
-    code, found = run("destroy")
-    assert (code, found) == (
+    code, answer = run("destroy")
+    assert (code, answer) == (
         0,
         {"instances": 3, "templates": 2, "leftovers": ["arn:x"], "remote_leftovers": []},
     )
@@ -452,12 +452,12 @@ def test_trust_prints_commands_for_the_remote_account(run: Run, settings: Path) 
     assert run("trust") == (0, {"commands": ""})
     remote = '{"project": "acme-ml", "projectNumber": "12345", "region": "us-central1"}'
     settings.write_text(f"{SETTINGS}  detcloud:otherClouds: {{gcp: {remote}}}\n")
-    code, found = run("trust")
-    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
-    assert "gcloud iam workload-identity-pools create detcloud-vision " in found["commands"]
-    code, found = run("trust", "--remove")
-    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
-    assert "gcloud iam workload-identity-pools delete detcloud-vision " in found["commands"]
+    code, answer = run("trust")
+    assert (code, answer["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools create detcloud-vision " in answer["commands"]
+    code, answer = run("trust", "--remove")
+    assert (code, answer["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools delete detcloud-vision " in answer["commands"]
 
 
 def test_refuses_to_drop_a_remote_account_with_instances(
@@ -471,9 +471,9 @@ def test_refuses_to_drop_a_remote_account_with_instances(
     engine.deployed["otherClouds"] = '{"gcp": {}}'
     for how in ("deploy", "preview"):
         engine.asked.clear()
-        code, found = run(how)
+        code, answer = run(how)
         assert (code, engine.asked) == (1, ["detcloud/vision"])
-        assert "no longer has the project acme-ml" in found["error"]
+        assert "no longer has the project acme-ml" in answer["error"]
     assert run("deploy", "--no-check")[0] == 0
 
 
@@ -481,6 +481,6 @@ def test_check_and_export_refuse_a_pool_in_a_wrong_region(run: Run, settings: Pa
     pools = settings.with_name("pools.yaml")
     pools.write_text(AWS.replace("aws}", "aws, region: eu-west-1}") + "]\n")
     for how in ("check", "export"):
-        code, found = run(how, f"--output={settings.parent / 'out'}")
+        code, answer = run(how, f"--output={settings.parent / 'out'}")
         assert code == 1
-        assert "provider.region is eu-west-1: expected us-east-1" in found["error"]
+        assert "provider.region is eu-west-1: expected us-east-1" in answer["error"]

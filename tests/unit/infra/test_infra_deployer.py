@@ -95,7 +95,7 @@ def test_policy_allows_the_actions_of_each_resource_type(kind: str) -> None:
     """The next tests check the resources of the statements."""
     settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL)
     policy = deployer_policy(settings)
-    allowed = {item for found in policy["Statement"] for item in found["Action"]}
+    allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
 
 
@@ -104,7 +104,7 @@ def test_policy_allows_only_needed_actions() -> None:
         SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b", web_acl=ACL
     )
     policy = deployer_policy(settings)
-    allowed = {item for found in policy["Statement"] for item in found["Action"]}
+    allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
     # The stores use a key in the caller's name, in addition to grants.
     stores = {
         f"kms:{name}"
@@ -155,10 +155,10 @@ def test_policy_reaches_only_the_teams_resources(action: str, own: str, others: 
 def network_calls(policy: Document, action: str, kind: str) -> tuple[bool, bool, bool]:
     """Return whether an action is allowed on a new, an own and a foreign resource, by tags."""
     arn = f"{EC2}:{kind}/x"
-    asked = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
+    requested = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
     owned = {f"ec2:ResourceTag/{TAG}": "detcloud-vision"}
     others = {f"ec2:ResourceTag/{TAG}": "detcloud-speech"}
-    new, own, foreign = (allows(policy, action, arn, item) for item in (asked, owned, others))
+    new, own, foreign = (allows(policy, action, arn, item) for item in (requested, owned, others))
     return new, own, foreign
 
 

@@ -55,8 +55,8 @@ class Aws:
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as account:
+        yield account
 
 
 @pytest.fixture

@@ -34,10 +34,10 @@ def test_refuses_to_drop_an_account_with_running_instances(tmp_path: Path) -> No
 
 
 def test_removal_script_is_written_to_the_settings_folder(tmp_path: Path) -> None:
-    told = look(tmp_path)
+    lines = look(tmp_path)
     script = tmp_path / "remove-gcp-of-vision.sh"
     assert script.read_text() == "#!/bin/bash\n"
-    assert told == [
+    assert lines == [
         "detcloud:otherClouds: not deleted: the network detcloud-vision-network in the project "
         "acme-ml",
         f"`bash {script}` removes it, with credentials of the project acme-ml",

@@ -51,18 +51,18 @@ def finding(
 ) -> Finding:
     name = LUSTRE if pool is LUSTRE_POOL else EFS
     given = replace(GOOD, file_systems={name: facts}, network=where or network(NFS))
-    [found] = find_file_system_problems(settings, pool, given)
-    assert found.subject == f"pool default, {name}"
-    return found
+    [problem] = find_file_system_problems(settings, pool, given)
+    assert problem.subject == f"pool default, {name}"
+    return problem
 
 
 def test_file_system_with_a_target_and_a_rule_per_zone_is_fine() -> None:
-    found = finding(FileSystemFacts(targets(A, B)))
-    assert (found.level, found.text) == (Level.FINE, f"reached from {A}, {B}")
+    problem = finding(FileSystemFacts(targets(A, B)))
+    assert (problem.level, problem.text) == (Level.FINE, f"reached from {A}, {B}")
 
 
 @pytest.mark.parametrize(
-    ("facts", "where", "level", "said"),
+    ("facts", "where", "level", "expected"),
     [
         (None, network(), Level.ERROR, "us-east-1 has no such file system of this account"),
         (
@@ -107,12 +107,12 @@ def test_file_system_with_a_target_and_a_rule_per_zone_is_fine() -> None:
     ],
 )
 def test_unmountable_file_system_has_a_finding(
-    facts: Any, where: Any, level: Level, said: str
+    facts: Any, where: Any, level: Level, expected: str
 ) -> None:
-    found = finding(facts, where)
-    assert found.level is level
-    assert found.text.startswith(said)
-    assert found.remedy
+    problem = finding(facts, where)
+    assert problem.level is level
+    assert problem.text.startswith(expected)
+    assert problem.remedy
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_unmountable_file_system_has_a_finding(
     ],
 )
 def test_rule_admits_instances_by_port_and_source(rule: Rule, is_open: bool) -> None:
-    found = finding(FileSystemFacts(targets(A, B)), network(rule))
-    assert found.level is (Level.FINE if is_open else Level.ERROR)
+    problem = finding(FileSystemFacts(targets(A, B)), network(rule))
+    assert problem.level is (Level.FINE if is_open else Level.ERROR)
 
 
 def test_mount_targets_are_needed_only_in_the_pools_zones() -> None:
@@ -171,8 +171,10 @@ def test_reads_file_systems_and_network_rules() -> None:
     aws.refuse("fsx", "describe_file_systems", "FileSystemNotFound")
     interface: Any = {"VpcId": "vpc-1", "AvailabilityZone": A, "Groups": [{"GroupId": THEIRS}]}
     for number in (1, 2):
-        asked: Any = {"NetworkInterfaceIds": [f"eni-0000000{number}"]}
-        aws.answer("ec2", "describe_network_interfaces", {"NetworkInterfaces": [interface]}, asked)
+        request: Any = {"NetworkInterfaceIds": [f"eni-0000000{number}"]}
+        aws.answer(
+            "ec2", "describe_network_interfaces", {"NetworkInterfaces": [interface]}, request
+        )
     own = {"Name": "tag:detcloud-cluster", "Values": ["detcloud-vision"]}
     named = {"Name": "group-name", "Values": ["detcloud-vision-instances"]}
     groups: Any = {"SecurityGroups": [{"GroupId": OURS}]}

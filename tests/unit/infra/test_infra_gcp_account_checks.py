@@ -66,22 +66,22 @@ FINE = ProjectFacts(
 
 def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
     """Return the findings that are not fine, by subject."""
-    found = check_facts(settings(**more), check_cluster(POOLS), facts)
-    return {finding.subject: finding for finding in found if finding.level is not Level.FINE}
+    results = check_facts(settings(**more), check_cluster(POOLS), facts)
+    return {finding.subject: finding for finding in results if finding.level is not Level.FINE}
 
 
 def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str) -> None:
     """Check level, text and remedy of a finding. `text` and `remedy` may be parts."""
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    finding = findings(facts)[subject]
+    assert finding.level is level
+    assert text in finding.text
+    assert remedy in finding.remedy
 
 
 def test_complete_project_has_only_fine_findings() -> None:
-    found = check_facts(settings(), check_cluster(POOLS), FINE)
-    assert {finding.level for finding in found} == {Level.FINE}
-    texts = {finding.subject: finding.text for finding in found}
+    results = check_facts(settings(), check_cluster(POOLS), FINE)
+    assert {finding.level for finding in results} == {Level.FINE}
+    texts = {finding.subject: finding.text for finding in results}
     assert texts["pool gpus, a2-highgpu-4g spot"] == (
         "offered in us-central1-a, us-central1-c: 4 GPUs (nvidia-tesla-a100), 48 vCPUs, 340 GiB "
         "of memory"
@@ -390,31 +390,31 @@ def test_secure_boot_satisfies_the_shielded_vm_policy() -> None:
     config = "base_config: {shieldedInstanceConfig: {enableSecureBoot: true}}"
     shielded = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {config}")
     facts = policies("compute.requireShieldedVm", Policy(is_enforced=True))
-    found = check_facts(settings(), check_cluster(shielded), facts)
-    assert {finding.level for finding in found} == {Level.FINE}
+    results = check_facts(settings(), check_cluster(shielded), facts)
+    assert {finding.level for finding in results} == {Level.FINE}
 
 
 def test_unreadable_policy_is_a_warning() -> None:
     unknown = Unknown("orgpolicy.policy.get", "permission denied")
     facts = replace(FINE, policies={"run.allowedIngress": unknown})
-    [found] = findings(facts).values()
-    assert found.level is Level.WARNING
-    assert found.text == "could not be checked: permission denied"
-    assert found.remedy == "the check needs orgpolicy.policy.get"
+    [finding] = findings(facts).values()
+    assert finding.level is Level.WARNING
+    assert finding.text == "could not be checked: permission denied"
+    assert finding.remedy == "the check needs orgpolicy.policy.get"
 
 
 def test_unreadable_policies_share_a_warning() -> None:
     # The API of organization policies is seldom enabled in a project without an organization.
     unknown = Unknown("orgpolicy.policy.get", "the API has not been used in project 1")
-    [found] = findings(replace(FINE, policies=dict.fromkeys(CONSTRAINTS, unknown))).values()
-    assert (found.subject, found.level) == ("policies of the organization", Level.WARNING)
-    assert found.text == "could not be checked: the API has not been used in project 1"
-    assert "gcloud services enable orgpolicy.googleapis.com" in found.remedy
-    assert "a project without an organization has none" in found.remedy
+    [finding] = findings(replace(FINE, policies=dict.fromkeys(CONSTRAINTS, unknown))).values()
+    assert (finding.subject, finding.level) == ("policies of the organization", Level.WARNING)
+    assert finding.text == "could not be checked: the API has not been used in project 1"
+    assert "gcloud services enable orgpolicy.googleapis.com" in finding.remedy
+    assert "a project without an organization has none" in finding.remedy
 
 
 def test_missing_google_credentials_are_the_only_finding() -> None:
     unknown = Unknown("resourcemanager.projects.get", "no credentials: none", is_login=True)
-    [found] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
-    assert (found.subject, found.level) == ("credentials", Level.ERROR)
-    assert "gcloud auth application-default login" in found.remedy
+    [finding] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
+    assert (finding.subject, finding.level) == ("credentials", Level.ERROR)
+    assert "gcloud auth application-default login" in finding.remedy

@@ -16,16 +16,16 @@ from tests.unit.infra.test_infra_gcp_account_checks import POOLS, ZONES, setting
 
 
 def google(**more: Answer) -> Answers:
-    """A complete project without the permission run.services.create and without Eventarc."""
+    """Return a complete project without the permission run.services.create and Eventarc."""
     wanted = permissions_needed()
 
     def test_permissions(body: Any) -> dict[str, Any]:
         assert len(body["permissions"]) <= 100
         assert set(body["permissions"]) <= wanted
-        held = [
+        granted = [
             permission for permission in body["permissions"] if permission != "run.services.create"
         ]
-        return {"permissions": held}
+        return {"permissions": granted}
 
     enabled = [
         {"name": f"projects/1/services/{service}.googleapis.com", "state": "ENABLED"}

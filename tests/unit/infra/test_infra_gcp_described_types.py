@@ -207,8 +207,8 @@ def test_named_types_use_the_region_of_pool_zone_or_stack() -> None:
     assert names_of(**custom) == [NamedType("p", "us-central1", "n1-custom-6-20480", False)]
     [zoned] = names_of(zone="europe-west4-b", instance_type={"machine_type": NEW})
     assert zoned == NamedType("p", "europe-west4", NEW, True)
-    [told] = names_of(region="europe-west4", instance_type={"machine_type": NEW}, instance_slots=4)
-    assert told == NamedType("p", "europe-west4", NEW, False)
+    [sized] = names_of(region="europe-west4", instance_type={"machine_type": NEW}, instance_slots=4)
+    assert sized == NamedType("p", "europe-west4", NEW, False)
     own = {NEW: description(1, 1.0)}
     assert not names_of(instance_type={"machine_type": NEW}, machine_types=own)[0].needs_facts
 

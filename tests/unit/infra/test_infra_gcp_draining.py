@@ -27,11 +27,11 @@ class Region:
         self.ends = True
 
     def list_instances(self, body: object) -> dict[str, Any]:
-        found = [{"name": name, "status": status} for name, status in self.statuses.items()]
+        items = [{"name": name, "status": status} for name, status in self.statuses.items()]
         if self.ends:
             left = {name: status for name, status in self.statuses.items() if status != "STOPPING"}
             self.statuses = left
-        return {"items": {"zones/us-central1-a": {"instances": found}, "zones/us-central1-b": {}}}
+        return {"items": {"zones/us-central1-a": {"instances": items}, "zones/us-central1-b": {}}}
 
     def delete(self, name: str) -> Callable[[object], dict[str, Any]]:
         def delete(body: object) -> dict[str, Any]:
@@ -68,9 +68,9 @@ class Seconds:
 
 
 def test_drain_stops_the_tick_before_the_instances() -> None:
-    region, seconds, said = Region(vm_1="RUNNING", vm_2="TERMINATED"), Seconds(), list[str]()
+    region, seconds, lines = Region(vm_1="RUNNING", vm_2="TERMINATED"), Seconds(), list[str]()
     api = region.answers()
-    report = drain(NAMES, api, said.append, seconds.clock())
+    report = drain(NAMES, api, lines.append, seconds.clock())
     assert report == DrainReport(instances=2, templates=0)
     assert sorted(region.deleted) == ["vm-1", "vm-2"]
     [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
@@ -81,28 +81,28 @@ def test_drain_stops_the_tick_before_the_instances() -> None:
     methods = [method for method, _, _ in api.calls]
     assert methods.index("PATCH") < methods.index("DELETE")
     assert seconds.now >= 75
-    assert said[-1] == "2 instances ended"
+    assert lines[-1] == "2 instances ended"
 
 
 def test_deployment_restarts_a_stopped_tick() -> None:
-    api, said = Answers({("GET", TICK): {"scaling": {}}}), list[str]()
-    start_tick(NAMES, api, said.append)
-    assert (api.urls_of("PATCH"), said) == ([], [])
+    api, lines = Answers({("GET", TICK): {"scaling": {}}}), list[str]()
+    start_tick(NAMES, api, lines.append)
+    assert (api.urls_of("PATCH"), lines) == ([], [])
     stopped = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
     api = Answers({("GET", TICK): stopped, ("PATCH", TICK): {}})
-    start_tick(NAMES, api, said.append)
+    start_tick(NAMES, api, lines.append)
     [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
     assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
     assert body == {"scaling": {"scalingMode": "AUTOMATIC"}}
-    assert said == ["the function detcloud-vision-tick starts again"]
+    assert lines == ["the function detcloud-vision-tick starts again"]
 
 
 def test_drain_lists_only_instances_with_the_clusters_label() -> None:
     region = Region()
     api = region.answers()
     drain(NAMES, api, lambda line: None, Seconds().clock())
-    asked = {url.partition("?")[2] for url in api.urls_of("GET") if INSTANCES in url}
-    assert asked == {"filter=labels.detcloud-cluster%3Ddetcloud-vision"}
+    queries = {url.partition("?")[2] for url in api.urls_of("GET") if INSTANCES in url}
+    assert queries == {"filter=labels.detcloud-cluster%3Ddetcloud-vision"}
 
 
 def test_drain_deletes_a_launch_that_was_under_way() -> None:

@@ -79,13 +79,13 @@ def test_refused_build_is_an_error() -> None:
 
 def test_build_moves_to_global_if_the_region_refuses() -> None:
     api = cloud_build("SUCCESS")
-    said = "due to quota restrictions, Cloud Build cannot run builds in this region"
-    api.table["POST", BUILDS] = GoogleError(400, said)
+    refusal = "due to quota restrictions, Cloud Build cannot run builds in this region"
+    api.table["POST", BUILDS] = GoogleError(400, refusal)
     anywhere = "projects/acme-ml/locations/global/builds"
     api.table |= {("POST", anywhere): BEGUN, ("GET", f"{anywhere}/b1"): {"status": "SUCCESS"}}
     build_image(BUILD, api)
     assert [url.partition("/v1/")[2] for url in api.urls_of("POST")] == [BUILDS, anywhere]
-    api.table["POST", anywhere] = GoogleError(400, said)
+    api.table["POST", anywhere] = GoogleError(400, refusal)
     with pytest.raises(BuildFailed, match="in this region; detcloud:image and"):
         build_image(BUILD, api)
 

@@ -18,12 +18,12 @@ def grants(*, logs_instances: bool = False) -> list[Grant]:
 
 def may(account: str, *, logs_instances: bool = False) -> Where:
     """Return the permissions of an account by (kind of place, name of place, condition)."""
-    found: Where = {}
+    permissions: Where = {}
     for grant in grants(logs_instances=logs_instances):
         if grant.account == account:
             key = (grant.place.kind, grant.place.name, grant.condition)
-            found.setdefault(key, set()).update(grant.permissions)
-    return found
+            permissions.setdefault(key, set()).update(grant.permissions)
+    return permissions
 
 
 ROWS_WHERE = ("project", "", DATABASE)
@@ -53,9 +53,9 @@ def test_advance_and_suggest_may_only_use_rows() -> None:
 
 
 def test_tick_permissions_are_exact() -> None:
-    found = may("tick")
-    [condition] = [name for kind, _, name in found if kind == "project" and name != DATABASE]
-    compute = found.pop(("project", "", condition))
+    permissions = may("tick")
+    [condition] = [name for kind, _, name in permissions if kind == "project" and name != DATABASE]
+    compute = permissions.pop(("project", "", condition))
     assert compute == {
         "compute.images.useReadOnly",
         *(f"compute.disks.{name}" for name in ("create", "setLabels")),
@@ -76,7 +76,7 @@ def test_tick_permissions_are_exact() -> None:
         *(f"compute.{scope}Operations.get" for scope in ("region", "zone")),
     }
     network = {"compute.subnetworks.use", "compute.subnetworks.useExternalIp"}
-    assert found == {
+    assert permissions == {
         ROWS_WHERE: ROWS_ALL,
         ("account", "instance", ""): {"iam.serviceAccounts.actAs"},
         ("subnetwork", "us-central1", ""): network,
@@ -149,9 +149,9 @@ def test_build_account_may_read_sources_and_push_images() -> None:
 
 
 def test_all_accounts_and_roles_are_granted() -> None:
-    found = grants(logs_instances=True)
-    assert {grant.account for grant in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
-    assert {grant.role for grant in found} == set(ROLES) - set(TRIAL_ROLES)
+    all_grants = grants(logs_instances=True)
+    assert {grant.account for grant in all_grants} == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert {grant.role for grant in all_grants} == set(ROLES) - set(TRIAL_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])

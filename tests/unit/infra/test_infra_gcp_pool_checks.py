@@ -22,12 +22,12 @@ POOL_PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), POOL_PROBLEMS)
-def test_refuses_pools_that_cannot_run_in_the_stack(line: str, said: str) -> None:
+@pytest.mark.parametrize(("line", "expected"), POOL_PROBLEMS)
+def test_refuses_pools_that_cannot_run_in_the_stack(line: str, expected: str) -> None:
     pools = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {line}")
     [problem] = find_pool_problems(settings(), check_cluster(pools))
     assert problem.startswith("pools.yaml: pool gpus: ")
-    assert said in problem
+    assert expected in problem
 
 
 def test_accepts_a_pool_in_a_configured_region() -> None:

@@ -77,13 +77,15 @@ def test_insufficient_vcpu_quota_has_a_remedy(
 
 
 @pytest.mark.parametrize(
-    ("market", "subject", "said"),
+    ("market", "subject", "expected"),
     [
         ("on_demand", "CPUS-PER-VM-FAMILY-per-project-region", "not known: Compute Engine lists"),
         ("spot", "PREEMPTIBLE_CPUS", "CPUS-PER-VM-FAMILY-per-project-region, which no list of"),
     ],
 )
-def test_unlisted_vcpu_quota_of_a_series_is_a_warning(market: str, subject: str, said: str) -> None:
+def test_unlisted_vcpu_quota_of_a_series_is_a_warning(
+    market: str, subject: str, expected: str
+) -> None:
     pools = check_cluster(
         POOLS.replace("a2-highgpu-4g, market: spot", f"g2-standard-4, market: {market}")
     )
@@ -103,15 +105,15 @@ def test_unlisted_vcpu_quota_of_a_series_is_a_warning(market: str, subject: str,
         fact for fact in check_facts(settings(), pools, facts) if fact.level is not Level.FINE
     ]
     assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")
-    assert said in finding.text
+    assert expected in finding.text
 
 
 def test_vcpus_of_a_built_in_type_need_no_compute_engine() -> None:
     silent = Unknown("compute.machineTypes.list", "permission denied")
-    told = findings(replace(quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}), types=silent))
-    assert "one a2-highgpu-4g has 48" in told["quota PREEMPTIBLE_CPUS in us-central1"].text
+    problems = findings(replace(quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}), types=silent))
+    assert "one a2-highgpu-4g has 48" in problems["quota PREEMPTIBLE_CPUS in us-central1"].text
 
 
 def test_private_instances_need_no_address_quota() -> None:
-    found = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
-    assert not any("ADDRESSES" in finding.subject for finding in found)
+    results = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
+    assert not any("ADDRESSES" in finding.subject for finding in results)

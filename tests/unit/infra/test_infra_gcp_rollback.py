@@ -25,7 +25,7 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
     table: dict[tuple[str, str], Answer] = {}
     for name in FUNCTIONS:
         service = NAMES.part(name)
-        found = [
+        revisions = [
             {
                 "name": f"projects/p/revisions/{service}-{number}",
                 "createTime": f"2026-01-0{number + 1}T00:00:00Z",
@@ -34,13 +34,13 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
             for number, deployment in enumerate(deployments)
         ]
         if name == without:
-            del found[0]
+            del revisions[0]
         latest = f"projects/p/revisions/{service}-{len(deployments) - 1}"
         traffic: dict[str, Any] = {"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}
         if live is not None:
             traffic = {"revision": f"{service}-{live}", "percent": 100}
         # Google lists the newest first.
-        table["GET", f"services/{service}/revisions"] = {"revisions": found[::-1]}
+        table["GET", f"services/{service}/revisions"] = {"revisions": revisions[::-1]}
         table["GET", f"services/{service}"] = {
             "etag": f"e-{name}",
             "latestReadyRevision": latest,
@@ -54,8 +54,8 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
 
 
 def test_rollback_moves_all_services_and_the_api_last() -> None:
-    api, said = services("one", "two"), list[str]()
-    moves = move_functions(NAMES, api, said.append)
+    api, lines = services("one", "two"), list[str]()
+    moves = move_functions(NAMES, api, lines.append)
     assert [move.function for move in moves] == [
         "advance",
         "tick",
@@ -80,7 +80,7 @@ def test_rollback_moves_all_services_and_the_api_last() -> None:
         # The etag keeps the rollback from undoing a concurrent deployment.
         "etag": "e-api",
     }
-    assert len(patches) == len(said) == 5
+    assert len(patches) == len(lines) == 5
 
 
 def test_forward_moves_to_the_newest_revisions() -> None:
@@ -175,13 +175,13 @@ def test_rollback_compares_the_actual_traffic() -> None:
 
 def test_prunes_revisions_before_the_last_five_deployments() -> None:
     # Five of seven deployments stay; two revisions of each of five functions are deleted.
-    api, said = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
-    assert prune_revisions(NAMES, api, said.append) == 10
+    api, lines = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
+    assert prune_revisions(NAMES, api, lines.append) == 10
     ends = {url.rpartition("/")[2] for url in api.urls_of("DELETE")}
     assert ends == {
         f"{NAMES.part(function)}-{number}" for function in FUNCTIONS for number in (0, 1)
     }
-    assert said == ["10 old revisions of functions were removed"]
+    assert lines == ["10 old revisions of functions were removed"]
 
 
 def test_keeps_the_live_revision_and_the_predecessor() -> None:

@@ -72,8 +72,8 @@ def test_refuses_unknown_gcp_settings() -> None:
 
 @pytest.mark.parametrize("team", ["", "Vision", "1st", "a--b", "a-", "a" * 21, "a_b", "a\n"])
 def test_refuses_team_names_that_google_does_not_allow(team: str) -> None:
-    found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
+    problem = problems(team)[0]
+    assert problem.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -117,7 +117,7 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             {"network": NETWORK, "regions": '["us-west1"]'},
@@ -142,14 +142,14 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
         ),
     ],
 )
-def test_refuses_contradictory_settings(given: dict[str, str], said: str) -> None:
+def test_refuses_contradictory_settings(given: dict[str, str], expected: str) -> None:
     [problem] = problems(**given)
-    assert said in problem
+    assert expected in problem
 
 
 def test_reports_all_gcp_problems_together() -> None:
-    found = problems("Vision", region="here", protect="no")
-    assert [problem.split(" is ")[0] for problem in found] == [
+    messages = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in messages] == [
         "the team's name",
         "detcloud:region",
         "detcloud:protect",

@@ -178,8 +178,8 @@ def test_gcp_functions_have_exact_environments(gcp_vision: GcpGraph) -> None:
         "DETCLOUD_INSTANCE_ACCOUNT": "Account.instance.email",
         "DETCLOUD_STORAGE_ACCOUNT": "Account.storage.email",
     }
-    found = environments(gcp_vision)
-    assert json.loads(found["tick"]["DETCLOUD_NETWORK"]) == {
+    variables = environments(gcp_vision)
+    assert json.loads(variables["tick"]["DETCLOUD_NETWORK"]) == {
         "network": "Network.network.id",
         "subnetworks": {
             "us-central1": "Subnetwork.us-central1.id",
@@ -194,9 +194,9 @@ def test_gcp_functions_have_exact_environments(gcp_vision: GcpGraph) -> None:
     own["tick"] |= {
         "DETCLOUD_GC_URL": "https://detcloud-vision-checkpoint-gc-123456789012.us-central1.run.app",
         "DETCLOUD_SUGGEST_URL": "https://detcloud-vision-suggest-123456789012.us-central1.run.app",
-        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+        "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
-    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+    assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 
 def test_services_have_images_accounts_and_scale_to_zero(
@@ -304,10 +304,10 @@ def test_failed_image_build_creates_no_service(tmp_path: Path) -> None:
     def fail(build: object) -> None:
         raise BuildFailed("no")
 
-    found = GcpGraph()
+    graph = GcpGraph()
     with pytest.raises(Exception, match="no"):
-        run_program(lambda: make_stack(fail), "vision", {**VISION, **gcp_files(tmp_path)}, found)
-    assert found.inputs_of("cloudrunv2/service") == {}
+        run_program(lambda: make_stack(fail), "vision", {**VISION, **gcp_files(tmp_path)}, graph)
+    assert graph.inputs_of("cloudrunv2/service") == {}
 
 
 def test_image_tags_are_immutable_and_the_newest_are_kept(gcp_vision: GcpGraph) -> None:
@@ -427,11 +427,11 @@ def test_idle_stack_costs_only_the_scheduler(gcp_vision: GcpGraph, gcp_bank: Gcp
 
 
 def test_two_teams_share_no_resource_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
-    def names_of(found: GcpGraph) -> set[str]:
+    def names_of(graph: GcpGraph) -> set[str]:
         keys = ("name", "accountId", "roleId", "repositoryId", "displayName")
         return {
             str(resource.inputs[key])
-            for resource in found.resources
+            for resource in graph.resources
             for key in keys
             # Grants and objects belong to resources with the team's name.
             if key in resource.inputs
@@ -459,8 +459,8 @@ def test_agents_may_write_logs_only_if_a_pool_uses_cloud_logging(tmp_path: Path)
         "resource_pools:\n  - pool_name: default\n    provider:\n"
         "      type: gcp\n      use_cloud_logging: true\n"
     )
-    found = gcp_graph("vision", VISION, tmp_path, pools)
-    assert "instance-write_logs" in found.inputs_of("projects/iAMMember")
+    graph = gcp_graph("vision", VISION, tmp_path, pools)
+    assert "instance-write_logs" in graph.inputs_of("projects/iAMMember")
 
 
 def test_wrong_configuration_is_a_run_error(tmp_path: Path) -> None:

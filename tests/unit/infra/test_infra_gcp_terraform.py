@@ -20,8 +20,8 @@ from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("exported")
     export(run_export, PROVIDER, "speech", {**SPEECH, **gcp_files(folder)}, folder / "out")
-    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
-    return found
+    parsed: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return parsed
 
 
 def test_export_has_all_resources_of_the_gcp_program(

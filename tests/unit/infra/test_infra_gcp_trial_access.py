@@ -129,15 +129,15 @@ def test_only_the_api_issues_tokens_of_the_trial_accounts(
 def test_api_knows_the_trial_grants(tmp_path: Path) -> None:
     own = {f"detcloud:{name}": value for name, value in ALL.items()}
     variables = environments(gcp_graph("vision", {**VISION, **own}, tmp_path))
-    told = json.loads(variables["api"]["DETCLOUD_TRIAL_GRANTS"])
-    assert told == {
+    variable = json.loads(variables["api"]["DETCLOUD_TRIAL_GRANTS"])
+    assert variable == {
         "data_account": NAMES.email("data"),
         "data_places": [["photos", "", False], ["scratch", "vision", True]],
         "pool_accounts": {"gpus": CURATOR},
         "pull_account": NAMES.email("pull"),
         "repositories": [OWN, OTHER],
     }
-    grants = AccountGrants(None, **told)  # type: ignore[arg-type]
+    grants = AccountGrants(None, **variable)  # type: ignore[arg-type]
     assert grants.gives_data_keys("any")
     assert grants.gives_login(f"{OTHER}/ml/trial:1")
     assert not grants.gives_login("us-docker.pkg.dev/acme-ml/other/trial:1")

@@ -61,7 +61,7 @@ def test_twenty_buckets_fit_into_a_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         (
             {"dataBuckets": data_buckets(20, 63, 200)},
@@ -82,10 +82,10 @@ def test_twenty_buckets_fit_into_a_policy() -> None:
     ],
 )
 def test_refuses_settings_beyond_the_limits_of_iam_and_lambda(
-    more: Mapping[str, object], said: str
+    more: Mapping[str, object], expected: str
 ) -> None:
-    found = find_limit_problems(settings_of(**more))
-    assert [name for name in found if re.match(said, name)], found
+    problems = find_limit_problems(settings_of(**more))
+    assert [name for name in problems if re.match(expected, name)], problems
 
 
 def test_program_refuses_settings_beyond_the_limits(tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ ABOUT_NOTHING = {"Look", "Trace"}
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_statement_actions_are_exact(name: str) -> None:
     statements = DOCUMENTS[name]["Statement"]
-    found = {statement["Sid"]: " ".join(statement["Action"]) for statement in statements}
-    assert found == STATEMENTS[name]
-    assert len(found) == len(statements)
+    actions = {statement["Sid"]: " ".join(statement["Action"]) for statement in statements}
+    assert actions == STATEMENTS[name]
+    assert len(actions) == len(statements)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -220,10 +220,10 @@ def _camel(name: str) -> str:
 def test_launch_request_tags_all_bound_resources() -> None:
     offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
     row = IntentRow("1", NAMES.cluster, "gpus", offering, 1, "token", 0)
-    asked = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
+    request = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
     tagged = {
         tag_specification["ResourceType"]
-        for tag_specification in asked["TagSpecifications"]
+        for tag_specification in request["TagSpecifications"]
         if {"Key": TAG, "Value": "detcloud-vision"} in tag_specification["Tags"]
     }
     [bound] = [

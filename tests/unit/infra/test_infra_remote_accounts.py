@@ -95,27 +95,27 @@ def test_refuses_wrong_google_projects(value: str, expected: str) -> None:
 def test_only_api_and_tick_know_the_google_project(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"gcp": TWO_REGIONS})}
     functions = graph("vision", config, tmp_path).inputs_of("Function")
-    told = {
+    accounts = {
         name: function["environment"]["variables"][VARIABLE]
         for name, function in functions.items()
         if VARIABLE in function["environment"]["variables"]
     }
-    assert set(told) == {"api", "tick"}
-    assert told["api"] == told["tick"]
-    said = json.loads(told["tick"])["gcp"]
+    assert set(accounts) == {"api", "tick"}
+    assert accounts["api"] == accounts["tick"]
+    account = json.loads(accounts["tick"])["gcp"]
     # Pools use the account and the network that the script creates.
     whole = add_deployment(
         parse_section('{"region": "europe-west4"}'),
-        {**said["network"], "service_account": said["instance"]},
-        said["project"],
-        said["region"],
+        {**account["network"], "service_account": account["instance"]},
+        account["project"],
+        account["region"],
     )
     assert (whole.project, whole.service_account.email) == ("acme-ml", INSTANCE)
     assert whole.network_interface.subnetwork == (
         "projects/acme-ml/regions/europe-west4/subnetworks/detcloud-vision-europe-west4"
     )
     # Lambda allows 4 KB of variables for all settings together.
-    assert len(told["tick"]) < 1000
+    assert len(accounts["tick"]) < 1000
 
 
 def test_stack_without_remote_accounts_has_no_variable(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_scripts_leave_the_remote_account_of_a_namesake_alone(
         assert (done.returncode, gcloud.commands) == (1, [])
         assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
     project = Project("acme-ml", "123456789012", gcloud.all_commands())
-    found = remote(project, catalog=catalog).find_findings(pools())
-    [trust] = [finding for finding in found if finding.subject == "trust in acme-ml"]
+    results = remote(project, catalog=catalog).find_findings(pools())
+    [trust] = [finding for finding in results if finding.subject == "trust in acme-ml"]
     assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
     assert "another name for the team" in trust.remedy
 
@@ -324,14 +324,14 @@ def test_check_accepts_the_scripts_result(gcloud: Gcloud) -> None:
 
 
 def errors(project: Project) -> list[str]:
-    found = remote(project).find_findings(NO_POOLS)
+    results = remote(project).find_findings(NO_POOLS)
     assert all(
         "`detcloud deploy trust aws --team vision`" in finding.remedy
-        for finding in found
+        for finding in results
         if finding.remedy
     )
     return [
-        f"{finding.subject}: {finding.text}" for finding in found if finding.level is Level.ERROR
+        f"{finding.subject}: {finding.text}" for finding in results if finding.level is Level.ERROR
     ]
 
 
@@ -344,8 +344,8 @@ def test_check_names_missing_and_changed_parts(gcloud: Gcloud) -> None:
     del made.there[next(url for url in made.there if url.endswith("detcloud-vision-europe-west4"))]
     made.lose_binding("_give_account")
     made.lose_binding("_issue_tokens")
-    found = errors(made)
-    for said in (
+    results = errors(made)
+    for expected in (
         "trust in acme-ml: the condition of projects/123456789012/",
         "is true: expected assertion.arn.startsWith(",
         "dc-vision-launch@acme-ml.iam.gserviceaccount.com does not trust principal://",
@@ -353,13 +353,13 @@ def test_check_names_missing_and_changed_parts(gcloud: Gcloud) -> None:
         f"{LAUNCHES} lacks projects/acme-ml/roles/detcloud_vision_give_account at {INSTANCE}",
         "subnetworks/detcloud-vision-europe-west4 is missing",
     ):
-        assert any(said in line for line in found), (said, found)
+        assert any(expected in line for line in results), (expected, results)
 
 
 def test_check_of_an_empty_project_names_all_parts() -> None:
-    found = errors(Project("acme-ml", "123456789012", []))
-    assert found[0].endswith("/providers/functions is missing, or disabled")
-    assert sum("is missing" in line for line in found) == 1 + 2 + 4 + 3
+    results = errors(Project("acme-ml", "123456789012", []))
+    assert results[0].endswith("/providers/functions is missing, or disabled")
+    assert sum("is missing" in line for line in results) == 1 + 2 + 4 + 3
 
 
 class ClosedGoogle:

@@ -49,15 +49,15 @@ def pools(provider: str, kind: str) -> ClusterConfig:
 class Google:
     """Google's interfaces to a project that may run `g2-standard-4`: answers by address endings.
 
-    `said` overrides or adds answers. Other addresses are refused.
+    `answers` replaces or adds answers. All other addresses are refused.
     """
 
-    def __init__(self, **said: Any) -> None:
+    def __init__(self, **answers: Any) -> None:
         services = [
             {"name": f"p/services/{service}.googleapis.com", "state": "ENABLED"}
             for service in SERVICES
         ]
-        self.said = {
+        self.answers = {
             "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
             "billingInfo": {"billingEnabled": True},
             "services:batchGet": {"services": services},
@@ -71,26 +71,26 @@ class Google:
                 ]
             },
             "compute/v1/projects/acme-ml": {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
-            **said,
+            **answers,
         }
 
     def call(self, method: str, url: str, body: object = None) -> Any:
         place = url.partition("?")[0]
-        for end in sorted(self.said, key=len, reverse=True):
+        for end in sorted(self.answers, key=len, reverse=True):
             if place.endswith(end):
-                return self.said[end]
+                return self.answers[end]
         raise GoogleError(404 if "/policies/" in url else 403, f"nobody may see {place}")
 
 
-def google_findings(catalog: GoogleCatalog, **said: Any) -> dict[str, Finding]:
-    found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said), catalog)
-    return {finding.subject: finding for finding in found}
+def google_findings(catalog: GoogleCatalog, **answers: Any) -> dict[str, Finding]:
+    results = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**answers), catalog)
+    return {finding.subject: finding for finding in results}
 
 
 def test_checks_types_quotas_and_policies_of_a_project(catalog: GoogleCatalog) -> None:
-    found = google_findings(catalog)
-    assert {finding.level for finding in found.values()} == {Level.FINE}, found
-    assert list(found) == [
+    results = google_findings(catalog)
+    assert {finding.level for finding in results.values()} == {Level.FINE}, results
+    assert list(results) == [
         "project in acme-ml",
         "billing in acme-ml",
         "services in acme-ml",
@@ -157,8 +157,8 @@ def rule(**values: Any) -> dict[str, Any]:
 def test_remote_project_problem_has_an_error_with_a_remedy(
     place: str, answer: Any, subject: str, text: str, remedy: str, catalog: GoogleCatalog
 ) -> None:
-    found = google_findings(catalog, **{place: answer})
-    [error] = [finding for finding in found.values() if finding.level is Level.ERROR]
+    results = google_findings(catalog, **{place: answer})
+    [error] = [finding for finding in results.values() if finding.level is Level.ERROR]
     assert error.subject == f"{subject} in acme-ml"
     assert text in error.text
     assert remedy in error.remedy
@@ -169,16 +169,18 @@ def test_missing_machine_type_suggests_zones_and_types(
 ) -> None:
     project = compute_engine.project
     project.not_offered = {("g2-standard-4", zone) for zone in project.zones["us-central1"]}
-    found = google_findings(catalog)["pool default, g2-standard-4 spot"]
-    assert found.level is Level.ERROR
-    assert found.text == ("us-central1 does not offer this type; europe-west4-a, europe-west4-b do")
-    assert found.remedy.startswith("use another type, such as g2-standard-48")
+    finding = google_findings(catalog)["pool default, g2-standard-4 spot"]
+    assert finding.level is Level.ERROR
+    assert finding.text == (
+        "us-central1 does not offer this type; europe-west4-a, europe-west4-b do"
+    )
+    assert finding.remedy.startswith("use another type, such as g2-standard-48")
 
 
 def test_policy_that_allows_the_aws_account_is_fine(catalog: GoogleCatalog) -> None:
     policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
-    found = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
-    assert {finding.level for finding in found.values()} == {Level.FINE}
+    results = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
+    assert {finding.level for finding in results.values()} == {Level.FINE}
 
 
 class Ec2:
@@ -229,9 +231,9 @@ def aws_findings(account: Ec2) -> list[Finding]:
 
 
 def test_checks_types_quotas_and_images_of_an_account() -> None:
-    found = aws_findings(Ec2(16))
-    assert {finding.level for finding in found} == {Level.FINE}, found
-    assert [finding.subject for finding in found] == [
+    results = aws_findings(Ec2(16))
+    assert {finding.level for finding in results} == {Level.FINE}, results
+    assert [finding.subject for finding in results] == [
         f"plan in {ACCOUNT}",
         "pool default, g5.xlarge spot",
         f"quota L-3819A6DF in {ACCOUNT}",

@@ -71,8 +71,8 @@ def test_refuses_unknown_settings() -> None:
     "team", ["", "Vision", "1st", "a--b", "a-", "-a", "a" * 21, "a_b", "a/b", "a\n"]
 )
 def test_refuses_team_names_that_s3_does_not_allow(team: str) -> None:
-    found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
+    problem = problems(team)[0]
+    assert problem.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -119,8 +119,8 @@ def test_accepts_all_regions_of_the_partition_aws(region: str) -> None:
 
 
 def test_reports_all_problems_together() -> None:
-    found = problems("Vision", region="here", protect="no")
-    assert [problem.split(" is ")[0] for problem in found] == [
+    messages = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in messages] == [
         "the team's name",
         "detcloud:region",
         "detcloud:protect",

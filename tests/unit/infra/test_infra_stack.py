@@ -71,8 +71,8 @@ FREE_WHILE_IDLE = UNTAGGED | {
 }
 
 
-def kinds(found: Graph) -> set[str]:
-    return {resource.type.rpartition(":")[2] for resource in found.resources}
+def kinds(stack: Graph) -> set[str]:
+    return {resource.type.rpartition(":")[2] for resource in stack.resources}
 
 
 def test_table_matches_the_state_tables_definition(vision: Graph) -> None:
@@ -89,9 +89,9 @@ def test_table_matches_the_state_tables_definition(vision: Graph) -> None:
     [index], [wanted_index] = table["globalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
     assert index["name"] == wanted_index["IndexName"]
     assert index["projectionType"] == wanted_index["Projection"]["ProjectionType"]
-    for found, asked in ((table, wanted), (index, wanted_index)):
-        schema = [item["AttributeName"] for item in asked["KeySchema"]]
-        assert [found["hashKey"], found["rangeKey"]] == schema
+    for description, definition in ((table, wanted), (index, wanted_index)):
+        schema = [item["AttributeName"] for item in definition["KeySchema"]]
+        assert [description["hashKey"], description["rangeKey"]] == schema
     assert table["streamViewType"] == wanted["StreamSpecification"]["StreamViewType"]
     assert table["serverSideEncryption"] == {"enabled": wanted["SSESpecification"]["Enabled"]}
     assert table["streamEnabled"]
@@ -99,9 +99,9 @@ def test_table_matches_the_state_tables_definition(vision: Graph) -> None:
 
 
 def test_protected_table_and_buckets_cannot_be_deleted(vision: Graph, speech: Graph) -> None:
-    for found, is_protected in ((vision, True), (speech, False)):
-        assert found.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
-        for bucket in found.inputs_of("Bucket").values():
+    for stack, is_protected in ((vision, True), (speech, False)):
+        assert stack.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
+        for bucket in stack.inputs_of("Bucket").values():
             assert bucket["forceDestroy"] is not is_protected
 
 
@@ -136,9 +136,9 @@ def test_functions_know_the_digest_of_the_cluster_configuration(
     assert {env["DETCLOUD_CONFIG_SHA256"] for env in environments(vision).values()} == {digest}
 
 
-def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
+def environments(stack: Graph) -> dict[str, Mapping[str, Any]]:
     return {
-        name: item["environment"]["variables"] for name, item in found.inputs_of("Function").items()
+        name: item["environment"]["variables"] for name, item in stack.inputs_of("Function").items()
     }
 
 
@@ -158,8 +158,8 @@ def test_functions_have_exact_environments(vision: Graph) -> None:
         "DETCLOUD_STORAGE_ROLE": "Role.storage.arn",
         "DETCLOUD_INSTANCE_ROLE": "Role.instance.arn",
     }
-    found = environments(vision)
-    network = json.loads(found["tick"]["DETCLOUD_NETWORK"])
+    variables = environments(vision)
+    network = json.loads(variables["tick"]["DETCLOUD_NETWORK"])
     assert network == {
         "subnets": {"us-east-1a": "Subnet.us-east-1a.id", "us-east-1b": "Subnet.us-east-1b.id"},
         "security_group": "SecurityGroup.instances.id",
@@ -172,9 +172,9 @@ def test_functions_have_exact_environments(vision: Graph) -> None:
     own["tick"] |= {
         "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc:live",
         "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest:live",
-        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+        "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
-    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+    assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 
 def test_environments_fit_lambdas_limit(speech: Graph) -> None:
@@ -206,10 +206,10 @@ def test_functions_follow_archive_architecture_and_tracing(vision: Graph, speech
 
 
 def test_reserved_concurrency_limits_parallel_ticks(vision: Graph, speech: Graph) -> None:
-    for found, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
+    for stack, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
         at_once = {
             name: item.get("reservedConcurrentExecutions")
-            for name, item in found.inputs_of("Function").items()
+            for name, item in stack.inputs_of("Function").items()
         }
         own = {**dict.fromkeys(INVOKED_BY_TICK, others), "tick": reserved, "api": -1}
         assert at_once == dict.fromkeys(FUNCTIONS) | own
@@ -388,8 +388,8 @@ def test_alarms_notify_the_alarm_address(vision: Graph) -> None:
     assert {item["logGroupName"] for item in vision.inputs_of("LogMetricFilter").values()} == {
         vision.inputs_of("LogGroup")[name]["name"] for name in FUNCTIONS
     }
-    told = vision.inputs_of("TopicSubscription")["alarms"]
-    assert (told["protocol"], told["endpoint"]) == ("email", "vision@example.com")
+    subscription = vision.inputs_of("TopicSubscription")["alarms"]
+    assert (subscription["protocol"], subscription["endpoint"]) == ("email", "vision@example.com")
 
 
 def test_error_filter_matches_the_functions_log_lines(
@@ -428,10 +428,10 @@ def test_all_taggable_resources_have_the_clusters_tag(vision: Graph) -> None:
 
 
 def test_two_teams_share_no_name_role_or_tag(vision: Graph, speech: Graph) -> None:
-    for found, other in ((vision, "speech"), (speech, "vision")):
+    for stack, other in ((vision, "speech"), (speech, "vision")):
         assert not [
             resource.name
-            for resource in found.resources
+            for resource in stack.resources
             if any(other in text for text in texts(resource.inputs))
         ]
     called = {resource.inputs["name"] for resource in vision.resources if "name" in resource.inputs}
@@ -461,7 +461,7 @@ def test_stack_exports_addresses_and_names(vision: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected"),
     [
         ({"detcloud:region": "here"}, 'detcloud:region is "here": expected a region'),
         ({"detcloud:clusterConfig": "none.yaml"}, "detcloud:clusterConfig: none.yaml cannot be"),
@@ -471,10 +471,12 @@ def test_stack_exports_addresses_and_names(vision: Graph) -> None:
         ),
     ],
 )
-def test_program_names_wrong_settings(wrong: Mapping[str, str], said: str, tmp_path: Path) -> None:
+def test_program_names_wrong_settings(
+    wrong: Mapping[str, str], expected: str, tmp_path: Path
+) -> None:
     with pytest.raises(pulumi.RunError) as refused:
         graph_of({**files(tmp_path), **wrong})
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
 
 
 def test_cluster_configuration_error_names_the_line(tmp_path: Path) -> None:
@@ -485,6 +487,6 @@ def test_cluster_configuration_error_names_the_line(tmp_path: Path) -> None:
 
 
 def graph_of(more: Mapping[str, str]) -> Graph:
-    found = Graph()
-    run_program(run, "vision", {**VISION, **more}, found)
-    return found
+    stack = Graph()
+    run_program(run, "vision", {**VISION, **more}, stack)
+    return stack

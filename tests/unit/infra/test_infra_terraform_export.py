@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def document(folder: Path) -> dict[str, Any]:
     config = {**VISION, **files(folder / "given")}
     export(run, PROVIDER, "vision", config, folder / "out")
-    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
-    return found
+    parsed: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return parsed
 
 
 def test_export_has_all_resources_of_the_program(document: dict[str, Any], vision: Graph) -> None:

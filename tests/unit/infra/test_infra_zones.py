@@ -25,8 +25,8 @@ resource_pools:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as opened:
+        yield opened
 
 
 def test_pool_types_come_from_offerings_or_the_pool() -> None:
@@ -44,8 +44,8 @@ def test_at_most_six_zones_are_chosen_by_offered_types(account: Account) -> None
     zones = tuple(f"{REGION}{letter}" for letter in "abcdefg")
     account.reset(zones=(*zones, "us-east-1-bos-1a"))
     account.region.not_offered = {("p5.48xlarge", zones[2])}
-    found = find_zones(account.api, REGION, ["g5.xlarge", "p5.48xlarge"])
-    assert found == (*zones[:2], *zones[3:])
+    chosen = find_zones(account.api, REGION, ["g5.xlarge", "p5.48xlarge"])
+    assert chosen == (*zones[:2], *zones[3:])
 
 
 def test_default_zones_are_empty_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
