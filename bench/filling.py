@@ -8,7 +8,8 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 
-from control_plane.engine.engine import COMMAND_BUDGET_MS, EngineTiming
+from control_plane.engine.engine import COMMAND_BUDGET_MS
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Write, check_limits

@@ -71,7 +71,7 @@ def _decisions(requests: int) -> Row:
         state = _state(engine)
         table.close()
     if state.running != requests:
-        raise RuntimeError(f"{state.running} of {requests} requests started: {state.waits}")
+        raise RuntimeError(f"{state.running} of {requests} requests started: {state.wait_reason}")
     what = "scheduling decisions with state writes on SQLite, every commit synced"
     return at_least(what, requests / seconds, RATE_MIN, "/s")
 
@@ -90,13 +90,15 @@ def _units(jobs: int) -> Row:
         running = agents * SLOTS
         # Nothing is planned while they come.
         engine.execute_command(
-            ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True, idle_apart=True))
+            ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True, stores_idle_jobs_apart=True))
         )
         for first in range(0, jobs + running, 1_000):
             numbers = range(first, min(first + 1_000, jobs + running))
             _mail(engine, [_request(1 + n, n) for n in numbers])
             _advance(engine)
-        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(idle_apart=True)))
+        engine.execute_command(
+            ADDRESS, PoolConfigured(POOL, PoolSettings(stores_idle_jobs_apart=True))
+        )
         _advance(engine)
         metered = Engine(MeteredTable(table, account.take), engine.clock)
         for number in range(billed):
@@ -228,7 +230,7 @@ class _InstantCurves:
 
 def _engine(table: StateTable) -> Engine:
     engine = Engine(table, lambda: time.time_ns() // 1_000_000)
-    engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(idle_apart=True)))
+    engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(stores_idle_jobs_apart=True)))
     return engine
 
 

@@ -1,13 +1,13 @@
 """Pydantic adapters for records, created on first use."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
 from control_plane.rows.row_type import RowType
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import keep_unknown
 
 Record = TypeVar("Record")
@@ -38,7 +38,7 @@ class RecordCodec(Generic[Record]):
     ) -> None:
         assert row_type.record == f"{record.__module__}:{record.__qualname__}", row_type.name
         self.row_type = row_type
-        self._names = frozenset(f.name for f in fields(record))  # type: ignore[arg-type]
+        self._names = frozenset(stored_field_names(record).values())
         self._adapter = lazy_adapter(record)
         self._exclude_defaults = exclude_defaults
 
@@ -53,5 +53,7 @@ class RecordCodec(Generic[Record]):
             record: the record.
             before: the body of the row that is replaced, with fields of newer versions to keep.
         """
-        body = self._adapter().dump_json(record, exclude_defaults=self._exclude_defaults)
+        body = self._adapter().dump_json(
+            record, exclude_defaults=self._exclude_defaults, by_alias=True
+        )
         return keep_unknown(body, before, self._names)

@@ -8,12 +8,14 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
 from textwrap import dedent
 from typing import Final, NamedTuple
 
 from control_plane.rows.registry import SUBJECTS
 from control_plane.rows.row_type import RowType
+from control_plane.rows.stored_fields import stored_field_names
 
 INTRODUCTION: Final = """\
 # Rows of the state table
@@ -144,8 +146,9 @@ def _field_lines(row: RowType) -> Iterator[str]:
         return
     yield "| field | type | meaning |" if record else "| field | meaning |"
     yield "|---|---|---|" if record else "|---|---|"
+    stored_names = stored_field_names(record) if is_dataclass(record) else {}
     for name, field in fields.items():
-        cells = [f"`{row.stored_names.get(name, name)}`"]
+        cells = [f"`{stored_names.get(name, name)}`"]
         cells += [_cell(f"`{field.annotation}`")] if record else []
         yield f"| {' | '.join([*cells, _cell(field.meaning.removesuffix('.'))])} |"
     yield ""

@@ -18,7 +18,10 @@ DEFAULT_CLOUD: Final = "aws"
 
 
 def load_program(cloud: str) -> StackProgram:
-    """Import and return the stack program of a cloud. Raise KeyError for an unknown cloud."""
+    """Import and return the stack program of a cloud.
+
+    Raise KeyError for an unknown cloud, and ImportError if the cloud's packages are not installed.
+    """
     program: StackProgram = import_module(PROGRAMS[cloud]).PROGRAM
     return program
 
@@ -28,6 +31,7 @@ def open_remote_account_in(cloud: str, value: object, launcher: Launcher) -> Rem
 
     `cloud` is a key of REMOTE_ACCOUNTS; its module is imported. `launcher` is the function that
     launches instances. Raise ValueError with a text of what was expected if `value` is invalid.
+    Raise KeyError for another cloud.
     """
     module: Any = import_module(REMOTE_ACCOUNTS[cloud])
     remote: RemoteAccount = module.open_remote_account(value, launcher)

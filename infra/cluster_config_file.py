@@ -28,7 +28,7 @@ def parse_cluster_config(path: Path, parse: Callable[[str], T]) -> T:
     """Return the result of `parse` for the text of the file.
 
     Raise SettingsInvalid if the file cannot be read or is not UTF-8, or if `parse` raises
-    ConfigInvalid.
+    ConfigInvalid. Other errors of `parse` are passed on.
     """
     place = f"{PROJECT}:clusterConfig: {path}"
     try:

@@ -13,6 +13,7 @@ class DataBucket:
     """A bucket or a folder of a bucket that trials' code may read."""
 
     bucket: str
+    """The bucket's name."""
     folder: str
     """The folder with a slash at the end; empty for the whole bucket."""
     writes: bool
@@ -48,7 +49,10 @@ def parse_data_buckets(
 
 
 def find_own_buckets(buckets: tuple[DataBucket, ...], own: tuple[str, ...]) -> list[str]:
-    """Return a line for each data bucket that is among the cluster's own buckets `own`."""
+    """Return a line for each data bucket that is among the cluster's own buckets `own`.
+
+    Folders of these buckets count too. Return [] if no data bucket is among `own`.
+    """
     return [
         f"detcloud:dataBuckets names {bucket.bucket}: expected buckets that are not the cluster's "
         "own, where trials would reach each other's checkpoints"

@@ -57,7 +57,9 @@ Answer = dict[str, Any]
 def main() -> int:
     """Run the command of the command line, and print the answer as JSON.
 
-    Return 0. After an expected error, print a map with the text `error` and return 1.
+    Return 0. After an expected error, print a map with the text `error` and return 1: invalid
+    settings, a refused or failed operation, a failed engine or program, and an unreadable file.
+    Progress and warnings go to stderr. Invalid options end the process with status 2.
     """
     options = _options()
     try:
@@ -76,15 +78,25 @@ def main() -> int:
 
 
 def _print_error(why: str) -> int:
+    """Print a JSON map with the text `error` to stdout, and return the exit status 1."""
     print(json.dumps({"error": why}))
     return 1
 
 
 def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Check the account, deploy the stack, finish it and prune versions; return the outputs.
+    """Check the account, deploy and finish the stack, and prune versions; return the outputs.
 
-    With --preview, only count the changes. Write ADMIN into the settings file. A failure to prune
-    is a warning.
+    The answer has the `outputs` and `admin_sha256`. With --preview, return only `changes`, the
+    number of resources by operation. Without --preview, write ADMIN into the settings file before
+    the deployment. A failure to prune is a warning.
+
+    Raises:
+        DeployFailed: the engine is missing, the check found errors, or a dropped remote account
+            still has instances.
+        SettingsInvalid: the settings are invalid.
+        CommandError: the engine fails.
+        DrainFailed: the deployed cluster could not be restarted after an earlier drain.
+        OSError: a file cannot be read or written.
     """
     engine.require_engine()
     config = _checked_config(program, options)
@@ -105,6 +117,12 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Return `changes`: the change that a deployment would make to each resource.
+
+    Store the configuration in Pulumi, but change no resource. Raise DeployFailed without an engine
+    or a stack, or for a dropped remote account with instances; SettingsInvalid, CommandError and
+    OSError.
+    """
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team, is_new=False)
@@ -123,7 +141,8 @@ def _check_dropped_accounts(
 
     Write removal scripts and print warnings about remaining resources. If instances remain or an
     account cannot be read, raise DeployFailed, or with --no-check only print a warning. Do nothing
-    if the deployed stack has no remote accounts or the setting is unchanged.
+    if the deployed stack has no remote accounts or the setting is unchanged. Raise CommandError if
+    the engine fails, and OSError if a script cannot be written.
     """
     before = engine.read_output(stack, REMOTE_SETTING)
     if not before or before == config.get(OTHER_CLOUDS):
@@ -141,7 +160,8 @@ def _checked_config(program: StackProgram, options: argparse.Namespace) -> dict[
     """Return the stack's complete configuration after a check of the account.
 
     Print the warnings of the check. With --preview, print errors as well instead of raising. With
-    --no-check, skip the check. Build missing archives in BUILT.
+    --no-check, skip the check. Build the archives of functions that the settings do not name in
+    BUILT.
 
     Raises:
         DeployFailed: the check found errors.
@@ -175,22 +195,35 @@ def _completed_config(program: StackProgram, options: argparse.Namespace) -> dic
 
 
 def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Return `findings`: the results of the check of the account. Raise SettingsInvalid."""
     findings = program.check_account(options.team, _completed_config(program, options))
     return {"findings": [finding.to_json() for finding in findings]}
 
 
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Return `policy`: the deployer's permissions, or with --key the key's policy statement.
+
+    Raise SettingsInvalid.
+    """
     config = _given_config(program, options)
     return {"policy": program.deployer_policy(options.team, config, options.key)}
 
 
 def _trust(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Return `commands`: the scripts for creating or, with --remove, removing remote accounts.
+
+    Run no script. Raise SettingsInvalid.
+    """
     config = _given_config(program, options)
     return {"commands": program.trust_commands(options.team, config, options.remove)}
 
 
 def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Drain the cluster. Raise DrainFailed unless the settings have PROTECT: false."""
+    """Terminate the cluster's instances for good, and return the numbers of removed resources.
+
+    The answer has `instances` and `templates`. Raise DrainFailed if the drain fails, or, before any
+    change, unless the settings have PROTECT: false. Raise SettingsInvalid.
+    """
     config = _given_config(program, options)
     if config.get(PROTECT) != "false":
         # Otherwise, deleting the table would fail after the cluster has stopped.
@@ -202,18 +235,31 @@ def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _rollback(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Move the functions to the previous deployment, or with --forward to the newest.
+
+    Return `moves`. Raise RollbackFailed and SettingsInvalid.
+    """
     config = _given_config(program, options)
     moves = program.rollback(options.team, config, options.forward, _print_progress)
     return {"moves": [asdict(move) for move in moves]}
 
 
 def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Delete versions of functions that no rollback needs, and return `versions`, their number.
+
+    Raise PruneFailed, RollbackFailed and SettingsInvalid.
+    """
     config = _given_config(program, options)
     return {"versions": program.prune(options.team, config, _print_progress)}
 
 
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Drain the cluster, delete the stack and return the remaining resources in all clouds."""
+    """Drain the cluster, delete the stack and return the remaining resources in all clouds.
+
+    The answer has `instances`, `templates`, `leftovers` and `remote_leftovers`. Raise DrainFailed
+    if the drain fails or the stack is protected, DeployFailed without an engine or a stack,
+    CommandError if the engine fails, and SettingsInvalid.
+    """
     engine.require_engine()
     stack = engine.open_stack(program, options.team, is_new=False)
     answer = _drain(program, options)
@@ -225,6 +271,12 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Write the stack as Terraform's JSON, with the archives of functions, into --output.
+
+    Build missing archives, and write ADMIN into the settings file. Return `files`, the names of the
+    written files, `admin_sha256` and empty `outputs`. Nothing is deployed, and no cloud is called.
+    Raise SettingsInvalid, DeployFailed, RunError, NoCounterpart and OSError.
+    """
     with _complete_folder(options.output) as folder:
         config = _stack_config(program, options, folder, _given_config(program, options))
         run = program.run_export or program.run
@@ -237,12 +289,13 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 @contextlib.contextmanager
 def _complete_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside `folder`, and move the files to `folder` after the block.
+    """Yield a temporary folder inside `folder`, and move the new files to `folder` at the end.
 
     A missing `folder` is created first, with its parents. Moved files replace files of the same
     names. The file FILE, which refers to the others, moves last. The temporary folder is deleted.
 
-    After an error in the block, `folder` has its former content; a new `folder` is removed.
+    After an error in the block, `folder` has the former content; a new `folder` is removed. After
+    an error during the moves, `folder` may have some of the new files.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -259,10 +312,12 @@ def _complete_folder(folder: Path) -> Iterator[Path]:
 
 
 def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> Answer:
+    """Return the answer of a deployment or an export: `admin_sha256` and `outputs`."""
     return {"admin_sha256": config[ADMIN], "outputs": dict(outputs)}
 
 
 def _print_progress(line: str) -> None:
+    """Print a line to stderr at once."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -271,8 +326,9 @@ def _stack_config(
 ) -> dict[str, str]:
     """Return a copy of the configuration `given` with the paths of the functions' archives.
 
-    Print the configuration's warnings. Build archives that the configuration does not name in
-    `folder`. If the stack needs no archives, return the configuration without archives.
+    Print the configuration's warnings. Build the archives that the configuration does not name in
+    `folder`, and print a line for each. If the stack needs no archives, return the configuration
+    without archives.
 
     Raises:
         SettingsInvalid: the configuration is invalid.
@@ -297,7 +353,8 @@ def _stack_config(
 def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
     """Return the configuration of the settings file, with absolute paths and ADMIN set.
 
-    A missing ADMIN becomes the option --admin-sha256. Raise SettingsInvalid for an invalid file.
+    A missing ADMIN becomes the option --admin-sha256. Relative paths belong to the folder of the
+    settings file. Raise SettingsInvalid for an invalid file, and OSError for an unreadable one.
     """
     config = _read_config(options.settings)
     for name in (CLUSTER_CONFIG, *program.archives.kinds):
@@ -309,7 +366,7 @@ def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[st
 
 
 def _read_config(file: Path) -> dict[str, str]:
-    """Return the map `config` of a settings file as Pulumi passes it: texts, or JSON otherwise.
+    """Return the map `config` of a settings file in Pulumi's form: texts, or JSON otherwise.
 
     Raise SettingsInvalid if the file is not valid YAML or has no map `config`, and OSError if the
     file cannot be read.
@@ -333,7 +390,8 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
     """Add the administrator's digest ADMIN to the settings file, if missing.
 
     All deployers share the file. A deployment with another digest would replace the first
-    administrator. Raise DeployFailed if the file has no plain line `config:` to insert after.
+    administrator. Raise DeployFailed if the file has no plain line `config:` to insert after, and
+    OSError.
     """
     text = options.settings.read_text(encoding="utf-8")
     if ADMIN in _read_config(options.settings):
@@ -348,6 +406,7 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m infra.deploy")
     parser.add_argument("how", choices=tuple(HOWS))
     parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD)

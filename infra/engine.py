@@ -29,8 +29,8 @@ def require_engine() -> None:
 def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> automation.Stack:
     """Return the stack of a team in Pulumi's state.
 
-    If the stack does not exist, create the stack if `is_new`; otherwise raise DeployFailed. Raise
-    CommandError if the engine fails.
+    If the stack does not exist, create the stack (without resources) if `is_new`; otherwise raise
+    DeployFailed. Raise CommandError if the engine fails.
     """
     if is_new:
         return automation.create_or_select_stack(team, PROJECT, program.run)

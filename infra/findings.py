@@ -24,6 +24,7 @@ class Finding:
     subject: str
     """The checked part, like `quota L-1216C47A`."""
     text: str
+    """The result in words."""
     remedy: str = ""
     """The user's next step; empty if nothing is wrong."""
 
@@ -52,7 +53,10 @@ def fine_finding(subject: str, text: str) -> Finding:
 def read_fact(
     fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
 ) -> Iterator[Finding]:
-    """Yield the findings that `look` makes from a fact, or a warning if the fact is Unknown."""
+    """Yield the findings that `look` makes from a fact, or a single warning for an Unknown fact.
+
+    The warning has the subject `subject`, the reason, and the permissions that the read requires.
+    """
     if isinstance(fact, Unknown):
         text = f"could not be checked: {fact.why}"
         yield Finding(Level.WARNING, subject, text, f"the check needs {fact.needs}")
@@ -71,5 +75,6 @@ def warning_lines(findings: Iterable[Finding]) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
+    """Return `SUBJECT: TEXT`, followed by `; REMEDY` if the finding has a remedy."""
     remedy = f"; {finding.remedy}" if finding.remedy else ""
     return f"{finding.subject}: {finding.text}{remedy}"

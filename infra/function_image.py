@@ -26,8 +26,9 @@ _OF_EXTRA = re.compile(r"extra *== *['\"]([^'\"]+)['\"]")
 def fill_build_folder(folder: Path, kind: str = "functions") -> None:
     """Create the folder with everything for building an image; `kind` is a key of EXTRAS.
 
-    Raise FileExistsError if the folder exists, and PackageNotFoundError if a required package is
-    not installed.
+    The folder gets the build files, the sources and `requirements.txt`, and stays incomplete after
+    an error. Raise FileExistsError if the folder exists, PackageNotFoundError if a required package
+    is not installed, and KeyError for another kind.
     """
     shutil.copytree(BUILD_FILES, folder)
     lines = pinned_packages(extra_packages(*EXTRAS[kind]))
@@ -79,7 +80,8 @@ def _parse_requirement(line: str) -> tuple[str, tuple[str, ...]]:
 def main() -> int:
     """Create the folder named on the command line, and return 0.
 
-    Exit with a usage error if the folder exists.
+    Exit with status 2 and a usage error if the folder exists. Raise PackageNotFoundError if a
+    required package is not installed.
     """
     parser = argparse.ArgumentParser(prog="python -m infra.function_image", description=__doc__)
     parser.add_argument("folder", type=Path, help="which does not exist")

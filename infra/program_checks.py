@@ -47,8 +47,8 @@ def setting_texts(stack_config: Mapping[str, object]) -> dict[str, str]:
 def check_pools(text: str, find_problems: Callable[[ClusterConfig], list[str]]) -> ClusterConfig:
     """Return the parsed cluster configuration if `find_problems` returns no problems.
 
-    Otherwise raise SettingsInvalid with the problems. Raise ConfigInvalid if `text` is no valid
-    cluster configuration.
+    `text` is the configuration as YAML. Otherwise raise SettingsInvalid with the problems. Raise
+    ConfigInvalid if `text` is no valid cluster configuration.
     """
     cluster = check_cluster(text)
     if problems := find_problems(cluster):

@@ -52,6 +52,7 @@ class Launcher:
     account: str
     """The account or project in which the function runs."""
     team: str
+    """The team of the cluster."""
     role: str
     """The function's identity: the name of a role on AWS, the service account's email on Google."""
 
@@ -79,7 +80,10 @@ class RemoteAccount(Protocol):
         """
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return a line for each problem of pools with the account; [] without problems."""
+        """Return a line for each problem of the pools in the account; [] without problems.
+
+        No cloud is called.
+        """
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
         """Return findings about the set-up of the account, and about pools in the account.

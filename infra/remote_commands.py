@@ -50,7 +50,7 @@ class RemoteCommands(Generic[AnyNames]):
     def trust_commands(
         self, team: str, stack_config: Mapping[str, object], is_removal: bool
     ) -> str:
-        """Return the scripts that create all remote accounts, or the scripts for their removal.
+        """Return the scripts for creating or, with `is_removal`, removing all remote accounts.
 
         Return "" without remote accounts. Raise SettingsInvalid if the settings or the cluster
         configuration are invalid.

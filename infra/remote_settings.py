@@ -28,7 +28,10 @@ def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
 
 
 def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[str]:
-    """Return a line for each invalid description of a remote account in the setting `given`."""
+    """Return a line for each invalid description of a remote account in the setting `given`.
+
+    `given` maps a cloud to a description. Return [] if all are valid. No cloud is called.
+    """
     problems = []
     for cloud, value in given.items():
         try:
@@ -66,7 +69,10 @@ def render_commands(remotes: Mapping[str, RemoteAccount], cluster: ClusterConfig
 def check_remote_accounts(
     remotes: Mapping[str, RemoteAccount], cluster: ClusterConfig
 ) -> list[Finding]:
-    """Return the findings of all remote accounts, in order; call each cloud."""
+    """Call each cloud, and return the findings of all remote accounts in the order of `remotes`.
+
+    A failed read becomes a warning. Return [] without remote accounts.
+    """
     return [finding for remote in remotes.values() for finding in remote.find_findings(cluster)]
 
 
@@ -76,7 +82,10 @@ def render_removals(remotes: Mapping[str, RemoteAccount]) -> str:
 
 
 def list_remote_leftovers(remotes: Mapping[str, RemoteAccount]) -> list[str]:
-    """Return a line for each remaining resource in the remote accounts, or unreadable account."""
+    """Call each cloud, and return a line for each remaining resource in the remote accounts.
+
+    An account that cannot be read has one line that says so. Return [] if nothing remains.
+    """
     return [line for remote in remotes.values() for line in remote.find_leftovers()]
 
 

@@ -50,6 +50,7 @@ class DroppedAccount:
     """A remote account that was removed from the settings."""
 
     cloud: str
+    """The cloud's name, for example `gcp`."""
     place: str
     """The account or project, in words for messages."""
     instances: tuple[str, ...]
@@ -73,6 +74,7 @@ class FunctionMove:
     """The move of a function from one version to another."""
 
     function: str
+    """The function's name in the cluster, for example `tick`."""
     before: str
     """The former version."""
     after: str
@@ -149,7 +151,9 @@ class StackProgram:
     Returns "" without remote accounts.
     """
     find_remote_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, _: []
-    """Returns a line for each remaining resource of the cluster in other clouds."""
+    """Returns a line for each remaining resource of the cluster in other clouds, or for a remote
+    account that cannot be read.
+    """
     find_dropped_accounts: Callable[[str, Mapping[str, object], str], list[DroppedAccount]] = (
         lambda team, config, before: []
     )

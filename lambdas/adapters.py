@@ -12,7 +12,8 @@ from functools import cached_property
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.state.table import StateTable
 from lambdas.clock import now_ms
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Adapters(ABC):
-    """The parts of a cluster that depend on its host.
+    """The parts of a cluster that depend on the cluster's host.
 
     A subclass creates each part on first use, in a cached property. On a host with functions, the
     property also imports the modules of the part, so that a function loads only the parts it uses.
@@ -57,7 +58,7 @@ class Adapters(ABC):
     @property
     @abstractmethod
     def cluster_id(self) -> str:
-        """The name of the cluster, which is also a tag of its instances."""
+        """The id of the cluster. Instances of the cluster carry the id as a tag."""
 
     @property
     @abstractmethod
@@ -77,12 +78,12 @@ class Adapters(ABC):
     @property
     @abstractmethod
     def checkpoint_storage(self) -> CheckpointStorage:
-        """The default checkpoint store, for experiments whose configuration names no store."""
+        """The default checkpoint store, for experiments that configure no store."""
 
     @property
     @abstractmethod
     def url_signer(self) -> HmacUrlSigner:
-        """The signer of URLs that the API itself serves."""
+        """The signer of URLs that the API serves."""
 
     def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
         """Return the verifier of identity proofs for instances of pools with this provider type.
@@ -139,15 +140,19 @@ class Adapters(ABC):
         return now_ms()
 
     def make_engine(self) -> Engine:
-        """Create an engine on the state table, with this host's clock and timing."""
+        """Create an engine on the state table, with this host's clock and timing.
+
+        Raises TableError if the state table cannot be opened.
+        """
         return Engine(self.state_table, self.clock, self.timing)
 
     @abstractmethod
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of instances for a pool with the given settings.
 
-        An implementation first calls `_check_provider_type`. Raises CloudError if the settings are
-        unusable.
+        An implementation first calls `_check_provider_type`. Raises ConfigurationError (a
+        CloudError) if the cluster does not support the provider type, and another CloudError if the
+        settings are unusable.
         """
 
     def _check_provider_type(self, settings: ProvisionerSettings) -> None:
@@ -161,7 +166,7 @@ class Adapters(ABC):
             raise ConfigurationError("; ".join(filter(None, (text, self.provider_remedy))))
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return the stored notices about instances.
+        """Return the stored notices about instances. An implementation may raise TableError.
 
         Empty by default, for hosts whose cloud reports notices only in its list of instances.
         """
@@ -177,7 +182,8 @@ class Adapters(ABC):
     def invoke_function(self, name: str) -> None:  # noqa: B027
         """Start a function of the cluster, without waiting for the end of the function.
 
-        Do nothing by default, for hosts whose threads find this work themselves.
+        Do nothing by default, for hosts whose threads find this work themselves. An implementation
+        raises KeyError for an unknown name, and an error of the cloud if no function was started.
 
         Args:
             name: `suggest` or `checkpoint_gc`.

@@ -27,7 +27,8 @@ class AgentCodeKeeper:
         """Write this cluster's archive of the agent's code to the object store.
 
         Do nothing if an earlier call of this object succeeded or the archive is already stored.
-        Raises OutcomeUnknown, and logs the cause, if the archive cannot be written.
+        Raises OutcomeUnknown (a CloudError), and logs the cause, if the archive cannot be written.
+        The next call then tries again.
         """
         if self._has_kept:
             return

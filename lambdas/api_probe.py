@@ -36,8 +36,8 @@ class ApiProbe:
     def is_down(self) -> bool:
         """Return whether the API fails to refuse a call without a token with status 401.
 
-        Send a probe, unless the last result is at most KNOWN_MS old. Log an error if the API is
-        down. A probe is not retried; each wait for the API ends after SECONDS_MAX.
+        Send a probe, unless the last result is at most KNOWN_MS old. Log an error if a probe finds
+        the API down. A probe is not retried; each wait for the API ends after SECONDS_MAX.
         """
         now_ms = self._clock()
         if self._probed_ms is None or abs(now_ms - self._probed_ms) > KNOWN_MS:

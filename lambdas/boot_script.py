@@ -40,9 +40,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -> dict[str, str]:
     """Return the values that the boot scripts of all clouds use, by placeholder name.
 
-    Raises ValueError if the request's section is not JSON.
+    Raises ValueError if the request's section is not JSON. The first call in a process packs the
+    agent's code.
 
     Args:
+        request: the intent of the launch, which names the pool.
         url: the URL of the cluster's API.
         cluster: the id of the cluster.
         code_place: the URL of the folder that contains the archives of the agent's code by digest.
@@ -86,9 +88,10 @@ def check_plain(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def fill_script(template: str, values: Mapping[str, str]) -> bytes:
-    """Return a boot script as UTF-8, with its shared parts and the values filled in.
+    """Return a boot script as UTF-8, with the shared parts and the values filled in.
 
-    The values are inserted unchanged. A placeholder without a value stays.
+    The values are inserted unchanged. A placeholder without a value stays. Raises OSError if the
+    template does not exist.
 
     Args:
         template: the name of a file in images/boot.
@@ -101,7 +104,10 @@ def fill_script(template: str, values: Mapping[str, str]) -> bytes:
 
 
 def boot_part(file: str) -> str:
-    """Return the text of a file in images/boot, without the line breaks at its end."""
+    """Return the text of a file in images/boot, without the line breaks at the end.
+
+    Raises OSError if the file does not exist.
+    """
     return (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
 
 
@@ -112,7 +118,7 @@ def mount_values(
 
     The allowed mounts are the pool's `allowed_mounts`, then the folders of the file systems. A
     value is "" if the pool has no file systems or no mounts. Raises ConfigurationError if a mount
-    or an argument is unsafe in a boot script.
+    or an argument is unsafe in a boot script, and errors of `mount_fields`.
 
     Args:
         section: the cloud's own settings of the pool.

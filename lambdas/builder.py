@@ -42,6 +42,9 @@ class Provisioner:
 class Cluster:
     """The parts of a cluster in one process. Each part is created on first use and then kept.
 
+    The first use of a part raises the errors of the adapters that the part needs. A part that could
+    not be created is created again at the next use.
+
     Args:
         adapters: the adapters of the cluster's host.
     """
@@ -72,8 +75,8 @@ class Cluster:
     def endpoints(self) -> EndpointRule:
         """The rule that decides which checkpoint stores of users the cluster may call.
 
-        Every store if the adapters do not check endpoints. Otherwise the stores that the cluster
-        configuration allows; each check reads the current configuration.
+        The rule allows every store if the adapters do not check endpoints. Otherwise each check
+        reads the allowed stores from the state table, and may raise TableError.
         """
         from control_plane.checkpoint_stores.endpoints import allow_any, endpoint_rule
 
@@ -184,7 +187,7 @@ class Cluster:
         )
 
     def build_app(self, tokens: StaticTokens) -> FastAPI:
-        """Build the API, with all services.
+        """Build the API as an ASGI application. No thread is started, and no row is read.
 
         Args:
             tokens: additional tokens that the API accepts. A token's row in the state table takes

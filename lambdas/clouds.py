@@ -17,13 +17,16 @@ DEFAULT_CLOUD: Final = "aws"
 
 
 class StoredRow(NamedTuple):
-    """A row as a cloud's table stores the row."""
+    """A row as a cloud's table stores the row, without the partition."""
 
     sort: str
+    """The sort key."""
     revision: int
+    """The revision, which each write of the row increases."""
     due_ms: int | None
     """The time at which the row is due, in epoch ms. None if the row is never due."""
     body: bytes
+    """The encoded record; docs/state.md declares the records."""
 
 
 def read_stored_rows(cloud: str, table: str, partition: str) -> Iterator[StoredRow]:
@@ -44,8 +47,10 @@ def read_stored_rows(cloud: str, table: str, partition: str) -> Iterator[StoredR
 def open_table(cloud: str, name: str) -> AbstractContextManager[StateTable]:
     """Return a context manager that opens a cloud's state table and closes the table at the end.
 
-    The table is opened directly with the environment's credentials, without the cluster's API. On
-    Google Cloud, raises TableError for an invalid name or missing credentials.
+    The table is opened directly with the environment's credentials, without the cluster's API. A
+    missing table is noticed by the first request, which raises TableError. On Google Cloud, raises
+    TableError for an invalid name or missing credentials. On AWS, raises botocore's NoRegionError
+    without a region.
 
     Args:
         cloud: a name in CLOUDS.

@@ -32,7 +32,11 @@ def read_setting(name: str) -> str:
 
 
 class DeployedAdapters(Adapters):
-    """The parts that are the same for all clouds, which choose by a pool's provider type."""
+    """The parts that are the same for all clouds, which choose by a pool's provider type.
+
+    Everything that uses the other clouds raises ValueError if the environment variable
+    DETCLOUD_OTHER_CLOUDS is not JSON.
+    """
 
     own_type: str
     """The provider type of pools in the cloud that the functions run in."""
@@ -42,13 +46,14 @@ class DeployedAdapters(Adapters):
 
     @cached_property
     def provider_types(self) -> frozenset[str]:
+        """The provider types of pools: `own_type`, and each cloud with a remote account."""
         return frozenset({self.own_type}) | self._other_clouds.types
 
     def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
         """Return the verifier of identity proofs for instances of this provider type.
 
         Return None if the type is neither `own_type` nor a cloud with a remote account. The other
-        cloud is opened and kept on first use.
+        cloud is opened and kept on first use. Raises KeyError for a missing setting.
         """
         if provider_type == self.own_type:
             return self.own_verifier
@@ -76,7 +81,10 @@ class DeployedAdapters(Adapters):
         return StaticTokens({read_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return the notices in the state table, which agents and the cloud's events reported."""
+        """Return the notices in the state table, which agents and the cloud's events reported.
+
+        Raises TableError, possibly during the iteration.
+        """
         from control_plane.fleet.notices import read_notices
 
         return read_notices(self.state_table)
@@ -84,12 +92,14 @@ class DeployedAdapters(Adapters):
     def is_api_down(self) -> bool:
         """Return whether the API fails at the address that agents call.
 
-        Send a probe, unless the last result is at most 20 s old. Log an error if the API is down.
+        Send a probe, unless the last result is at most 20 s old. Log an error if a probe finds the
+        API down. Raises KeyError if DETCLOUD_API_URL is not set.
         """
         return self._api_probe.is_down()
 
     @cached_property
     def _api_probe(self) -> ApiProbe:
+        """The probe of the API at DETCLOUD_API_URL. Raises KeyError if unset."""
         from lambdas.api_probe import ApiProbe
 
         return ApiProbe(read_setting("API_URL"), self.clock)
@@ -113,4 +123,5 @@ class DeployedAdapters(Adapters):
 
     @cached_property
     def _other_clouds(self) -> OtherClouds:
+        """The other clouds with a remote account. Raises ValueError for an invalid variable."""
         return OtherClouds(os.environ.get(VARIABLE, ""), lambda: self.host_parts)

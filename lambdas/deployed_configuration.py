@@ -30,6 +30,7 @@ def apply_deployed_configuration(cluster: Cluster) -> None:
             in use.
         ObjectNotFound: the deployed object does not exist.
         TableError: the state table failed, or another process stored a digest at the same time.
+        An error of the object store's SDK: the object cannot be read.
     """
     table, deployed = cluster.engine.table, cluster.adapters.configuration_sha256
     row = table.get(APPLIED)

@@ -49,8 +49,8 @@ def main() -> int:
 def rows_in_file(path: Path, partition: str) -> list[dict[str, Any]]:
     """Return the rows of a partition in an embedded cluster's state table, as JSON values.
 
-    The cluster may be running. Raises FileNotFoundError if the file does not exist, and TableError
-    if it cannot be read as a state table.
+    The cluster may be running. Return [] for an empty partition. Raises FileNotFoundError if the
+    file does not exist, and TableError if it cannot be read as a state table.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no state table at {path}")
@@ -64,7 +64,12 @@ def rows_in_file(path: Path, partition: str) -> list[dict[str, Any]]:
 def rows_in_cloud(cloud: str, table: str, partition: str) -> list[dict[str, Any]]:
     """Return the rows of a partition in a deployed cluster's state table, as JSON values.
 
-    The environment's credentials are used. Raises TableError if the table cannot be read.
+    The environment's credentials are used. Return [] for an empty partition. Raises TableError if
+    the table cannot be read.
+
+    Args:
+        cloud: a name in CLOUDS.
+        table: the table's name in this cloud. On Google Cloud, `PROJECT/DATABASE`.
     """
     return [_row_fields(partition, row) for row in read_stored_rows(cloud, table, partition)]
 
@@ -73,7 +78,7 @@ def _row_fields(partition: str, row: StoredRow) -> dict[str, Any]:
     """Return `sort`, `type`, `revision`, `due_ms` and the decoded `body` of a row.
 
     `type` is the row's name in docs/state.md, missing for an undeclared row. `due_ms` is missing if
-    the row is never due.
+    the row is never due. `body` is a text if the body cannot be decoded.
     """
     row_type = find_row_type(partition, row.sort)
     fields: dict[str, Any] = {"sort": row.sort}
@@ -86,12 +91,13 @@ def _row_fields(partition: str, row: StoredRow) -> dict[str, Any]:
 
 
 def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a printed row without secrets."""
+    """Return a copy of a row's printed fields, with the secrets of `body` masked."""
     row_type = find_row_type(partition, row["sort"])
     return {**row, "body": mask_body(row_type, row["body"])}
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m lambdas.dump", description=__doc__)
     parser.add_argument("partition", help="such as experiment#1 or pools")
     place = parser.add_mutually_exclusive_group(required=True)

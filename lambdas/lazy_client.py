@@ -8,7 +8,8 @@ from typing import Any
 class LazyClient:
     """A proxy that creates a client on first use and forwards attributes to this client.
 
-    Creating a client takes longer than most requests, and many requests need no client.
+    Creating a client takes longer than most requests, and many requests need no client. The first
+    access to an attribute raises the errors of `make`.
 
     Args:
         make: creates the client. Called again on the next use if it raised an error.

@@ -80,7 +80,8 @@ class Maintenance:
         An agent is silent after LEASE_MS without a call. During an outage of the API, only agents
         that were silent for OUTAGE_MS_MAX are marked. No agent is marked shortly after an outage,
         after a gap between passes, and after many leases lapsed together. Also update
-        `holds_for_outage`. Raises PoolsFailed at the end if any pool failed.
+        `holds_for_outage`. Raises TableError if the pools cannot be listed, and PoolsFailed at the
+        end if any pool failed.
 
         Args:
             pass_ms: the interval at which the caller runs this pass.
@@ -111,7 +112,8 @@ class Maintenance:
     def forget_lost_agents(self) -> None:
         """Delete the records of agents that were lost more than a day ago, up to 100 per pool.
 
-        Log each agent. Raises PoolsFailed at the end if any pool failed.
+        Log each agent. Raises TableError if the pools cannot be listed, and PoolsFailed at the end
+        if any pool failed.
         """
 
         def check(pool: str) -> None:
@@ -123,13 +125,16 @@ class Maintenance:
     def audit_pools(self) -> None:
         """Compare the state of all pools with trials, agents and experiments.
 
-        Send messages that correct the differences, and log each difference. Raises PoolsFailed at
-        the end if any pool failed.
+        Send messages that correct the differences, and log each difference. Raises TableError if
+        the pools cannot be listed, and PoolsFailed at the end if any pool failed.
         """
         for_each_pool(self.pools(), self._audit_pool)
 
     def _audit_pool(self, pool: str) -> None:
-        """Audit a pool: send messages that correct differences, and log each difference."""
+        """Audit a pool: send messages that correct differences, and log each difference.
+
+        Raises TableError.
+        """
         # Few ticks run an audit, and the module imports all actors (bench/gcp_cold_starts.py).
         from control_plane.agents.audit import audit_pool
 
@@ -144,10 +149,10 @@ class Maintenance:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 
     def check_budgets(self) -> None:
-        """Compare the costs of all pools with their budgets.
+        """Compare the costs of each pool with the pool's budget.
 
-        Notify each pool that went over or under budget, and log its name. Raises PoolsFailed at the
-        end if any pool failed.
+        Notify each pool that went over or under budget, and log the pool's name. Raises TableError
+        if the pools cannot be listed, and PoolsFailed at the end if any pool failed.
         """
 
         def check(pool: str) -> None:

@@ -40,7 +40,9 @@ class HostParts:
     """The parts of a host that the clouds of pools use."""
 
     cluster_id: str
+    """The id of the cluster, which is also a tag of its instances."""
     api_url: str
+    """The URL of the cluster's API, which agents call."""
     clock: Callable[[], int]
     """Returns the time in epoch ms."""
     keep_agent_code: Callable[[], None]
@@ -88,7 +90,7 @@ class OtherClouds:
     def find_cloud(self, provider_type: str) -> OtherCloud | None:
         """Return the other cloud for a provider type, opened on first use.
 
-        Return None if the type is not in `types`.
+        No request is sent. Return None if the type is not in `types`.
         """
         if provider_type not in self.types:
             return None

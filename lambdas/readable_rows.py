@@ -1,14 +1,13 @@
 """Decoding and masking of stored rows, which operators see as JSON values."""
 
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.yaml_document import parse_document
-from control_plane.engine.fold import decode_spill
 from control_plane.engine.journal import decode_journal_row
+from control_plane.engine.spilled_outbox import decode_spill
 from control_plane.rows import actor_rows
 from control_plane.rows.row_type import RowType
 from detcloud.shared.masking import MASK, mask_document
@@ -17,7 +16,8 @@ from detcloud.shared.masking import MASK, mask_document
 def decode_body(row_type: RowType | None, body: bytes) -> Any:
     """Return the JSON value of a row's body. Return a text if the body cannot be decoded.
 
-    The text is the body if it is UTF-8, and otherwise the number of bytes.
+    The text is the body if it is UTF-8, and otherwise the number of bytes. The value of a head is a
+    map of `header` and `state`. Never raises for an invalid body.
 
     Args:
         row_type: the declaration of the row. None for an undeclared row, which may be JSON.
@@ -26,7 +26,7 @@ def decode_body(row_type: RowType | None, body: bytes) -> Any:
     decode = _DECODERS.get(row_type, json.loads)
     try:
         return decode(body)
-    except (ValueError, zlib.error):
+    except ValueError:
         pass
     try:
         return body.decode()
@@ -47,7 +47,10 @@ def mask_body(row_type: RowType | None, value: Any) -> Any:
 
 
 def _decode_head(body: bytes) -> Any:
-    """Return the header and the state of a head. Raises ValueError for an invalid body."""
+    """Return the `header` and the `state` of a head. Raises ValueError for an invalid body.
+
+    A body without a header, from an early release, is returned as a single JSON value.
+    """
     header, separator, state = body.partition(b"\n")
     if not separator:
         return json.loads(body)

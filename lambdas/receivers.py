@@ -7,7 +7,8 @@ actor without mail costs only one read.
 import logging
 from collections.abc import Callable
 
-from control_plane.engine.engine import BUDGET_MS, Engine
+from control_plane.engine.advancer import BUDGET_MS
+from control_plane.engine.engine import Engine
 from control_plane.state.table import TableError
 from lambdas.clock import RESERVE_MS
 
@@ -23,9 +24,10 @@ def advance_receiver(
 ) -> bool:
     """Advance the actor at `address`, then the receivers of new mail, until no time is left.
 
-    Return False if the actor has no mail, and True otherwise. With `looks_first=False`, always
-    return True. Raises NotAdvanced if no time is left, or, after a logged warning, if the state
-    table fails.
+    To advance an actor means to apply the messages in the mailbox and to commit the changes and the
+    new messages. Return False if the actor has no mail, and True otherwise. With
+    `looks_first=False`, always return True. Raises NotAdvanced if no time is left, or, after a
+    logged warning, if the state table fails.
 
     Args:
         left_ms: returns the time until the function is stopped. RESERVE_MS of it is not used.

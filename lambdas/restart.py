@@ -20,9 +20,10 @@ from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, open_table
 def main() -> int:
     """Prepare the restored table for use, and print a report as JSON.
 
-    Skip ids, mark all agents as lost, and start a new incarnation. With --newest, read the ids to
-    skip from that table. Return the exit status: 0, or 1 if a table cannot be read or written.
-    Progress and errors go to stderr.
+    Skip ids, mark all agents as lost, process the due mail, notify the experiments, and start a new
+    incarnation. With --newest, read the ids to skip from that table. Return the exit status: 0, or
+    1 if a table cannot be read or written. Progress and errors go to stderr. A second run after an
+    error repeats the steps.
     """
     options = _options()
     try:
@@ -41,10 +42,12 @@ def main() -> int:
 
 
 def _print_step(step: str) -> None:
+    """Print the name of the step that begins to stderr."""
     print(f"{step} ...", file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m lambdas.restart")
     parser.add_argument("table", help="the restored table, which nothing uses yet")
     parser.add_argument(

@@ -38,7 +38,7 @@ class Step:
 
 
 class StepsFailed(Exception):
-    """At least one step failed. A later tick repeats the step. The message names the steps."""
+    """A step failed. A later tick repeats the step. The message names all failed steps."""
 
 
 class TickSteps:
@@ -55,7 +55,11 @@ class TickSteps:
         self.suggestions = Step("suggestions", self._start_suggest_function)
 
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
-        """Return the steps of the tick that runs every minute, in their order.
+        """Return the steps of the tick that runs every minute, in the order to run. Run no step.
+
+        The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
+        start the functions for suggestions and deletions, audit pools, delete the records of lost
+        agents, provision, and terminate orphans.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
@@ -88,7 +92,7 @@ class TickSteps:
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
-        """Return the steps to run at once for new rows in these partitions.
+        """Return the steps to run at once for new rows in the partitions.
 
         The partition of waiting searches needs the step `suggestions`. Any other partition needs
         `provisioning`. Each step occurs once, suggestions first. Empty without partitions.
@@ -107,9 +111,10 @@ class TickSteps:
     ) -> bool:
         """Run the steps for new rows in these partitions, and return whether all work is complete.
 
-        If provisioning is not due yet for a pool, wait once until it is due and run provisioning
-        again, provided that the time suffices. Return False if work is left; the sender of the
-        event must send the event again. Raises StepsFailed if a step failed.
+        If provisioning asks for another pass, wait once for the requested delay and run
+        provisioning again, provided that the time suffices. Return False if work is left or a step
+        lacked the time; the sender of the event must send the event again. Return True without
+        partitions. Raises StepsFailed, after the last step, if a step failed.
 
         Args:
             partitions: the partitions of the new rows.
@@ -135,12 +140,18 @@ class TickSteps:
         return self._cluster.provisioner.reconciler.reconcile_pools()
 
     def _start_suggest_function(self) -> None:
-        """Start the function `suggest` if any search waits for a suggestion."""
+        """Start the function `suggest` if any search waits for a suggestion.
+
+        Raises TableError, and an error of the cloud if the function was not started.
+        """
         if self._cluster.engine.table.query(SUGGESTION.partition, " ", "\x7f", limit=1).rows:
             self._cluster.adapters.invoke_function("suggest")
 
     def _start_collect_function(self) -> None:
-        """Start the function `checkpoint_gc` if an experiment has pending deletions."""
+        """Start the function `checkpoint_gc` if an experiment has pending deletions.
+
+        Raises TableError, and an error of the cloud if the function was not started.
+        """
         from control_plane.checkpoint_gc.collector import pending_requests
 
         if pending_requests(self._cluster.engine.table):
@@ -184,9 +195,10 @@ class _StepsDone:
 
 
 def _run_due_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> _StepsDone:
-    """Run the steps that are due in the minute of `now_ms`. Log and collect all failures.
+    """Run the steps that are due in the minute of `now_ms`, and return the outcome.
 
-    A step does not start with less than RESERVE_MS left; it is then in `unbegun`.
+    An exception of a step is logged and makes the step a failed one. A step does not start with
+    less than RESERVE_MS left; the step is then in `unbegun`.
     """
     minute, done = now_ms // MINUTE_MS, _StepsDone()
     for step in steps:

@@ -48,6 +48,7 @@ def _print_error(why: str) -> int:
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
     )

@@ -51,17 +51,19 @@ class LocalAdapters(Adapters):
 
     @cached_property
     def state_table(self) -> SqliteTable:
+        """The state table in `state.db`, created on first use. Raises TableError."""
         return SqliteTable(self._home.state)
 
     @cached_property
     def long_polls(self) -> LongPollRegistry:
+        """The registry of agents' requests that wait for a change."""
         return LongPollRegistry()
 
     @cached_property
     def cluster_id(self) -> str:
-        """The id of the cluster, which the first access draws at random and stores.
+        """The id of the cluster. The first access to a new state table stores a random id.
 
-        Raises TableError if the state table fails.
+        Raises TableError.
         """
         known = read_cluster_id(self.state_table)
         if known is not None:
@@ -72,14 +74,24 @@ class LocalAdapters(Adapters):
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
+        """The signer of URLs that the API serves.
+
+        The key is in `signing.key`, created on first use. Raises HomeInvalid for an invalid key,
+        and OSError.
+        """
         return HmacUrlSigner(self._home.load_or_create_secret("signing.key").encode())
 
     @cached_property
     def object_store(self) -> DirectoryObjectStore:
+        """The store of model code, logs and metrics in the folder `objects`.
+
+        Raises HomeInvalid for an invalid `signing.key`, and OSError.
+        """
         return DirectoryObjectStore(self._home.objects, self.url_signer)
 
     @property
     def checkpoint_storage(self) -> Directory:
+        """The default checkpoint store: the folder `checkpoints`."""
         return Directory(type="directory", container_path=str(self._home.checkpoints))
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:

@@ -72,8 +72,8 @@ class AgentKeeper:
     def start(self) -> None:
         """Kill the agent of an earlier server, then keep a new agent alive in a thread.
 
-        An agent that ends or cannot be started is started again after a pause, which grows from
-        0.4 s to BACKOFF_SECONDS_MAX with consecutive failures.
+        Each end and each failed start is logged. The agent is then started again after a pause,
+        which grows from 0.4 s to BACKOFF_SECONDS_MAX with consecutive failures.
         """
         kill_former_agent(self._home)
         self._thread.start()
@@ -81,8 +81,8 @@ class AgentKeeper:
     def stop(self) -> None:
         """Stop the agent process, wait for the exit, and delete the record of the process.
 
-        The agent preempts its trials and reports their exits. It is killed after STOP_SECONDS_MAX.
-        Do nothing else if no agent was started. No agent starts afterwards.
+        On SIGTERM, the agent preempts its trials and reports their exits. The agent is killed after
+        STOP_SECONDS_MAX. If no agent was started, only prevent a start. No agent starts afterwards.
         """
         self._stopping.set()
         with self._changing:
@@ -111,10 +111,11 @@ class AgentKeeper:
             self._stopping.wait(min(BACKOFF_SECONDS_MAX, 0.2 * 2.0**failures))
 
     def _run_once(self) -> str:
-        """Run an agent process until the process ends, and return the cause of the end.
+        """Start an agent process, wait until the process ends, and return the cause of the end.
 
-        Return "" without a start if the keeper is stopping. A record that cannot be written is
-        logged, and the process continues.
+        The cause is a line for the log: the exit code with the last line of the agent's log, or why
+        no process could be started. Return "" without a start if the keeper is stopping. An OSError
+        of the record or of `on_start` is logged, and the process continues.
         """
         try:
             process = self._spawn()
@@ -153,7 +154,10 @@ class AgentKeeper:
         return process
 
     def _record(self, process: subprocess.Popen[bytes]) -> None:
-        """Write the record of an agent process, and call `on_start`. Raises OSError."""
+        """Write the record `agent` with the id and the start time of the process; call `on_start`.
+
+        Raises OSError, also that of `on_start`.
+        """
         found = read_process(process.pid)
         ticks = found.started_ticks if found else 0
         self._home.write_record(RECORD, {"pid": process.pid, "started_ticks": ticks})
@@ -185,8 +189,8 @@ class AgentKeeper:
 def kill_former_agent(home: HomeFolder) -> None:
     """Kill the agent process of an earlier server, and wait up to 5 s for the exit.
 
-    The agent's trials keep running. Do nothing if no agent is recorded, or if the recorded process
-    has ended, even if another process has the same process id now.
+    The agent's trials keep running, and the record stays. Do nothing if no agent is recorded, or if
+    the recorded process has ended, even if another process has the same process id now.
     """
     record = home.read_record(RECORD)
     pid, ticks = record.get("pid"), record.get("started_ticks")

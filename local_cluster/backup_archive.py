@@ -91,8 +91,9 @@ def write_backup(
     Raises:
         FileExistsError: `archive` exists. The existing file is unchanged.
         FileNotFoundError: the folder contains no state.
-        Unavailable: the state is damaged.
+        Unavailable: the state cannot be read or is damaged.
         OSError: a file cannot be read or written.
+        Errors of `describe` and `on_progress` are passed on.
     """
     if archive.exists():
         raise FileExistsError(f"{archive} exists already; give another name")
@@ -131,10 +132,10 @@ def write_backup(
 
 
 def read_description(archive: Path) -> BackupDescription:
-    """Read the description in an archive.
+    """Read the description in an archive, which is the last file of the archive.
 
-    Raises BackupInvalid if the archive is not a backup or has another format, and OSError if the
-    file cannot be read.
+    Raises BackupInvalid if the archive is damaged, is not a backup or has another format. Raises
+    OSError if the file cannot be read.
     """
     for file in read_files(archive):
         if file.name == DESCRIPTION:
@@ -176,7 +177,10 @@ def _is_expected(name: str) -> bool:
 
 
 def _parse_description(file: ArchivedFile) -> BackupDescription:
-    """Parse a description. Raises BackupInvalid for invalid fields and for another format."""
+    """Parse the description in a file of an archive.
+
+    Raises BackupInvalid for invalid fields and for another format than FORMAT.
+    """
     try:
         fields: dict[str, Any] = json.loads(file.content.read(DESCRIPTION_BYTES_MAX))
         found = BackupDescription(
@@ -199,7 +203,9 @@ class _ArchiveWriter:
 
     Args:
         folder: the home folder.
+        tar: the open archive.
         total: the expected number of bytes, for `on_progress`.
+        on_progress: called after each file with at most `total` bytes as completed.
     """
 
     def __init__(
@@ -232,7 +238,7 @@ class _ArchiveWriter:
             self._add(name, os.fstat(file.fileno()).st_size, file)
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a file with this text as UTF-8."""
+        """Add a file called `name` with this text as UTF-8. Raises OSError."""
         with tempfile.TemporaryFile() as file:
             size = file.write(text.encode())
             file.seek(0)

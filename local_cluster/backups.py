@@ -47,8 +47,9 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
     """Write a backup to the file `options.archive`, and return the report.
 
     With `options.checkpoints`, include the checkpoints. Print the progress to stderr. The report
-    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises the errors of
-    `write_backup`.
+    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises OSError if the
+    archive exists, the folder has no state, or a file cannot be read or written. Raises TableError
+    if the state is damaged.
     """
     archive = Path(options.archive)
 
@@ -73,7 +74,7 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
 
     Print the progress to stderr. The report contains `taken_ms`, `version`, `experiments`,
     `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
-    server runs, and the errors of `restore_backup`.
+    server runs, BackupInvalid for a damaged or foreign archive, TableError and OSError.
     """
     with home.claim():
         report = restore_backup(home, Path(options.archive), _ProgressLines())
@@ -93,6 +94,7 @@ class _ProgressLines:
         self._printed_seconds = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
+        """Print a line with the completed and total numbers in KiB, or do nothing if too early."""
         now = time.monotonic()
         if done >= total or now - self._printed_seconds >= PROGRESS_SECONDS:
             self._printed_seconds = now
@@ -100,6 +102,7 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
+    """Return the options of the command line. Invalid options end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)

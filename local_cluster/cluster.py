@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,9 +23,11 @@ PORT_RECORD = "port"
 def serve(
     home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
 ) -> None:
-    """Run an embedded cluster until SIGTERM or SIGINT, then stop its agents.
+    """Run an embedded cluster until SIGTERM or SIGINT, then stop the cluster's agents.
 
-    The caller holds the folder's lock. Logs and the server's address are written to the folder.
+    The caller holds the folder's lock. Logs, the port and the server's address are written to the
+    folder; the address is deleted at the end. The machine's own agent is started, unless the
+    default pool has a provider.
 
     Args:
         slots: the number of CPU slots of the own agent. None for slots of the detected devices.
@@ -41,11 +44,8 @@ def serve(
     configure_logging(home.folder / "server.log")
     # A killed server leaves its record, which would mislead commands.
     home.remove_record("server")
-    former = home.read_record(PORT_RECORD).get("port")
-    listener = open_listener(port, former if isinstance(former, int) else None)
-    own_port = listener.getsockname()[1]
-    home.write_record(PORT_RECORD, {"port": own_port})
-    url = f"http://{HOST}:{own_port}"
+    listener = _open_recorded_listener(home, port)
+    url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
     text = None if config is None else read_config(str(config))
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
@@ -88,3 +88,15 @@ def serve(
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()
+
+
+def _open_recorded_listener(home: HomeFolder, port: int | None) -> socket.socket:
+    """Open the listening socket, and write the port to the record PORT_RECORD.
+
+    Without `port`, prefer the recorded port of the former server. Raises OSError if `port` is not
+    available or the record cannot be written.
+    """
+    former = home.read_record(PORT_RECORD).get("port")
+    listener = open_listener(port, former if isinstance(former, int) else None)
+    home.write_record(PORT_RECORD, {"port": listener.getsockname()[1]})
+    return listener

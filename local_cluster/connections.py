@@ -8,11 +8,17 @@
   connection of the oldest request is closed. The API limits the time of each body.
 - A client must read its response within WRITE_SECONDS_MAX, plus the time of the unsent bytes at
   WRITE_BYTES_PER_SECOND. Otherwise the connection is closed.
+
+uvicorn parses HTTP. This module sees uvicorn from both of its public sides: `Connection` passes the
+events of asyncio to uvicorn's protocol object and calls nothing else of this object.
+`ConnectionLimits` is the ASGI application that uvicorn serves. The client's address joins both.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS_MAX = 15.0
@@ -25,135 +31,259 @@ WRITE_BYTES_PER_SECOND = 16 * 1024
 PIECE_BYTES = 16 * 1024
 
 
-class Connection(H11Protocol):
-    """A connection with limits. All connections of a process share `waiting` and `answering`."""
+class ConnectionLimits:
+    """An ASGI application that serves `app`, and the limits on the server's connections.
 
-    waiting: dict["Connection", None] = {}  # noqa: RUF012
-    """The connections that wait for a request, the longest-waiting first."""
-    answering: dict["Connection", None] = {}  # noqa: RUF012
-    """The connections with complete headers and without a complete response, oldest first."""
+    The server's connections must be of the class that `connection_class` returns. A request from
+    another client address is passed to `app` without limits.
+    """
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._head_task: asyncio.TimerHandle | None = None
-        self._write_task: asyncio.TimerHandle | None = None
-        self._was_known = False
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.open: dict[tuple[str, int], Connection] = {}
+        """The open connections by the address and port of the client."""
+        self.waiting: dict[Connection, None] = {}
+        """The connections that wait for a request, the longest-waiting first."""
+        self.answering: dict[Connection, Request] = {}
+        """The connections with a request without a complete response, the oldest request first."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._start_waiting()
-        self._start_head_timeout()
+    def connection_class(self) -> type[asyncio.Protocol]:
+        """Return the class for uvicorn's option `http`: a Connection with these limits."""
+        limits = self
 
-    def data_received(self, data: bytes) -> None:
-        was_answering = self._is_answering()
-        for begin in range(0, len(data), PIECE_BYTES):
-            if not self.transport.is_closing():
-                super().data_received(data[begin : begin + PIECE_BYTES])
-        if self._is_answering():
-            self._stop_waiting()
-            if not was_answering:
-                self._start_answering()
-        else:
-            # The data is a part of the headers, or the rest of a body that the application skipped.
-            self._start_head_timeout()
+        class LimitedConnection(Connection):
+            def __init__(self, **options: Any) -> None:
+                super().__init__(H11Protocol(**options), limits)
 
-    def on_response_complete(self) -> None:
-        self._was_known = self._was_known or self._is_known()
-        self.answering.pop(self, None)
-        super().on_response_complete()
-        if self.transport.get_write_buffer_size():
-            self._start_write_timeout()
-        if self._is_answering():
-            self._start_answering()
-        elif not self.transport.is_closing():
-            self._start_waiting()
+        return LimitedConnection
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._start_write_timeout()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to `app`, and record in the connection how far the request has come."""
+        connection = self.open.get(tuple(scope.get("client") or ()))
+        if connection is None:
+            # The client has closed the connection before uvicorn read the client's address.
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        connection.begin_request(request)
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_write_timeout()
+        async def receive_body() -> Message:
+            request.is_body_awaited = not request.is_body_complete
+            self._limit_strangers_soon()
+            try:
+                message = await receive()
+            finally:
+                request.is_body_awaited = False
+            request.is_body_complete = not message.get("more_body", False)
+            return message
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self._stop_write_timeout()
-        self.answering.pop(self, None)
-        super().connection_lost(exc)
+        async def send_response(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                connection.end_request(request)
 
-    def _is_answering(self) -> bool:
-        """Return whether a request with complete headers has no complete response yet."""
-        return self.cycle is not None and not self.cycle.response_complete
+        try:
+            await self._app(scope, receive_body, send_response)
+        finally:
+            connection.abandon_request(request)
 
-    def _is_known(self) -> bool:
-        """Return whether the API has found the current request's token or signature valid.
-
-        Return False without a current request.
-        """
-        state = self.cycle.scope.get("state", {}) if self.cycle is not None else {}
-        return "principal" in state or "grant" in state
-
-    def _is_unknown_caller(self) -> bool:
-        """Return whether the server waits for more of the body from an unknown caller.
-
-        Return False while reading is paused: the server itself is then busy with received data, for
-        example with the check of the token.
-        """
-        is_awaited = self.cycle is not None and self.cycle.more_body and not self.flow.read_paused
-        return is_awaited and not self._is_known()
-
-    def _start_waiting(self) -> None:
-        """Add this connection to `waiting`.
+    def add_waiting(self, connection: "Connection") -> None:
+        """Add a connection to `waiting`.
 
         If more than WAITING_MAX connections wait, close the longest-waiting one, strangers first.
         """
-        self.waiting[self] = None
+        self.waiting[connection] = None
         if len(self.waiting) > WAITING_MAX:
-            strangers = (each for each in self.waiting if not each._was_known)
-            longest = next(strangers, next(iter(self.waiting)))
-            longest._stop_waiting()
-            longest.transport.abort()
+            strangers = (each for each in self.waiting if not each.was_known)
+            longest_waiting = next(strangers, next(iter(self.waiting)))
+            del self.waiting[longest_waiting]
+            longest_waiting.abort()
 
-    def _start_answering(self) -> None:
-        """Add this connection to `answering`.
+    def _limit_strangers_soon(self) -> None:
+        """Limit the awaited bodies of unknown callers once the present step of the loop is done.
 
-        If the server waits for more than STRANGERS_MAX unknown callers, close the oldest one.
+        By then, a `receive` with a body that has already arrived has returned.
         """
-        self.answering[self] = None
-        if len(self.answering) <= STRANGERS_MAX:
-            return
-        strangers = [each for each in self.answering if each._is_unknown_caller()]
-        if len(strangers) > STRANGERS_MAX:
-            self.answering.pop(strangers[0])
-            strangers[0].transport.abort()
+        if len(self.answering) > STRANGERS_MAX:
+            asyncio.get_running_loop().call_soon(self._limit_strangers)
 
-    def _start_head_timeout(self) -> None:
-        """Close the connection after HEAD_SECONDS_MAX. A timeout that is running stays."""
-        if self._head_task is None:
-            self._head_task = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
+    def _limit_strangers(self) -> None:
+        """Close the connection of the oldest request whose unknown caller owes a part of the body.
+
+        Do nothing if at most STRANGERS_MAX unknown callers owe a part.
+        """
+        strangers = [
+            connection
+            for connection, request in self.answering.items()
+            if request.is_body_awaited and not request.is_known()
+        ]
+        if len(strangers) > STRANGERS_MAX:
+            del self.answering[strangers[0]]
+            strangers[0].abort()
+
+
+class Request:
+    """The progress of a request in the application."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.is_body_complete = False
+        """Whether the application has received the end of the body."""
+        self.is_body_awaited = False
+        """Whether the application waits for a part of the body."""
+
+    def is_known(self) -> bool:
+        """Return whether the API has found the token or the signature valid."""
+        state = self._scope.get("state", {})
+        return "principal" in state or "grant" in state
+
+
+class Connection(asyncio.Protocol):
+    """A connection with limits.
+
+    Args:
+        http: uvicorn's protocol object for this connection. It reads requests and writes responses.
+        limits: the limits that all connections of the server share.
+    """
+
+    def __init__(self, http: asyncio.Protocol, limits: ConnectionLimits) -> None:
+        self._http = http
+        self._limits = limits
+        self._transport: asyncio.Transport
+        self._client: tuple[str, int]
+        self._request: Request | None = None
+        self._head_timeout = Timeout(self.abort)
+        self._write_timeout = Timeout(self._end_writing)
+        self._close_timeout = Timeout(self.abort)
+        self.was_known = False
+        """Whether an earlier request had a valid token or signature."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for a request. May close the longest-waiting connection."""
+        self._transport = transport
+        self._client = transport.get_extra_info("peername")[:2]
+        self._limits.open[self._client] = self
+        self._http.connection_made(transport)
+        self._start_waiting()
+        self._head_timeout.start(HEAD_SECONDS_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the data to uvicorn in pieces of PIECE_BYTES, until uvicorn closes the connection.
+
+        Without a request, start the timeout of the headers unless the timeout is running.
+        """
+        for begin in range(0, len(data), PIECE_BYTES):
+            if not self._transport.is_closing():
+                self._http.data_received(data[begin : begin + PIECE_BYTES])
+        if self._request is None:
+            # The data is a part of the headers, or the rest of a body that the application skipped.
+            # If the headers are complete, the application is about to begin the request.
+            self._head_timeout.start(HEAD_SECONDS_MAX)
+
+    def eof_received(self) -> bool | None:
+        return self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        """Pass the event on, and start the timeout of the unsent response bytes."""
+        self._http.pause_writing()
+        self._start_write_timeout()
+
+    def resume_writing(self) -> None:
+        """Pass the event on, and stop the timeout: the client has read enough of the response."""
+        self._http.resume_writing()
+        self._write_timeout.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove this connection from all limits, stop all timeouts, and pass the event on."""
+        self._request = None
+        self._limits.answering.pop(self, None)
+        self._stop_waiting()
+        self._write_timeout.stop()
+        self._close_timeout.stop()
+        # The client may have opened another connection from the same port.
+        if self._limits.open.get(self._client) is self:
+            del self._limits.open[self._client]
+        self._http.connection_lost(exc)
+
+    def begin_request(self, request: Request) -> None:
+        """Stop to wait: the headers of `request` are complete."""
+        self._stop_waiting()
+        self._request = request
+        self._limits.answering[self] = request
+
+    def end_request(self, request: Request) -> None:
+        """Wait for the next request: the response to `request` is complete.
+
+        Unsent bytes of the response start the write timeout. Do nothing on a lost connection.
+        """
+        if self._request is not request:
+            return
+        self._request = None
+        self._limits.answering.pop(self, None)
+        self.was_known = self.was_known or request.is_known()
+        if self._transport.get_write_buffer_size():
+            self._start_write_timeout()
+        if not self._transport.is_closing():
+            self._start_waiting()
+
+    def abandon_request(self, request: Request) -> None:
+        """Abort the connection if uvicorn has not closed it when the time for unsent bytes is over.
+
+        The application has ended without a complete response to `request`, so uvicorn sends an
+        error or closes the connection. Do nothing after a complete response and on a lost
+        connection.
+        """
+        if self._request is request:
+            self._request = None
+            self._limits.answering.pop(self, None)
+            self._close_timeout.start(self._write_seconds())
+
+    def abort(self) -> None:
+        """Close the connection without sending the unsent bytes."""
+        self._transport.abort()
+
+    def _start_waiting(self) -> None:
+        """Add this connection to `waiting`. May close the longest-waiting connection."""
+        self._limits.add_waiting(self)
 
     def _stop_waiting(self) -> None:
         """Remove this connection from `waiting`, and cancel the timeout of the headers."""
-        self.waiting.pop(self, None)
-        if self._head_task is not None:
-            self._head_task.cancel()
-            self._head_task = None
+        self._limits.waiting.pop(self, None)
+        self._head_timeout.stop()
 
     def _start_write_timeout(self) -> None:
         """Start the timeout of the unsent response bytes. A timeout that is running stays."""
-        if self._write_task is None:
-            waiting_bytes = self.transport.get_write_buffer_size()
-            seconds = WRITE_SECONDS_MAX + waiting_bytes / WRITE_BYTES_PER_SECOND
-            self._write_task = self.loop.call_later(seconds, self._end_writing)
+        self._write_timeout.start(self._write_seconds())
 
-    def _stop_write_timeout(self) -> None:
-        if self._write_task is not None:
-            self._write_task.cancel()
-            self._write_task = None
+    def _write_seconds(self) -> float:
+        """Return the time that the client has for reading the bytes that are unsent now."""
+        unsent_bytes = self._transport.get_write_buffer_size()
+        return WRITE_SECONDS_MAX + unsent_bytes / WRITE_BYTES_PER_SECOND
 
     def _end_writing(self) -> None:
         """Close the connection if response bytes are still unsent at the end of the timeout."""
-        self._write_task = None
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
+        if self._transport.get_write_buffer_size():
+            self.abort()
+
+
+class Timeout:
+    """A call of `action` by the running event loop after a time, unless stopped before."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """Call the action after `seconds`. Do nothing if the time is already running."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(seconds, self._run)
+
+    def stop(self) -> None:
+        """Cancel the call. Do nothing if the time is not running."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self) -> None:
+        self._handle = None
+        self._action()

@@ -59,10 +59,11 @@ class EmbeddedCluster:
 def build_embedded_cluster(
     home: HomeFolder, user: str, config: str | None = None, url: str = ""
 ) -> EmbeddedCluster:
-    """Build an embedded cluster on the files of `home`, with its pools configured.
+    """Build an embedded cluster on the files of `home`, and configure the pools.
 
     Create the state table and the secrets on first use. If the state is an older copy or another
-    cluster's, start a new incarnation. Threads are not started.
+    cluster's, start a new incarnation, with which all trials restart. Advance the state's mark.
+    Threads are not started.
 
     Args:
         user: the only user, who gets the role of an admin.
@@ -75,6 +76,7 @@ def build_embedded_cluster(
         RequestError: the configuration cannot be applied.
         HomeInvalid: a file with a secret is invalid.
         TableError: the state table cannot be used.
+        OSError: a file of `home` cannot be read or written.
     """
     adapters = LocalAdapters(home, url)
     cluster = Cluster(adapters)
@@ -93,8 +95,9 @@ def build_embedded_cluster(
 def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
     """Start a new incarnation if the state was replaced by an older copy or another cluster's.
 
-    An older copy also skips ids. Both cases are logged. Finally advance the mark in every case.
-    Raises TableError.
+    A new incarnation marks all agents as lost, so that the trials restart from their latest
+    checkpoints. For an older copy, ids are skipped that the newer state may have given. Both cases
+    are logged. Finally advance the mark in every case. Raises TableError and OSError.
     """
     if mark.is_older_copy():
         report = begin_incarnation(engine)
@@ -113,11 +116,13 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
 def _configure_pools(services: Services, user: str, config: str | None) -> str:
     """Configure the pools, and return the pool of the machine's own agent.
 
-    - With a configuration, apply it. The own agent is removed from pools that are not in it.
+    - With a configuration (YAML), apply it in the name of `user`: configure the named pools and
+      remove all others. The own agent is first marked as lost in the removed pools.
     - Without a configuration, create or update the pool POOL if no other pool exists.
 
     Return the default compute pool, or "" if this pool has a provider or does not exist. Raises
-    ConfigInvalid for an invalid configuration, and RequestError if it cannot be applied.
+    ConfigInvalid for an invalid configuration, RequestError if a configuration cannot be applied,
+    and TableError.
     """
     if config is not None:
         wanted = check_cluster(config)
@@ -128,7 +133,7 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
     elif pool_names(services) in ([], [POOL]):
         # A pool of an earlier release keeps its settings, except that idle jobs are now stored
         # apart.
-        settings = replace(load_settings(services, POOL), idle_apart=True)
+        settings = replace(load_settings(services, POOL), stores_idle_jobs_apart=True)
         services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL, settings))
     cluster = cluster_config(services)
     name = cluster.resource_manager.default_compute_resource_pool
@@ -145,10 +150,10 @@ def own_agent_name(pool: str) -> str:
 
 
 def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
-    """Mark the own agent of an earlier server as lost in these pools.
+    """Mark the own agent of an earlier server as lost in `pools`, and advance each pool.
 
-    Otherwise the agent would prevent the removal of the pools. An agent whose lease changes
-    meanwhile is skipped.
+    Otherwise the agent would prevent the removal of the pools. Skip a pool without a lease of the
+    own agent, and an agent whose lease changes meanwhile. Raises TableError.
     """
     engine = services.engine
     for pool in pools:
@@ -162,8 +167,8 @@ def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
 def _file_tokens(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:
     """Return the tokens of the user and of the machine's own agent, from files of `home`.
 
-    The user is an admin; the agent may only join `own_pool`. Missing files are created. Raises
-    HomeInvalid for an invalid file.
+    The user is an admin; the agent may only join `own_pool`. Missing files are created with random
+    tokens. Raises HomeInvalid for an invalid file, and OSError.
     """
     user_token, agent_token = map(home.load_or_create_secret, ("token", "agent.token"))
     return StaticTokens(

@@ -47,24 +47,29 @@ class HomeFolder:
 
     @property
     def state(self) -> Path:
+        """The path of the state table."""
         return self.folder / "state.db"
 
     @property
     def objects(self) -> Path:
+        """The folder of model code, logs and metrics, which may not exist yet."""
         return self.folder / "objects"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the default checkpoint store, which may not exist yet."""
         return self.folder / "checkpoints"
 
     @property
     def agent(self) -> Path:
+        """The working folder of the machine's own agent, which may not exist yet."""
         return self.folder / "agent"
 
     def claim(self) -> BinaryIO:
-        """Lock the folder for a server. Closing the returned file releases the lock.
+        """Lock the folder for a server, without waiting, and return the open lock file.
 
-        Raises HomeInUse if another server holds the lock.
+        Closing the file releases the lock. Raises HomeInUse if another process holds the lock, and
+        OSError if the lock file cannot be opened.
         """
         lock = (self.folder / "server.lock").open("ab")
         try:
@@ -104,15 +109,21 @@ class HomeFolder:
         return fields if isinstance(fields, dict) else {}
 
     def write_record(self, name: str, fields: dict[str, Any]) -> None:
-        """Write the record `NAME.json`. A reader sees either the old record or the new record."""
+        """Write or replace the record `NAME.json`. Raises OSError.
+
+        A reader sees either the old record or the new record.
+        """
         self._write(f"{name}.json", json.dumps(fields) + "\n")
 
     def remove_record(self, name: str) -> None:
-        """Delete the record `NAME.json` if it exists."""
+        """Delete the record `NAME.json`. Do nothing if the file is missing. Raises OSError."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
     def _write(self, name: str, text: str) -> None:
-        """Write or replace a file atomically and durably, readable by the owner only."""
+        """Write or replace a file atomically and durably, readable by the owner only.
+
+        Raises OSError. The former file then stays.
+        """
         fresh = self.folder / f".{name}.new"
         fresh.unlink(missing_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -14,7 +14,8 @@ from anyio import to_thread
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
-from local_cluster.connections import Connection
+from lambdas.uvicorn_config import build_uvicorn_config
+from local_cluster.connections import ConnectionLimits
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
@@ -31,31 +32,28 @@ THREADS = 2
 
 
 class EmbeddedServer(uvicorn.Server):
-    """A uvicorn server that stops other parts of the process before it closes.
+    """A uvicorn server with limits on connections, which stops other parts before it closes.
 
     Args:
         app: the application to serve.
-        on_start: called after the server has started to listen.
+        on_start: called in the server's event loop after the server has started to listen.
         on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
-            The server closes after its end, also after an error. A second signal closes the server
+            The server closes after the call, also after an error. A second signal closes the server
             at once.
+
+    Attributes:
+        limits: the limits on the connections, and the connections themselves.
     """
 
     def __init__(
         self, app: ASGIApp, on_start: Callable[[], None], on_stop: Callable[[], None]
     ) -> None:
-        config = uvicorn.Config(
-            app,
-            loop="asyncio",
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
+        self.limits = ConnectionLimits(app)
+        config = build_uvicorn_config(
+            self.limits,
+            http=self.limits.connection_class(),
+            keep_alive_seconds=KEEP_ALIVE_SECONDS,
+            close_seconds_max=CLOSE_SECONDS_MAX,
         )
         super().__init__(config)
         self._on_start = on_start
@@ -63,11 +61,19 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread: threading.Thread | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Limit the handlers to THREADS, start to listen, and call `on_start`.
+
+        Called by uvicorn. An error of `on_start` ends the server.
+        """
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         await super().startup(sockets)
         self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the thread that calls `on_stop`; at a second signal, close the server at once.
+
+        Called by uvicorn at SIGTERM and SIGINT.
+        """
         if self._stop_thread is not None:
             self.should_exit = self.force_exit = True
             return
@@ -75,7 +81,10 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread.start()
 
     def _run_on_stop(self) -> None:
-        """Call `on_stop`, then let the server close, even after an error."""
+        """Call `on_stop`, then let the server close, even after an error.
+
+        The error ends the thread, which prints the traceback.
+        """
         try:
             self._on_stop()
         finally:
@@ -107,11 +116,12 @@ def open_listener(port: int | None, former_port: int | None = None) -> socket.so
 
 
 def configure_logging(path: Path) -> None:
-    """Configure the process to write its logs as JSON lines to stderr and to the file `path`.
+    """Configure the process to write logs as JSON lines to stderr, and to append to file `path`.
 
     Do not open `path` if stderr already writes to this file. Lines below level INFO, lines of
-    uvicorn below WARNING, and lines about successful reads and syncs are omitted. Raises OSError if
-    the file cannot be opened.
+    uvicorn below WARNING, and lines about successful reads and syncs are omitted. A root
+    logger that has handlers already keeps only these handlers. Raises OSError if the file cannot be
+    opened.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if not _is_standard_error(path):
@@ -164,10 +174,9 @@ def _is_standard_error(path: Path) -> bool:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return whether to log a record.
+    """Return whether to log a record. False for a successful GET request or sync below WARNING.
 
-    Successful GET requests and syncs below level WARNING are not logged, because agents and
-    browsers send them continuously.
+    Agents and browsers send these requests continuously.
     """
     fields = getattr(record, "fields", {})
     # A request that failed with an exception has no status when it is logged.

@@ -44,6 +44,8 @@ class InstanceLauncher:
     def provider(self, section: str = "{}") -> LocalProcesses:
         """Return a provider of instances on this machine.
 
+        Nothing is started or read. The folder of each instance is in `instances`.
+
         Args:
             section: the provider's own settings of the pool, as JSON.
         """
@@ -57,14 +59,15 @@ class InstanceLauncher:
         )
 
     def ask_to_stop(self, cluster_id: str) -> None:
-        """Request the end of all instances of the cluster, without waiting."""
+        """Send SIGTERM to the agents of all instances of the cluster, without waiting."""
         cloud = self.provider()
         cloud.terminate([instance.id for instance in cloud.list_instances(cluster_id)])
 
     def wait_for_stop(self, cluster_id: str) -> None:
         """Wait until all instances of the cluster have ended, for at most STOP_SECONDS_MAX.
 
-        An instance that does not end on request is killed before this time is over.
+        An instance that does not end on request is killed before this time is over. Return also if
+        an instance is left at the end.
         """
         cloud = self.provider()
         until = time.monotonic() + STOP_SECONDS_MAX
@@ -77,10 +80,13 @@ class InstanceLauncher:
             time.sleep(_POLL_SECONDS)
 
     def _command(self, name: str, request: IntentRow, work: Path) -> list[str]:
-        """Return the command line of an instance's agent, and register the pool's join token.
+        """Return the command line of an instance's agent, and store the pool's join token.
+
+        Raises HomeInvalid for an invalid token in the folder, TableError and OSError.
 
         Args:
             name: the name of the agent.
+            request: the intent, which names the pool and the slots.
             work: the agent's working folder.
         """
         command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", self._url]
@@ -90,9 +96,10 @@ class InstanceLauncher:
         return [*command, "--slots", str(request.offering.slots)]
 
     def _token_file(self, pool: str) -> Path:
-        """Return the file with the pool's join token, and register the token.
+        """Return the file with the pool's join token, and store the token in the state table.
 
-        Create the token on first use. Raises HomeInvalid if the file contains no valid token.
+        Create the file with a random token on first use. Raises HomeInvalid if the file contains no
+        valid token, TableError and OSError.
         """
         name = f"agent-{pool}.token"
         issue_join_token(self._table, self._home.load_or_create_secret(name), pool)

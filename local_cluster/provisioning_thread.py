@@ -20,8 +20,8 @@ LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 class ProvisioningThread:
     """A thread that runs the provisioner every second and the orphan cleanup every minute.
 
-    The provisioner itself limits the passes of each pool. Errors are logged, and the thread
-    continues.
+    The provisioner launches and terminates instances by demand, and itself limits the passes of
+    each pool. Errors are logged, and the thread continues.
     """
 
     def __init__(self, provisioner: Provisioner) -> None:
@@ -30,19 +30,20 @@ class ProvisioningThread:
         self._thread = threading.Thread(target=self._run, name="provisioning", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread. A thread starts only once."""
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread after the current pass over a pool, and wait at most 5 s for the end.
 
-        Do not wait if the thread was not started.
+        Return also if the thread still runs then. Do not wait if the thread was not started.
         """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def _run(self) -> None:
+        """Call `_provision` every LOOK_SECONDS until the thread is stopped. Log each error."""
         looks = 0
         while not self._stopped.wait(LOOK_SECONDS):
             looks += 1
@@ -54,9 +55,12 @@ class ProvisioningThread:
                 log.exception("provisioning failed")
 
     def _provision(self, looks: int) -> None:
-        """Reconcile all pools. Also terminate orphans at every LOOKS_PER_CLEANUP-th call.
+        """Reconcile all pools. At every LOOKS_PER_CLEANUP-th call, also terminate orphans.
 
-        Raises TableError and PoolsFailed.
+        Orphans are instances without a row in the state table. Raises TableError and PoolsFailed.
+
+        Args:
+            looks: the number of this call, from 1.
         """
         self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
         if looks % LOOKS_PER_CLEANUP == 0 and not self._stopped.is_set():

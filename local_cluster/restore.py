@@ -56,16 +56,17 @@ def restore_backup(
 ) -> RestoreReport:
     """Restore a backup into the data folder `home`; the caller holds the folder's lock.
 
-    Add the backup's objects and checkpoints to the folder, and secrets that the folder lacks.
-    Restart the cluster from the backup's state: skip ids and mark all agents as lost. Keep a copy
-    of the former state, then replace it.
+    Write the backup's objects and checkpoints into the folder, over files of the same name, and
+    secrets that the folder lacks. In the backup's state, skip ids and mark all agents as lost, so
+    that the trials restart from their latest checkpoints. Keep a copy of the former state, then
+    replace it.
 
     Args:
         on_progress: called after each file.
 
     Raises:
         BackupInvalid: the archive is not a backup or is damaged.
-        TableError: the state in the backup is damaged.
+        TableError: the state in the backup is damaged or cannot be changed.
         OSError: a file cannot be read or written.
 
     After an error, the former state is still in place, but files may have been added.
@@ -118,8 +119,9 @@ def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
 def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[], None]]:
     """Make the restored state in the file `staged` safe to use.
 
-    Start a new incarnation in the state and advance the state's mark. Raises BackupInvalid if the
-    file is not a cluster's state, and TableError.
+    Start a new incarnation in the state: skip ids, mark all agents as lost, notify experiments.
+    Then advance the state's mark. Raises BackupInvalid if the file is not a cluster's state, and
+    TableError.
 
     Returns:
         The outcome, and a function that writes the mark's file in `home`. The function may raise
@@ -152,8 +154,8 @@ def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:
 def _keep_state(home: HomeFolder) -> Path | None:
     """Copy the current state to `state-before-restore-TIME.db`, and return the path of the copy.
 
-    A damaged state is copied byte by byte. Return None if the folder contains no state. Raises
-    OSError.
+    TIME is in UTC. Copy a damaged state byte by byte. Return None if the folder contains no state.
+    Raises OSError.
     """
     if not home.state.exists():
         return None
@@ -168,5 +170,6 @@ def _keep_state(home: HomeFolder) -> Path | None:
 
 
 def _sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk. Raises OSError."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -43,24 +43,28 @@ class StateMark:
         return bool(found != self._cluster_id)
 
     def advance(self) -> None:
-        """Store the next number in the state, then in the file with the cluster's id.
+        """Store the next number in the state table, then in the file with the cluster's id.
 
-        The next number is greater than both current numbers. Raises TableError and OSError.
+        The next number is by one greater than the larger of both current numbers. Raises TableError
+        and OSError.
         """
         self.write_file(self.advance_state())
 
     def advance_state(self) -> int:
-        """Store the next number in the state only, and return the number. Raises TableError."""
+        """Store the next number in the state table only, and return the number.
+
+        The next number is that of `advance`. Raises TableError.
+        """
         number = max(self._read_row(), self._read_record()) + 1
         self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))
         return number
 
     def write_file(self, number: int) -> None:
-        """Store `number` in the file with the cluster's id. Raises OSError."""
+        """Store `number` in the file with the cluster's id, also if it is lower. Raises OSError."""
         self._home.write_record(_RECORD, {"cluster_id": self._cluster_id, "number": number})
 
     def _read_row(self) -> int:
-        """Read the number in the state table; 0 if no number is stored."""
+        """Read the number in the state table; 0 if no number is stored. Raises TableError."""
         row = self._table.get(_MARK)
         return 0 if row is None else int(row.body)
 

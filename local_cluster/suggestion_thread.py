@@ -1,4 +1,4 @@
-"""The thread of an embedded cluster that computes suggestions when a search requests them."""
+"""The thread of an embedded cluster that computes suggestions at the request of a search."""
 
 import logging
 import threading
@@ -26,13 +26,13 @@ class SuggestionThread:
         self._thread = threading.Thread(target=self._run, name="suggesting", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread. A thread starts only once."""
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread after the current pass, and wait at most 5 s for the end.
 
-        Do not wait if the thread was not started.
+        Return also if the thread still runs then. Do not wait if the thread was not started.
         """
         self._stopped.set()
         self._woken.set()
@@ -40,11 +40,15 @@ class SuggestionThread:
             self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def wake_on_row(self, key: Key) -> None:
-        """Wake the thread if a row with this key requests a suggestion."""
+        """Wake the thread if a row with this key requests a suggestion. Otherwise do nothing.
+
+        The engine calls this method for each row that it commits.
+        """
         if key.partition == SUGGESTION.partition:
             self._woken.set()
 
     def _run(self) -> None:
+        """Answer requests until the thread is stopped, without a pause while answers are sent."""
         while not self._stopped.is_set():
             try:
                 has_more = self._suggester.suggest_all()

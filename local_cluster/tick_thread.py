@@ -1,6 +1,4 @@
-"""The tick thread of an embedded cluster: mail, timers, leases, audits, budgets and the deletion of
-checkpoints.
-"""
+"""The tick thread of an embedded cluster: periodic maintenance and the deletion of checkpoints."""
 
 import logging
 import threading
@@ -28,7 +26,13 @@ REDRIVE_BUDGET_MS = 3_000
 
 
 class TickThread:
-    """A thread that runs the periodic maintenance every second, from `start` to `stop`.
+    """A thread that runs the periodic maintenance, from `start` to `stop`.
+
+    - Each second: retry mail and timers that are due, and delete data that the collector finds due,
+      such as old checkpoints.
+    - Every 5 s: mark silent agents as lost. Every 10 s: compare costs with budgets.
+    - Every 30 s: audit the pools. Every 20 minutes: delete the records of agents that were lost
+      more than a day ago.
 
     An error is logged and skips the rest of the tick.
 
@@ -46,19 +50,20 @@ class TickThread:
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread. A thread starts only once."""
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread after the current tick, and wait at most 5 s for the end.
 
-        Do not wait if the thread was not started.
+        Return also if the thread still runs then. Do not wait if the thread was not started.
         """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=TICK_SECONDS * 5)
 
     def _run(self) -> None:
+        """Run a tick every TICK_SECONDS until the thread is stopped. Log each error."""
         ticks = 0
         while not self._stopped.wait(TICK_SECONDS):
             try:

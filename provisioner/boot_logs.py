@@ -34,12 +34,14 @@ class BootLogs:
     ) -> tuple[InstanceRow, ...]:
         """Return the changed rows, with boot logs for instances that begin to end unenrolled.
 
-        The log is the instance's own report, or else the cloud's console output. It is "" if the
-        cloud request fails or no request is left. An instance with an interruption notice gets no
-        log.
+        The log is the instance's own report, or else the cloud's console output, without secrets.
+        The log is "" if the cloud request fails or no request is left. Rows of other instances,
+        also of instances with an interruption notice, stay as they are.
 
         Args:
-            before: the rows before the change, by id.
+            cloud: the cloud, for at most FETCHES_MAX requests of this reader.
+            changed: the changed rows.
+            before: the rows before the change, by id; must have each changed row that ends.
             listed: the instances that the cloud lists, by id.
         """
         return tuple(
@@ -52,11 +54,11 @@ class BootLogs:
     def _boot_log(
         self, cloud: CloudProvider, row: InstanceRow, listed: Mapping[str, CloudInstance]
     ) -> str:
-        """Return an instance's boot log without secrets.
+        """Return an instance's cleaned boot log, without secrets and of bounded length.
 
         Return the report of an instance in `listed` that sent a report. Otherwise request the log
-        from the cloud, also for an instance that is not listed. Return "" if FETCHES_MAX requests
-        were made, or if the request fails.
+        from the cloud, also for an instance that is not listed; this uses up one of FETCHES_MAX
+        requests. Return "" if no request is left, or if the request fails, which is logged.
         """
         if row.id in listed and (report := listed[row.id].boot_report):
             return clean_boot_log(report)
@@ -71,5 +73,5 @@ class BootLogs:
 
 
 def _has_failed(row: InstanceRow) -> bool:
-    """Whether an instance ends or has ended without an agent and without an interruption notice."""
+    """Whether an instance ends or has ended without a connection and without a notice."""
     return row.state in _ENDS and row.connected_ms is None and row.notice_ms is None

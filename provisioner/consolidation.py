@@ -1,4 +1,4 @@
-"""Consolidation: the count of spare instances, and the marks of their start times. Pure.
+"""Consolidation: the count of spare instances, and the marks of the start times. Pure.
 
 An instance is spare if it is idle, or if all of its work would fit into the free slots of another
 instance of its size. Running work is never moved. The scheduler places new work where the fewest
@@ -19,9 +19,11 @@ The Nth time of a size is the time since which the pool has had at least N spare
 
 
 def count_spare(instances: Iterable[tuple[int, ConnectedAgent]]) -> Counter[int]:
-    """Count the spare instances of each size.
+    """Return the number of spare instances of each size. A size without an instance is absent.
 
-    `instances` gives the size in slots and the agent of each instance that takes work.
+    An idle instance is spare. So is an instance whose work would fit into the free slots of another
+    instance of its size. `instances` has the size in slots and the agent of each instance that
+    takes work.
     """
     by_size: dict[int, list[ConnectedAgent]] = {}
     for size, agent in instances:
@@ -33,8 +35,8 @@ def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> 
     """Return the marks for new counts of spare instances.
 
     Keep the oldest marks up to a size's count, and mark additional spare instances with `now_ms`.
-    Drop sizes that `counts` lacks. Replace marks in the future, from a clock that was ahead, by
-    `now_ms`.
+    Drop sizes that `counts` lacks or that have the count 0. Replace marks in the future, from a
+    clock that was ahead, by `now_ms`.
     """
     after = {}
     for size, count in counts.items():
@@ -44,18 +46,18 @@ def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> 
 
 
 def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
-    """Return the marks after a spare instance with `size` slots has been drained.
+    """Return new marks after a spare instance with `size` slots has been drained.
 
-    The oldest mark of the size is removed.
+    The oldest mark of the size is removed. Without a mark of the size, the size gets no marks.
     """
     return {**marks, size: marks.get(size, ())[1:]}
 
 
 def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
-    """Count the spare agents among agents of equal size, starting with the least work.
+    """Return the number of spare agents among agents of equal size, starting with the least work.
 
-    Each busy spare agent reserves free slots of another agent for its work. An agent with reserved
-    slots is not spare.
+    Each busy spare agent reserves free slots of another agent for its work: the agent with the
+    fewest slots that suffice. An agent with reserved slots is not spare.
     """
     order = sorted(agents, key=lambda agent: (not agent.idle, agent.used_slots))
     free = {number: agent.free_slots for number, agent in enumerate(order)}

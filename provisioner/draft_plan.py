@@ -10,7 +10,7 @@ from provisioner.model import MINUTE_MS, FleetSnapshot, ObservedInstance
 
 @dataclass
 class DraftPlan:
-    """A pool's plan under construction."""
+    """A pool's plan under construction. Each step changes the fields; nothing is stored."""
 
     snapshot: FleetSnapshot
     rows: dict[str, InstanceRow] = field(default_factory=dict)
@@ -22,6 +22,7 @@ class DraftPlan:
     tokens_used: int = 0
     """The number of drains and terminations that this plan starts."""
     spare_ms: SpareMarks = field(default_factory=dict)
+    """The start times of spare instances after the plan; empty until `disrupt_instances`."""
     disconnected: list[str] = field(default_factory=list)
     """The ids of instances that end because their agents are not connected."""
     reasons: list[str] = field(default_factory=list)
@@ -38,7 +39,10 @@ class DraftPlan:
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
 
     def observation(self, row: InstanceRow) -> ObservedInstance:
-        """Return the observation of an instance."""
+        """Return the observation of an instance.
+
+        Raises KeyError for an instance that the snapshot lacks.
+        """
         return self.snapshot.observed[row.id]
 
     def rows_in(self, *states: InstanceState) -> list[InstanceRow]:
@@ -52,15 +56,17 @@ class DraftPlan:
     def elapsed_ms(self, mark_ms: int | None) -> int:
         """Return the time since a mark, or 0 without a mark.
 
-        The time restarts at the end of the last gap in which no pass ran.
+        A mark is the time at which a condition began. The time counts from the end of the last gap
+        in which no pass ran, if the mark is older.
         """
         now_ms = self.snapshot.now_ms
         return 0 if mark_ms is None else now_ms - max(mark_ms, self.snapshot.fleet.resumed_ms)
 
     def set_state(self, row: InstanceRow, state: InstanceState, reason: str) -> None:
-        """Move an instance to another state and append the change to the draft's reasons.
+        """Replace the instance's row by `row` in another state, and append a reason for users.
 
-        Keep the row's first reason. Set `ended_ms` for ENDED.
+        Keep the row's first reason. Set `ended_ms` to now for ENDED, and to None for any other
+        state. No token is used.
         """
         reason = row.reason or reason
         ended_ms = self.snapshot.now_ms if state is InstanceState.ENDED else None
@@ -68,9 +74,15 @@ class DraftPlan:
         self.reasons.append(f"instance {row.id} is {state.lower()}: {reason}")
 
     def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
-        """Drain or terminate a live instance if a token is left; return whether this was done.
+        """Drain or terminate an instance if a token is left; return whether this was done.
 
-        Use up one token. List an instance without a connected agent in `disconnected`.
+        Use up one token, change the row as by `set_state`, and list an instance without a connected
+        agent in `disconnected`. Without a token, change nothing.
+
+        Args:
+            row: the instance's row.
+            state: DRAINING or TERMINATING.
+            reason: the reason for users.
         """
         if self.tokens < 1:
             return False

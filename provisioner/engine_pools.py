@@ -46,14 +46,21 @@ class EnginePools:
         self._engine = engine
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools that have a provider."""
+        """Return the names of the pools that have a provider. Reads the settings of each pool.
+
+        Raises TableError.
+        """
         names = (row.key.sort for row in read_rows(self._engine.table, POOLS))
         return [name for name in names if settings_of(self._pool_context(name)).provider]
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state. Raises SettingsInvalid for an unusable provider section.
+        """Return a pool's current state, read from the state table; see Pools.pool_snapshot.
 
-        A pool over its budget gets a minimum of 0 instances.
+        A pool over its budget gets a minimum of 0 instances. The leases are read before the agents.
+
+        Raises:
+            SettingsInvalid: the pool's provider section is unusable.
+            TableError: the state cannot be read.
         """
         rows = {row.key.sort: row for row in read_rows(self._engine.table, leases_partition(pool))}
         loss_detection = rows.pop(LOSS_DETECTION_SORT, None)
@@ -78,34 +85,39 @@ class EnginePools:
         )
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
-        """Drain an agent in the name of the provisioner; see Pools.drain_agent."""
+        """Drain an agent in the name of the provisioner, by a command to the agent's actor.
+
+        The agent gets no new work. The refusal for a lost or unknown agent is only logged. A
+        repeated call with the same `ends_ms` changes nothing.
+        """
         drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Post a change of the pool's supply to the pool; see Pools.report_supply.
+        """Post a change of the pool's supply to the pool's actor, and advance the actor.
 
-        Do nothing if the pool's state has these values already, or if the pool is removed.
+        `Pools.report_supply` describes the arguments. Do nothing if the pool's state has these
+        values already, or if the pool is removed or unknown.
         """
         engine, address = self._engine, addresses.pool(pool)
         state: PoolState | None = engine.read_state(address)
-        if state is None or state.removed or not (closed or state.closed):
+        if state is None or state.removed or not (closed or state.no_supply_reason):
             return
-        if (state.closed, state.closed_until_ms) != (closed, until_ms):
+        if (state.no_supply_reason, state.no_supply_until_ms) != (closed, until_ms):
             message = SupplyChecked(closed, until_ms)
             engine.post_message(address, message, sender=f"supply#{pool}")
 
     def end_agent(self, pool: str, agent: str) -> None:
-        """Mark an agent as lost in the state table, then run the pool's actor until idle.
+        """Mark an agent's lease as ended in the state table, then run the pool's actor until idle.
 
-        Do nothing if the agent has no lease or is already marked. Ignore a conflict with a call of
-        the agent. See Pools.end_agent.
+        The work on the agent is lost at once. Do nothing if the agent has no lease or is already
+        marked. Ignore a conflict with a call of the agent: the next pass tries again.
         """
         with suppress(Conflict):
             engine = self._engine
             mark_ended_agent(engine.table, pool, agent, engine.clock(), engine.advance_until_idle)
 
     def _deadline_progress(self, number: int, row: JobRow) -> DeadlineProgress | None:
-        """Return the deadline, the worked time and the completed share of experiment `number`.
+        """Return the deadline, worked time and completed share of the job of experiment `number`.
 
         Return None if the row has no deadline. If the experiment has no state, the worked time is 0
         and the completed share is None.
@@ -119,7 +131,10 @@ class EnginePools:
         return DeadlineProgress(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
 
     def _pool_context(self, pool: str) -> StepContext:
-        """Return a context through which a pool's parts can be read."""
+        """Return a context through which a pool's stored parts can be read.
+
+        Reading the context writes nothing.
+        """
         address = addresses.pool(pool)
         return StepContext(address, 0, _PartReader(self._engine, address))
 
@@ -139,9 +154,10 @@ def pool_demand(
 ) -> Demand:
     """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
 
-    Leave out requests with an agent label, since a provider's agents have no labels. `overdue`
-    lists the requests that have waited for `reserve_after_ms`. `find_deadline` is called for each
-    job with pending slots.
+    The work is included also with a hold reason. Leave out jobs with an agent label, since a
+    provider's agents have no labels, and jobs without pending slots. `overdue` lists the multi-slot
+    requests that have waited for the pool's `reserve_after_ms`, if set. `find_deadline` is called
+    for each job with pending slots.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
@@ -164,9 +180,10 @@ def pool_demand(
 
 
 def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:
-    """Return the sizes of the multi-slot requests that have waited for the pool's reserve_after_ms.
+    """Return the sizes of multi-slot requests that have waited for the pool's `reserve_after_ms`.
 
-    The order is that of the scheduler's reservations. Return none if the pool has no such period.
+    The order is that of the scheduler's reservations. Jobs with an agent label do not count. Empty
+    if the pool has no such period.
     """
     if settings.reserve_after_ms is None:
         return ()
@@ -180,7 +197,8 @@ def _job_demands(
 ) -> Iterator[JobDemand]:
     """Yield the demand of each job without an agent label, also of jobs without pending requests.
 
-    The deadline is read only for jobs with pending requests.
+    `find_deadline` is called only for jobs with pending requests with slots. Zero-slot requests are
+    left out.
     """
     for number, group in groups:
         row = group.row
@@ -194,7 +212,7 @@ def _job_demands(
 
 
 def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
-    """Return the provisioner's view of an agent of the pool."""
+    """Return the provisioner's view of an agent of the pool: work, free slots, availability."""
     takes_work = agent.availability.enabled and agent.can_take_work
     work = tuple(len(part.slots) for part in agent.parts.values())
     return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count)

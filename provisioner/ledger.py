@@ -44,7 +44,7 @@ EXPIRED_ROWS_MAX = 15
 
 
 class Ledger:
-    """The stored fleet of `pool`, updated by the pass's own writes.
+    """The stored fleet of `pool`, updated by the writes of the pass.
 
     Each commit raises Conflict if another process has committed to the fleet since the rows were
     read. `intents` are the launches in progress and `instances` the instances that have not ended,
@@ -52,7 +52,10 @@ class Ledger:
     """
 
     def __init__(self, table: StateTable, pool: str) -> None:
-        """Read the fleet's row, the intents and the instances from the table."""
+        """Read the fleet's row, the intents and the instances from the table. Raises TableError.
+
+        Without a fleet's row, the fleet is new and empty.
+        """
         self._table = table
         row = table.get(Key(FLEETS, pool))
         self._revision = 0 if row is None else row.revision
@@ -76,7 +79,11 @@ class Ledger:
     def acquire_lease(self, now_ms: int) -> bool:
         """Commit a lease that locks out other passes for LEASE_MS; return True.
 
-        Return False if another pass holds the lease. Raises Conflict.
+        Return False, and write nothing, if another pass holds the lease. A lease that ends later
+        than LEASE_MS from now comes from a wrong clock and is replaced.
+
+        Raises:
+            Conflict: another process has committed to the fleet.
         """
         if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
             return False
@@ -93,18 +100,24 @@ class Ledger:
         checks: Sequence[Check] = (),
         location_put: Put | None = None,
     ) -> None:
-        """Write the fleet's row and all given changes, and update this ledger. Raises Conflict.
+        """Write the fleet's row and all given changes, and update this ledger.
 
-        Without any change, write nothing. If more than CHANGED_ROWS_MAX instances change, write
-        the first of them in earlier commits; `checks` are conditions of the first commit only.
-        Also add the cost of instances that ended to the pool's bills, and delete expired rows.
+        Without any change, write nothing. If more than CHANGED_ROWS_MAX instances change, write the
+        first of them in earlier commits, with the old fleet's row. Also add the cost of instances
+        that ended to the pool's bills, and delete expired rows of past instances.
 
         Args:
+            fleet: the new row of the fleet.
             changed_rows: instance rows to write; ENDED rows move to the past instances.
             new_intents: launches to record.
             closed_intent: a launch to delete.
-            checks: conditions on other rows.
+            checks: conditions on other rows, for the first commit only. Checks alone cause no
+                commit.
             location_put: the write of a row in the partition rows.CLOUDS.
+
+        Raises:
+            Conflict: another process has committed to the fleet, or a condition in `checks` does
+                not hold. The failed commit wrote nothing; earlier commits stay.
         """
         if fleet == self.fleet and not (
             changed_rows or new_intents or closed_intent or location_put
@@ -125,9 +138,12 @@ class Ledger:
         self._apply_to_memory(changed_rows, new_intents, closed_intent)
 
     def delete_fleet_row(self) -> None:
-        """Delete the fleet's row, if present. The caller checks that the fleet is empty.
+        """Delete the fleet's row, if present; the ledger is unchanged.
 
-        Raises Conflict if the row has changed.
+        The caller checks that the fleet is empty.
+
+        Raises:
+            Conflict: the row has changed.
         """
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
@@ -136,7 +152,8 @@ class Ledger:
         """Return the writes for changed instances, for a single commit; commit nothing.
 
         Include the bills of the ended instances and deletes of expired past instances. The present
-        bills and the expired rows are read from the table.
+        bills and the expired rows are read from the table. A bill's write expects the bill's
+        present revision.
         """
         writes = [
             write
@@ -155,7 +172,7 @@ class Ledger:
         return writes
 
     def _expired_row_deletes(self, ended: Sequence[InstanceRow]) -> list[Write]:
-        """Return deletes of past instances that are older than PAST_INSTANCE_TTL_MS.
+        """Return deletes of past instances that ended PAST_INSTANCE_TTL_MS before `ended`.
 
         Delete at most one row more than the instances in `ended`, so that the backlog shrinks, and
         at most EXPIRED_ROWS_MAX. Without ended instances, delete none.
@@ -169,11 +186,13 @@ class Ledger:
         return [Delete(row.key, Expect.ANYTHING) for row in page.rows]
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
-        """Commit the fleet's row and `writes`, and set `fleet` to the committed row.
+        """Commit the fleet's row and `writes`; set `fleet` and the revision to the new row.
 
-        The caller applies `writes` to `instances` and `intents`. Raises Conflict, and commits
-        nothing, if the row's revision in the table is not the ledger's, or if a condition in
-        `writes` does not hold.
+        `instances` and `intents` do not change: the caller applies `writes` to them.
+
+        Raises:
+            Conflict: the row's revision in the table is not the ledger's, or a condition in
+                `writes` does not hold. Nothing is committed.
         """
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
@@ -188,7 +207,10 @@ class Ledger:
         intended: Sequence[IntentRow],
         closed: IntentRow | None,
     ) -> None:
-        """Apply committed changes to `instances` and `intents`; ended instances are removed."""
+        """Apply committed changes to `instances` and `intents`; remove ended instances.
+
+        `intended` are the new intents. `closed` is the deleted intent, or None.
+        """
         for row in changed:
             self.instances[row.id] = row
             if row.state is InstanceState.ENDED:
@@ -202,7 +224,9 @@ class Ledger:
 def _row_writes(row: InstanceRow, before: bytes | None) -> list[Write]:
     """Return the write of an instance's row. For an ended instance, also delete the live row.
 
-    `before` is the stored body of the live row. None for a new instance.
+    A live row is stored by id, an ended one by the time of the end. The writes have no conditions.
+    `before` is the stored body of the live row, whose unknown fields are kept; None for a new
+    instance.
     """
     put = Put(instance_key(row), 1, encode_row(row, before), Expect.ANYTHING)
     if row.state is not InstanceState.ENDED:
@@ -211,8 +235,10 @@ def _row_writes(row: InstanceRow, before: bytes | None) -> list[Write]:
 
 
 def _intent_put(intent: IntentRow) -> Put:
+    """Return the write that stores a new intent; the intent must not be stored yet."""
     return Put(_intent_key(intent), 1, encode_row(intent), Expect.ABSENT)
 
 
 def _intent_key(intent: IntentRow) -> Key:
+    """Return the key of an intent's row."""
     return Key(intents_partition(intent.pool), intent.id)

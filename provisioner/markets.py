@@ -38,11 +38,12 @@ class MarketConditions:
 
 
 def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int) -> Market | None:
-    """Choose the market for an instance that is launched now.
+    """Return the market for an instance that is launched now.
 
     Return None if the work can wait for spot capacity.
 
-    The policy treats pending work like work that has lost its machine.
+    The policy weighs the remaining work, the time to the deadline and the prices. The policy treats
+    pending work like work that has lost its machine.
     """
     job = DeadlineJob(
         work_ms=_estimated_work_ms(work),
@@ -71,12 +72,14 @@ def assign_markets(
 ) -> Demand:
     """Return the demand with a market for each job that has a deadline.
 
-    Leave out jobs that can wait for spot capacity. Return the demand unchanged if the offerings
-    have only one market.
+    Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are. Return
+    the demand unchanged if the pool's offerings have only one market.
 
     Args:
+        demand: the pending work.
         sold: all of the pool's offerings.
         usable: the offerings that may be launched now.
+        now_ms: the time of the decision.
     """
     if len({offering.market for offering in sold}) < len(Market):
         return demand
@@ -97,7 +100,7 @@ def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> Jo
 
 
 def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> MarketConditions:
-    """Return the present conditions, with relative prices if a market has no known price."""
+    """Return the present prices and availability; relative prices if a price is unknown."""
     spot, on_demand = (_slot_price(sold, market) for market in (Market.SPOT, Market.ON_DEMAND))
     if not (spot and on_demand):
         spot, on_demand = SPOT_PRICE_SHARE, 1.0
@@ -119,7 +122,10 @@ def _slot_price(sold: Sequence[Offering], market: Market) -> float:
 
 
 def _estimated_work_ms(work: DeadlineProgress) -> int:
-    """Estimate the job's total time with machines, at least 1 ms."""
+    """Return the job's estimated total time with machines, at least 1 ms.
+
+    Without any progress, the estimate is half of the time from submission to deadline.
+    """
     if work.progress and work.worked_ms:
         return max(1, int(work.worked_ms / work.progress))
     return max(1, (work.deadline_ms - work.submitted_ms) // 2)

@@ -24,6 +24,7 @@ class ProvisionerSettings:
     min_instances: int = 0
     """The number of instances that the pool keeps without pending work."""
     max_instances: int = 5
+    """The maximum of instances that start, run or drain without an interruption notice."""
     idle_ms_max: int = 20 * MINUTE_MS
     """The time without work after which an instance is drained."""
     starting_ms_max: int = 20 * MINUTE_MS
@@ -50,7 +51,8 @@ class ProvisionerSettings:
     def location(self) -> str:
         """Return `KIND:PROJECT:REGION`, the scope in which an instance id is unique.
 
-        A setting that the provider's section lacks appears as `None`.
+        A setting that the provider's section lacks appears as `None`. An example is
+        `aws:None:us-east-1`.
         """
         fields = json.loads(self.section)
         names = (self.kind, fields.get("project"), fields.get("region"))
@@ -71,6 +73,7 @@ class DeadlineProgress:
 
     submitted_ms: int
     deadline_ms: int
+    """The time by which the job is to end."""
     worked_ms: int = 0
     """The time for which the job has had machines."""
     progress: float | None = None
@@ -135,8 +138,8 @@ class ConnectedAgent:
     def is_movable(self) -> bool:
         """Whether the agent has work and each allocation uses slots.
 
-        Such work would run on any agent with enough free slots. A zero-slot allocation counts
-        against `aux_per_agent` instead.
+        Such work would run on any agent with enough free slots. A zero-slot allocation is not
+        movable: agents limit the number of zero-slot allocations instead.
         """
         return bool(self.work) and all(self.work)
 
@@ -159,6 +162,7 @@ class EndReason:
     """The reason that the cloud gives for the end of an instance."""
 
     text: str
+    """The reason for users; "" if the cloud gives none."""
     kind: ErrorKind = ErrorKind.BOOT
     """The error that counts for the offering if the instance's agent never enrolled."""
     taken_back: bool = False
@@ -174,11 +178,11 @@ class ObservedInstance:
     agent: ConnectedAgent | None = None
     """The instance's agent; None while the agent is not connected."""
     notice_ms: int | None = None
-    """The announced time at which the cloud takes the instance away."""
+    """The announced time at which the cloud takes the instance away; None without a notice."""
     rebalance: bool = False
     """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
-    """The reason for the instance's end, from the cloud."""
+    """The reason that the cloud gives for the instance's end; None if it lives or is unknown."""
     boot_report: str = ""
     """The report of a failed boot that the instance sent itself, or ""."""
     has_enrolled: bool = False
@@ -190,7 +194,7 @@ class ObservedInstance:
     def boot_error(self) -> str:
         """Return the last line of the boot report, where the boot script names the failed step.
 
-        Return "the boot report is empty" for an empty report.
+        Return "the boot report is empty" for a report without text.
         """
         lines = [line for line in self.boot_report.splitlines() if line.strip()]
         return lines[-1].strip() if lines else "the boot report is empty"
@@ -203,7 +207,9 @@ class FleetSnapshot:
     settings: ProvisionerSettings
     offerings: tuple[Offering, ...]
     demand: Demand
+    """The pool's pending work."""
     fleet: FleetRow
+    """The fleet's stored row."""
     rows: tuple[InstanceRow, ...]
     """The pool's instances that have not ended."""
     observed: Mapping[str, ObservedInstance]
@@ -211,6 +217,7 @@ class FleetSnapshot:
     pending: tuple[tuple[Offering, int], ...]
     """The offering and the number of instances of each launch whose outcome is unknown."""
     now_ms: int
+    """The time of the pass."""
     random: Callable[[], float]
     """Returns a random number from 0 to below 1, for the jitter of back-offs."""
     api_down: bool = False
@@ -223,6 +230,7 @@ class Launch:
 
     offering: Offering
     count: int
+    """The number of instances."""
     together: bool = False
     """Whether the instances serve one gang: the cloud launches all or none, close together."""
     zone: str = ""
@@ -238,6 +246,7 @@ class ScalePlan:
     changed_rows: tuple[InstanceRow, ...] = ()
     """The instance rows that differ from the snapshot's."""
     launches: tuple[Launch, ...] = ()
+    """The launches to request."""
     disconnected: tuple[str, ...] = ()
     """The ids of instances that end because their agents are not connected.
 

@@ -18,11 +18,17 @@ _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.TERMINATING})
 
 
 def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
-    """Update an instance's row and the offering's health in `draft` from the observation.
+    """Store an instance's updated row in `draft`, and update the health of the offering.
 
-    Set or clear the row's marks. Move the row to RUNNING once its agent has enrolled, to
-    TERMINATING if the instance stops or its boot failed, and to ENDED if the instance is gone.
-    Reset the offering's health at the first connection. Record interruptions and failed boots.
+    - Set or clear the row's marks, and the notice.
+    - Move the row to RUNNING once its agent has enrolled.
+    - Move the row to TERMINATING if the instance stops by itself or its boot failed.
+    - Move the row to ENDED if the cloud lists the instance as terminated or no longer lists it.
+    - At the agent's first connection, clear the errors of the offering's health.
+    - Record interruptions, and ends and failed boots before the first connection, in the health.
+
+    Use no token. Each change of the state to TERMINATING or ENDED is appended to the draft's
+    reasons.
     """
     observed = draft.observation(row)
     marked = _row_with_marks(draft, row, observed)
@@ -59,7 +65,8 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
     """Return the row with updated marks. STARTING becomes RUNNING once the agent has enrolled.
 
     Only `missed_ms` is updated for a TERMINATING instance. No agent counts as silent while the API
-    is down. An agent that never connected counts as silent only after the pool's starting period.
+    is down. An agent that never connected counts as silent only after the pool's starting period. A
+    first notice is kept, and a launch time in the future becomes now. The draft is unchanged.
     """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
     if row.state is InstanceState.TERMINATING:
@@ -90,7 +97,8 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
 def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
     """Return the mark, or `now_ms` if the mark is in the future, or is unset and `holds` is true.
 
-    Return None if the mark is unset and the condition does not hold.
+    Return None if the mark is unset and the condition does not hold. A set mark stays, also if the
+    condition no longer holds.
     """
     if mark_ms is None:
         return now_ms if holds else None
@@ -98,23 +106,28 @@ def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Return the mark as `_mark_once` does. Return None if the condition does not hold now."""
+    """Return the mark, or `now_ms` if the mark is unset or in the future.
+
+    Return None if `holds` is false.
+    """
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 
 
 def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
     """Whether the instance has been missing from the cloud's list for at least INVISIBLE_MS.
 
-    An instance with a connected agent is missing only in the state TERMINATING.
+    A row has the mark `missed_ms` only while the cloud does not list the instance. A connected
+    agent prevents the mark, except in the state TERMINATING.
     """
     return row.missed_ms is not None and draft.elapsed_ms(row.missed_ms) >= INVISIBLE_MS
 
 
 def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
-    """Record an end that the provisioner did not request in the health of the offering.
+    """Record an end that the provisioner did not request in the draft's health of the offering.
 
     The end counts as an interruption if the agent had connected or the cloud took the instance
-    back, and as a failed boot otherwise. Do nothing for a TERMINATING instance.
+    back. Otherwise the end counts as an error of the cloud's kind, a failed boot by default,
+    unless `record_boot_failure` excludes the instance. Do nothing for a TERMINATING instance.
     """
     if row.state is InstanceState.TERMINATING:
         return
@@ -132,7 +145,7 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
 
 
 def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
-    """Record that the cloud took away an instance of the offering just now."""
+    """Record in the draft that the cloud took away an instance of the row's offering just now."""
     health = replace(draft.offering_health(row.offering), interrupted_ms=draft.snapshot.now_ms)
     draft.health[row.offering.name] = health
 
@@ -140,10 +153,10 @@ def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
 def record_boot_failure(
     draft: DraftPlan, row: InstanceRow, message: str, kind: ErrorKind = ErrorKind.BOOT
 ) -> None:
-    """Count a failed boot against the instance's offering.
+    """Count a failed boot, or an error of `kind`, against the instance's offering in the draft.
 
-    Do nothing while the API is down, for an instance launched before the last outage of the API,
-    and for an instance launched before the offering's last counted failure.
+    Do nothing while the API is down, or if the instance was launched before the last outage. Do
+    nothing also if the launch was before the offering's last counted failure.
     """
     snapshot = draft.snapshot
     if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):

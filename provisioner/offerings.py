@@ -53,9 +53,13 @@ def health_after_failure(
 ) -> OfferingHealth:
     """Return an offering's health after another error, with the time of the next attempt.
 
-    The offering is given up if its faults reach `limit`.
+    The back-off doubles with each consecutive error up to a maximum; half of it is random.
+    Capacity, quota and throttling errors do not count as faults. The offering is given up if its
+    faults reach `limit`: then the next attempt is within PROBE_PERIOD_MS.
 
     Args:
+        health: the health before.
+        failure: the error.
         limit: the pool's `launch_error_limit`; 0 never gives up.
         draw: returns a random number from 0 to below 1.
     """
@@ -81,7 +85,10 @@ def health_after_failure(
 def health_after_failed_boot(
     health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
 ) -> OfferingHealth:
-    """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`."""
+    """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`.
+
+    The arguments are those of `health_after_failure`.
+    """
     failed = health_after_failure(health, failure, limit, draw)
     return replace(failed, boot_failed_ms=failure.time_ms)
 
@@ -90,7 +97,8 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health after a successful launch.
 
     Reset the errors, but not the faults. If the last error was a failed boot, return the health
-    unchanged. If the offering is given up, only schedule the next attempt in PROBE_PERIOD_MS.
+    unchanged. If the offering is given up, keep it given up and schedule the next attempt in
+    PROBE_PERIOD_MS.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
@@ -100,7 +108,10 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
 
 
 def health_after_connection(health: OfferingHealth) -> OfferingHealth:
-    """Return an offering's health after an agent connected: all errors and faults are cleared."""
+    """Return an offering's health after an agent connected: only the last interruption stays.
+
+    The offering is no longer given up.
+    """
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
@@ -125,7 +136,8 @@ def offerings_with_prices(
 ) -> tuple[Offering, ...]:
     """Return the offerings of the settings with prices. Without any, return the cloud's offerings.
 
-    An offering without a price in the settings gets the cloud's price, or 0 if that is unknown.
+    An offering without a price in the settings gets the cloud's price of the offering with the same
+    name, or 0 if that is unknown. The cloud's other offerings are left out.
 
     Args:
         named: the offerings of the settings.
@@ -145,12 +157,13 @@ def usable_offerings(
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> tuple[tuple[Offering, ...], tuple[Offering, ...]]:
-    """Return the offerings to launch from now, and the launchable on-demand offerings.
+    """Return the offerings to launch from now, the best first, and the on-demand offerings.
 
-    Offerings in back-off are excluded from both. The first tuple has spot offerings, recently
-    interrupted ones last, else in the given order. On-demand offerings follow if the pool falls
-    back to them or has no spot offering. Both tuples are empty while an offering waits after
-    throttling, because throttling limits all calls.
+    Offerings in back-off are excluded from both tuples. The first tuple has spot offerings,
+    recently interrupted ones last, else in the given order. On-demand offerings follow if the pool
+    falls back to them or has no spot offering at all. The second tuple has the on-demand offerings
+    in any case. Both tuples are empty while any offering waits after throttling, because throttling
+    limits all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
@@ -194,7 +207,9 @@ def supply_gap(
 ) -> tuple[str, int]:
     """Return why the pool can get no instances, for users, and the time of the next attempt.
 
-    Return `("", 0)` unless every offering that the pool may use lacks capacity or quota now.
+    Return `("", 0)` unless every offering that the pool may use lacks capacity or quota and is in
+    back-off. On-demand offerings count only if the pool falls back to them or has no spot offering.
+    `("", 0)` also without offerings.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings
@@ -213,7 +228,11 @@ def supply_gap(
 def unavailability_text(
     offerings: tuple[Offering, ...], health: Mapping[str, OfferingHealth], now_ms: int
 ) -> str:
-    """Return why offerings cannot be launched now, for users; "" if all can be launched."""
+    """Return why offerings cannot be launched now, for users; "" if no offering is in back-off.
+
+    The text names each offering in back-off with its last error and the seconds until the next
+    attempt.
+    """
     reasons = []
     for offering in offerings:
         known = health.get(offering.name, FRESH)
@@ -230,10 +249,11 @@ def unavailability_text(
 def limit_to_probes(
     launches: Sequence[Launch], health: Mapping[str, OfferingHealth]
 ) -> tuple[tuple[Launch, ...], str]:
-    """Return the launches; each launch of a given-up offering is limited to one instance.
+    """Return the launches with a count of 1 for each given-up offering, and a reason for users.
 
-    Also return a reason for users that names each limited offering. The reason is "" if no count
-    was reduced. `OfferingHealth.given_up` defines given-up offerings.
+    The reason names each offering with a reduced count, and is "" if no count was reduced.
+    `OfferingHealth.given_up` defines given-up offerings. Such a launch is no longer for a gang as a
+    whole.
     """
     limited, reasons = [], []
     for launch in launches:

@@ -12,9 +12,15 @@ from collections.abc import Callable, Iterable
 from control_plane.fleet.rows import CLOUDS, read_instances, read_intents
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import StateTable
-from provisioner.clouds.provider import INTENT_TAG, POOL_TAG, CloudError, CloudInstance
+from provisioner.clouds.provider import (
+    INTENT_TAG,
+    POOL_TAG,
+    CloudError,
+    CloudFactory,
+    CloudInstance,
+    terminate_in_batches,
+)
 from provisioner.model import InstanceStatus
-from provisioner.reconcile import TERMINATION_BATCH_MAX, CloudFactory
 from provisioner.settings import SettingsInvalid, decode_settings
 
 log = logging.getLogger(__name__)
@@ -38,18 +44,22 @@ class OrphanCleaner:
         self._clock = clock
 
     def terminate_orphans(self) -> list[str]:
-        """Terminate the orphaned instances at all locations; return the instances' ids.
+        """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
 
-        Log and skip a location whose cloud request fails or whose settings are unusable. The caller
-        repeats this every ORPHAN_CLEANUP_PERIOD_MS. Raises TableError.
+        An orphan has neither a row nor an open intent. Log each id. Log and skip a location whose
+        cloud request fails or whose settings are unusable; instances that were ended there before
+        the error are left out of the result. The caller repeats this every
+        ORPHAN_CLEANUP_PERIOD_MS.
+
+        Raises:
+            TableError: the state table fails.
         """
         ended: list[str] = []
         for row in list(read_rows(self._table, CLOUDS)):
             try:
                 cloud = self._cloud_factory(decode_settings(row.body.decode()))
                 ids = self._orphan_ids(cloud.list_instances(self._cluster))
-                for first in range(0, len(ids), TERMINATION_BATCH_MAX):
-                    cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])
+                terminate_in_batches(cloud, ids)
             except (CloudError, SettingsInvalid) as error:
                 log.warning("the orphan cleanup of %s was cut short: %s", row.key.sort, error)
                 continue

@@ -35,7 +35,7 @@ class OverdueRequest:
     """The sizes, in slots, of instances that can serve the request."""
 
     def instances_needed(self, size: int) -> int:
-        """Return the number of instances with `size` slots that the request needs."""
+        """Return the number of instances with `size` slots that the request needs, rounded up."""
         return ceil(self.slots / size)
 
 
@@ -47,9 +47,11 @@ def find_overdue(
 ) -> OverdueRequest | None:
     """Return the first overdue request of `demand` that an offering can serve.
 
-    Skip requests of jobs that may not get the slots now. Return None if no request is left.
+    Skip requests of jobs that may not get the slots now, and requests that no offering serves.
+    Return None if no request is left.
 
     Args:
+        demand: the pending work; `overdue` has the order.
         order: the offerings that may be launched, the best first.
         on_demand: the offerings for requests that are restricted to the on-demand market.
         instances_max: the pool's maximum of instances.
@@ -101,9 +103,11 @@ def capacity_to_free(
     """Return the instance size to make room for, and how many instances of other sizes to drain.
 
     The size is the one of `request.sizes` that needs the fewest drains. Return (0, 0) if no drain
-    is needed, or if draining all removable instances would not suffice.
+    is needed, or if draining all removable instances would not suffice. No drain is needed if a
+    present instance is large enough for the whole request.
 
     Args:
+        request: the overdue request.
         capacity: the number of instances by size that take work now or after they have started.
         removable: the number of instances by size, out of `capacity`, that may drain.
         bounds: the room below the pool's maximum.
@@ -128,8 +132,8 @@ def waits_for_capacity(
 ) -> bool:
     """Whether draining instances will free enough room below the maximum for the request.
 
-    If so, no other request may use the room that is free already. `capacity` counts the instances
-    by size that take work now or after they have started.
+    If so, no other request may use the room that is free already. False if no instance drains.
+    `capacity` counts the instances by size that take work now or after they have started.
     """
     coming = bounds.room + bounds.draining
     return bounds.draining > 0 and any(

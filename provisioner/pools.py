@@ -35,25 +35,38 @@ class Pools(Protocol):
     """The resource pools of a cluster."""
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools to provision."""
+        """Return the names of the pools with a provider."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state, or an empty snapshot for an unknown pool."""
+        """Return a pool's current state.
+
+        The snapshot of an unknown pool has no settings, demand or agents.
+
+        Raises:
+            SettingsInvalid: the pool's provider settings are unusable.
+            TableError: the state cannot be read.
+        """
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         """Stop new work on an agent, and pass on the announced end of the machine.
 
-        Repeated calls and unknown agents are harmless.
+        Running work goes on.
+
+        Repeated calls, lost agents and unknown agents are harmless.
 
         Args:
+            agent: the agent's id.
             ends_ms: the time at which the machine ends, or None without an announcement.
         """
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Report to a pool whether instances are available. Repeated calls are harmless.
+        """Report to a pool whether instances are available.
+
+        Repeated calls and unknown pools are harmless.
 
         Args:
-            closed: the reason why the pool gets no instances, or "" if it may get some.
+            pool: the pool's name.
+            closed: the reason why the pool gets no instances, for users, or "" if it may get some.
             until_ms: the time of the next launch attempt, or 0.
         """
 
@@ -65,13 +78,16 @@ class Pools(Protocol):
 
 
 class PoolsFailed(Exception):
-    """A failure of at least one pool. The message names the failed pools."""
+    """The failure of pools, named in the message; raised after all pools were tried."""
 
 
 def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
-    """Call `act` with each pool, and log the failures.
+    """Call `act` with each pool in order, and log the failures.
 
-    A failure does not stop the loop. Raises PoolsFailed at the end if any pool failed.
+    A failure does not stop the loop. An error of the iterable itself is passed on at once.
+
+    Raises:
+        PoolsFailed: at the end, if `act` raised for any pool; the message names the pools.
     """
     failed = []
     for pool in pools:

@@ -1,10 +1,12 @@
 """The shapes of pending requests, and the fit of requests on instances. Pure."""
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
-from control_plane.fleet.records import Market
+from control_plane.fleet.records import Market, Offering
 from control_plane.scheduling.sizes import AGENTS_MAX
 from provisioner.model import Demand, JobDemand
 
@@ -38,11 +40,11 @@ class RequestShape(NamedTuple):
 
 
 def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
-    """Whether instances with `slots` slots can serve a request.
+    """Whether instances with `slots` slots can serve a request. The market does not matter.
 
     The request must fit on one instance, or fill several instances completely. Several means at
-    most `instances_max` and at most AGENTS_MAX, the largest gang; a single-agent request excludes
-    them.
+    most `instances_max` and at most AGENTS_MAX, the largest gang. A single-agent request must fit
+    on one instance.
     """
     if shape.slots <= slots:
         return True
@@ -61,10 +63,10 @@ def request_shape(size: int, job: JobDemand) -> RequestShape:
 
 
 def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[RequestShape]:
-    """Count the pending requests of each shape in `shapes` that jobs may start at once.
+    """Return the number of pending requests of each shape in `shapes` that jobs may start at once.
 
     A job with a limit on its slots gets its small requests counted first, until the limit is
-    reached.
+    reached. A shape without requests is absent or 0.
     """
     requests = Counter[RequestShape]()
     for job in demand.jobs:
@@ -78,3 +80,49 @@ def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[Request
                 room -= count * size
             requests[shape] += count
     return requests
+
+
+def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
+    """Whether instances of any size in `sizes` would serve a pending request that may start now.
+
+    True also for any pending zero-slot request, even without sizes. A request may not start if its
+    job has used up its slots. Present instances do not matter.
+    """
+    shapes = {
+        shape
+        for shape in request_shapes(demand)
+        if any(can_serve(size, shape, instances_max) for size in sizes)
+    }
+    return bool(demand.zero_slot_requests) or any(count_requests(demand, shapes).values())
+
+
+def needs_more_room(
+    demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
+) -> bool:
+    """Whether a pending request needs more instances than `bounds.room`.
+
+    Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
+    can serve. A request needs the fewest instances that any size in `sizes` allows. Limits of jobs
+    do not matter.
+    """
+    for shape in request_shapes(demand):
+        if not can_serve(other, shape, bounds.instances_max):
+            able = [size for size in sizes if can_serve(size, shape, bounds.instances_max)]
+            if able and min(ceil(shape.slots / size) for size in able) > bounds.room:
+                return True
+    return False
+
+
+def unservable_sizes(
+    demand: Demand, offerings: Sequence[Offering], instances_max: int
+) -> list[int]:
+    """Return the sizes, in slots, of pending requests that no offering can serve, sorted.
+
+    Markets, limits of jobs and back-offs do not matter. Empty if each request can be served.
+    """
+    large = {
+        shape.slots
+        for shape in request_shapes(demand)
+        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
+    }
+    return sorted(large)

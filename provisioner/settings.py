@@ -40,8 +40,12 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     """Parse a pool's `provider` section, a JSON object with `type` and the settings.
 
     A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
-    sets `launch_error_limit` to one more, unless the latter is given. Unknown fields are the
-    cloud's own and go into `section`. Raises SettingsInvalid.
+    sets `launch_error_limit` to one more, unless the latter is given. Missing fields and null have
+    the defaults. Unknown fields are the cloud's own and go into `section`.
+
+    Raises:
+        SettingsInvalid: the text is no JSON object, `type` is missing, or a value is wrong; the
+            message names the first field.
     """
     fields = _parse_object(text)
     kind = fields.pop("type", None)
@@ -61,17 +65,29 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
 
 
 def encode_settings(settings: ProvisionerSettings) -> str:
-    """Encode settings as JSON for a fleet's row, without default values."""
+    """Encode settings as JSON for a fleet's row, without default values.
+
+    `decode_settings` is the inverse.
+    """
     return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
 def decode_settings(text: str) -> ProvisionerSettings:
-    """Decode the settings that `encode_settings` wrote. Raises SettingsInvalid."""
+    """Decode the settings that `encode_settings` wrote.
+
+    Raises:
+        SettingsInvalid: the text is no JSON object, or a value is wrong.
+    """
     return _validate_settings(_parse_object(text))
 
 
 def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
-    """Return settings with the given fields. Raises SettingsInvalid for invalid values."""
+    """Return settings with the given fields; other fields have the defaults.
+
+    Raises:
+        SettingsInvalid: a value has a wrong type, `min_instances` exceeds `max_instances`,
+            `on_demand_base` is no share, or two offerings have the same name.
+    """
     try:
         settings = _SETTINGS().validate_python(fields)
     except ValidationError as error:
@@ -105,7 +121,10 @@ def _parse_object(text: str) -> dict[str, Any]:
 def _parse_offering(fields: object) -> Offering:
     """Parse an offering. The default name is `TYPE/ZONE/MARKET`, without an empty zone.
 
-    Defaults: one slot, on demand, any zone. Raises SettingsInvalid.
+    Defaults: one slot, on demand, any zone, unknown price.
+
+    Raises:
+        SettingsInvalid: the value is no map, lacks the instance type, or has a wrong value.
     """
     if not isinstance(fields, dict):
         raise SettingsInvalid("provider.offerings: each must be a map")
@@ -123,7 +142,8 @@ def _parse_offering(fields: object) -> Offering:
 def _parse_duration_ms(name: str, value: object) -> int:
     """Convert a positive number of seconds, or a text like `1h30m`, to milliseconds.
 
-    Raises SettingsInvalid, naming the setting `name`, for any other value.
+    Units are d, h, m, s and ms, and numbers may have a fraction. Raises SettingsInvalid, naming the
+    setting `name`, for any other value.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
         return int(value * 1_000)

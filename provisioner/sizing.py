@@ -15,13 +15,14 @@ scheduler reserves them, but only once all are connected (scheduling/reservation
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
-from provisioner.model import Demand, Launch, ProvisionerSettings
+from provisioner.launch_limits import merge_launches
+from provisioner.model import Demand, Launch
 from provisioner.overdue_requests import OverdueRequest, servable_shapes, waits_for_capacity
 from provisioner.request_shapes import (
     InstanceBounds,
@@ -30,25 +31,6 @@ from provisioner.request_shapes import (
     count_requests,
     request_shapes,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBounds:
-    """The bounds of the number of instances to launch."""
-
-    least: int
-    """The number of instances to launch even without pending work, for the pool's minimum."""
-    most: int
-    """The number of instances that the pool's maximum allows."""
-
-
-@dataclass(frozen=True, slots=True)
-class MarketCounts:
-    """The number of instances that count against the pool's maximum or are being launched."""
-
-    total: int
-    on_demand: int
-    """The number of on-demand instances, which `total` includes."""
 
 
 @dataclass
@@ -60,6 +42,7 @@ class FreeCapacity:
     slots: int
     """The number of slots that are not assigned to a request; 0 for an instance with work."""
     market: Market
+    """The market on which the instance was bought."""
     is_connected: bool = False
     """Whether the agent is connected.
 
@@ -68,12 +51,16 @@ class FreeCapacity:
     zone: str = ""
     """The instance's zone, or "" if unknown."""
     has_work: bool = False
+    """Whether allocations run on the instance."""
 
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request that is restricted to `market` may run on this instance.
 
-        The scheduler ignores the market of connected instances. On-demand instances may serve spot
-        requests, but not the reverse.
+        Free slots do not matter.
+
+        None and connected instances match any market, since the scheduler ignores the market of
+        connected instances. Otherwise, on-demand instances may serve spot requests, but not the
+        reverse.
         """
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
@@ -105,11 +92,15 @@ def launches_for_demand(
     """Return the launches that the pending requests need in addition to `capacity`.
 
     Requests use up the free slots in `capacity`, which this function changes. Gangs get no launches
-    beyond `bounds.room`. Requests for single instances do; the caller clamps the result.
+    beyond `bounds.room`. Requests for single instances do; the caller clamps the result. Zero-slot
+    requests get instances of the first offering in `order`. A request that no usable offering
+    serves gets nothing.
 
     Args:
+        demand: the pending work.
         order: the offerings that may be launched, the best first.
         capacity: the instances that exist or are being launched.
+        bounds: the room for launches, and the number of draining instances.
         on_demand: the offerings for requests that are restricted to the on-demand market; they may
             be absent from `order`.
         overdue: the request to serve first. If it gets nothing now, but draining instances will
@@ -154,10 +145,11 @@ def _launches_for_overdue(
     bounds: InstanceBounds,
     served: Counter[RequestShape],
 ) -> tuple[list[Launch], list[FreeCapacity]]:
-    """Return the launches for the overdue request, and the new slots that stay free.
+    """Return the launches for the overdue request, and the new instances' slots that stay free.
 
     Return no launches if an instance in `capacity` is large enough for the request. Count the
-    request in `served` if it gets its instances.
+    request in `served` if it gets its instances. A request that fills several instances uses up
+    free slots in `capacity`. No launch exceeds `bounds.room`.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):
@@ -182,13 +174,15 @@ def _launches_for_overdue(
 def count_kept_idle(
     demand: Demand, size: int, idle: int, busy: int, starting: int, bounds: InstanceBounds
 ) -> int:
-    """Count the idle instances with `size` slots that pending requests will use, at most `idle`.
+    """Return how many of the `idle` instances with `size` slots pending requests will use.
 
     Single-instance requests count first. A gang counts if idle, starting and launchable instances
     suffice for it. For the overdue gang, busy instances count as well. Markets are ignored, as by
-    the scheduler. The result is 0 if the demand has a hold reason.
+    the scheduler. The result is 0 if the demand has a hold reason. Nothing is changed.
 
     Args:
+        demand: the pending work.
+        size: the size of the instances in slots.
         idle, busy, starting: the numbers of instances of this size in each condition.
         bounds: `bounds.room` is the number of launchable instances.
     """
@@ -217,107 +211,13 @@ def count_kept_idle(
     return kept
 
 
-def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
-    """Whether instances of any size in `sizes` would serve a pending request that may start now.
-
-    True also for any pending zero-slot request. A request may not start if its job has used up its
-    slots.
-    """
-    shapes = {
-        shape
-        for shape in request_shapes(demand)
-        if any(can_serve(size, shape, instances_max) for size in sizes)
-    }
-    return bool(demand.zero_slot_requests) or any(count_requests(demand, shapes).values())
-
-
-def needs_more_room(
-    demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
-) -> bool:
-    """Whether a pending request needs more instances than `bounds.room`.
-
-    Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
-    can serve. A request needs the fewest instances that any size in `sizes` allows.
-    """
-    for shape in request_shapes(demand):
-        if not can_serve(other, shape, bounds.instances_max):
-            able = [size for size in sizes if can_serve(size, shape, bounds.instances_max)]
-            if able and min(ceil(shape.slots / size) for size in able) > bounds.room:
-                return True
-    return False
-
-
-def clamp_launches(
-    launches: Sequence[Launch], bounds: LaunchBounds, first: Offering
-) -> tuple[Launch, ...]:
-    """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
-
-    Earlier launches take precedence. A gang that exceeds the limit is left out as a whole. Added
-    instances have the offering `first`. The upper bound wins over the lower one.
-    """
-    kept: list[Launch] = []
-    left = max(0, bounds.most)
-    for launch in launches:
-        count = min(left, launch.count)
-        if launch.together and count < launch.count:
-            continue
-        kept += [replace(launch, count=count)] if count else []
-        left -= count
-    total = sum(launch.count for launch in kept)
-    missing = min(left, bounds.least - total)
-    return tuple(kept if missing <= 0 else _merge_launches([*kept, Launch(first, missing)]))
-
-
-def apply_on_demand_base(
-    launches: Sequence[Launch],
-    settings: ProvisionerSettings,
-    on_demand: Sequence[Offering],
-    existing: MarketCounts,
-) -> tuple[Launch, ...]:
-    """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
-
-    Move as many instances as the share `settings.on_demand_base` of all instances requires. A
-    launch moves only to an offering in `on_demand` with the same number of slots. A gang moves as a
-    whole.
-    """
-    total = existing.total + sum(launch.count for launch in launches)
-    missing = ceil(settings.on_demand_base * total) - existing.on_demand
-    missing -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
-    done: list[Launch] = []
-    for launch in launches:
-        slots = launch.offering.slots
-        instead = next((offering for offering in on_demand if offering.slots == slots), None)
-        swaps = launch.offering.market is Market.SPOT and instead is not None
-        count = min(launch.count, max(0, missing)) if swaps else 0
-        if launch.together and count:
-            # All instances of a gang are bought on a single market.
-            count = launch.count
-        if instead is not None and count:
-            done.append(replace(launch, offering=instead, count=count))
-            missing -= count
-        if launch.count > count:
-            done.append(replace(launch, count=launch.count - count))
-    return tuple(_merge_launches(done))
-
-
-def unservable_sizes(
-    demand: Demand, offerings: Sequence[Offering], instances_max: int
-) -> list[int]:
-    """Return the sizes, in slots, of pending requests that no offering can serve, in order."""
-    large = {
-        shape.slots
-        for shape in request_shapes(demand)
-        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
-    }
-    return sorted(large)
-
-
 def _ordered_requests(
     demand: Demand, shapes: set[RequestShape], served: Counter[RequestShape] | None = None
 ) -> list[tuple[RequestShape, int]]:
     """Return the number of unserved requests of each shape in `shapes`, the smallest first.
 
-    Count only requests that their jobs may start now. `served` counts requests that have instances.
+    Count only requests that their jobs may start now, and leave out shapes with none. `served`
+    counts requests that have instances; None means no request.
     """
     requests = count_requests(demand, shapes) - (served or Counter())
     return sorted(
@@ -337,13 +237,18 @@ def _launches_for_gangs(
 ) -> tuple[list[Launch], set[RequestShape]]:
     """Return a launch for each gang of `offering`, and the shapes of gangs that exceed `room`.
 
-    A gang uses empty instances in `capacity` first, and its launch is for the rest. Nothing is
-    launched for a gang whose rest exceeds `room`. Count each gang that has its instances in
-    `served`, and set the free slots of the instances that it uses to 0.
+    A gang uses empty instances in `capacity` first, and its launch is for the rest, in the zone of
+    most of these instances. Nothing is launched for a gang whose rest exceeds `room`. A gang also
+    fits on a single large starting instance. Count each gang that has its instances in `served`,
+    and set the free slots of the instances that it uses to 0.
 
     Args:
+        demand: the pending work.
         shapes: the shapes that `offering` can serve; those that fit on one instance are ignored.
+        offering: the offering to launch.
+        capacity: the instances that exist or are being launched.
         room: the number of instances that may be launched.
+        served: the number of served requests by shape; changed.
         overdue: the shapes of the overdue request; its first gang may use instances with work.
     """
     launches: list[Launch] = []
@@ -380,8 +285,8 @@ def _assign_to_starting(
 ) -> int:
     """Assign up to `count` requests to starting instances, each to a single large enough instance.
 
-    Reduce the free slots of the instances, and count the requests in `served`. Return the number of
-    assigned requests.
+    Fill the fullest instances first. Reduce the free slots of the instances, and count the requests
+    in `served`. Return the number of assigned requests, 0 if no instance is large enough.
     """
     assigned = 0
     for instance in sorted(capacity, key=lambda item: item.slots):
@@ -405,8 +310,9 @@ def _instances_for_single(
     """Return the number of instances with `size` slots to launch for single-instance requests.
 
     Pack the requests, the largest first, into starting instances in `capacity`, and the rest into
-    new instances. Reduce the free slots of the starting instances. Skip the requests that `served`
-    counts, and connected instances, which the scheduler has already offered to these requests.
+    new instances. Reduce the free slots of the starting instances; `served` is unchanged. Skip the
+    requests that `served` counts, and connected instances, which the scheduler has already offered
+    to these requests.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []
@@ -432,22 +338,13 @@ def _add_zero_slot_launches(
     """Return the launches, adding instances of the best offering for zero-slot requests.
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
-    the missing instances are added. Add none without an offering in `order`.
+    the missing instances are added. Add none without an offering in `order`, or if instances take
+    no zero-slot requests. Launches of an offering are merged.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)
     needed = ceil(demand.zero_slot_requests / demand.aux_per_agent) - starting
     missing = needed - sum(launch.count for launch in launches)
     return tuple(
-        _merge_launches([*launches, Launch(order[0], missing)] if missing > 0 else launches)
+        merge_launches([*launches, Launch(order[0], missing)] if missing > 0 else launches)
     )
-
-
-def _merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield the launches of gangs unchanged, then a single launch for each offering."""
-    counts: dict[Offering, int] = {}
-    for launch in launches:
-        if not launch.together:
-            counts[launch.offering] = counts.get(launch.offering, 0) + launch.count
-    yield from (launch for launch in launches if launch.together)
-    yield from (Launch(offering, count) for offering, count in counts.items())

@@ -5,7 +5,7 @@ for would be left to a recovery pass that it does not run. Tests of the budgets 
 clock.
 """
 
-from control_plane.engine.engine import EngineTiming
+from control_plane.engine.engine_timing import EngineTiming
 
 
 def _no_time() -> float:

@@ -30,5 +30,8 @@ def agent(agent_id: str) -> str:
 
 @lru_cache(_ADDRESSES_KNOWN_MAX)
 def actor_type_name(address: str) -> str:
-    """Return the type of the actor with this address: experiment, trial, pool or agent."""
+    """Return the type of the actor with this address: experiment, trial, pool or agent.
+
+    The text before the "#" is not checked: an unknown type is returned as well.
+    """
     return address.partition("#")[0]

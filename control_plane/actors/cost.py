@@ -42,7 +42,8 @@ class Usage:
 def to_micros(dollars: float) -> int:
     """Convert dollars to micro-dollars, by the decimal text of the number.
 
-    0.1 becomes exactly 100,000. More than six decimals are cut off.
+    0.1 becomes exactly 100,000. More than six decimals are cut off. Infinity and NaN raise
+    OverflowError and ValueError.
     """
     return int(Decimal(str(dollars)) * MICROS_PER_DOLLAR)
 
@@ -50,7 +51,7 @@ def to_micros(dollars: float) -> int:
 def render_dollars(micros: int) -> str:
     """Render an amount of micro-dollars as dollars, for example $12.40.
 
-    Amounts of less than a dollar have four decimals.
+    Other amounts than 0 of less than a dollar have four decimals.
     """
     dollars = Decimal(micros) / MICROS_PER_DOLLAR
     if micros and abs(micros) < MICROS_PER_DOLLAR:
@@ -77,18 +78,24 @@ def usage_sort_key(usage: Usage) -> str:
 
 
 def encode_usage(usage: Usage) -> bytes:
-    """Encode a usage row as JSON."""
+    """Encode a usage row as a JSON list, in the order of the fields."""
     values = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
     return json.dumps([*values, usage.micros]).encode()
 
 
 def decode_usage(body: bytes) -> Usage:
-    """Decode the body of a usage row. Values that newer versions append are ignored."""
+    """Decode the body of a usage row. Values that newer versions append are ignored.
+
+    Raises:
+        TypeError: a value is missing.
+        ValueError: the body is not JSON.
+    """
     return Usage(*json.loads(body)[: len(fields(Usage))])
 
 
 def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:
-    """Return the rate of each place in micro-dollars per hour.
+    """Return the rate of each place in micro-dollars per hour. Read the row of each agent's
+    instance.
 
     The rate is the slots' share of the price of the instance. A place on an agent without an
     instance row, such as one that was started by hand, has rate 0. If no place has an instance row,
@@ -99,7 +106,8 @@ def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tup
 
 
 def _place_rate(place: Place, pool: str, context: StepContext) -> int | None:
-    """Return the rate of a place in micro-dollars per hour.
+    """Return the rate of a place in micro-dollars per hour, 0 for an instance without a price or
+    slots.
 
     Return None if the agent has no instance row.
     """

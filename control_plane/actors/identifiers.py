@@ -42,6 +42,11 @@ def take_ids(
     The ids of the old block are used before those of the new one, in ascending order. A new block
     is a write of the counter row, and the commit fails if the row has changed meanwhile.
 
+    Args:
+        counter: the name of the counter row, for example "trial".
+        block: the reserved ids that are not used yet.
+        size: the least number of ids to reserve.
+
     Returns:
         The rest of the block, and the ids.
     """

@@ -56,7 +56,8 @@ class JobRow:
     def queue_position(self) -> Decimal:
         """Return the job's position in the queue in us: `position`, or the time of submission.
 
-        Smaller positions are earlier.
+        Smaller positions are earlier. Raises `decimal.InvalidOperation` if `position` is no decimal
+        number, which the experiment's settings exclude.
         """
         if self.position is None:
             return Decimal(self.submitted_ms * POSITIONS_PER_MS)
@@ -76,13 +77,17 @@ def job_sort_key(experiment_id: int) -> str:
 def encode_job(row: JobRow) -> bytes:
     """Encode a job row as JSON.
 
-    Fields that only few jobs set are left out if they have their defaults.
+    Fields that few jobs set are left out if they have their defaults.
     """
     return _CODEC.encode(row)
 
 
 def decode_job(body: bytes) -> JobRow:
-    """Decode a job row. Missing fields get their defaults, and unknown fields are ignored."""
+    """Decode a job row. Missing fields get their defaults, and unknown fields are ignored.
+
+    Raises:
+        ValueError: the body is not JSON.
+    """
     return _CODEC.decode(body)
 
 

@@ -16,6 +16,7 @@ class Lengths:
     """
 
     unit: Unit
+    """The unit of lengths in the configuration. Steps belong to the step era."""
     batches_per_step: int = 100
     """The number of batches in a step."""
     records_per_epoch: int = 0
@@ -31,7 +32,10 @@ class Lengths:
         return self.unit == "epochs" and not self.records_per_epoch
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """Convert `length` units to batches, for a trial with the given hyperparameters.
+        """Convert `length` units to batches, rounded down, for a trial with the given
+        hyperparameters.
+
+        Records and epochs amount to at least 1 batch.
 
         Raises:
             ValueError: `counts_epochs` is True.
@@ -48,7 +52,10 @@ class Lengths:
                 return max(1, length * self.records_per_epoch // global_batch_size(hparams))
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """Convert `batches` batches to units, for a trial with the given hyperparameters.
+        """Convert batches to units of the configuration, for a trial with the given
+        hyperparameters.
+
+        The result may be a fraction of a unit.
 
         Raises:
             ValueError: `counts_epochs` is True.

@@ -40,7 +40,7 @@ def edit_between(
     """Return the edit that turns metadata set by the code into the metadata that a user wants.
 
     A value that the code set and no user changed does not become part of the edit, so that the code
-    can still change it.
+    can still change it. Keys that `wanted` lacks become removed keys.
 
     Args:
         wanted: The whole metadata after the user's change.
@@ -65,13 +65,18 @@ def encode_edit(edit: MetadataEdit, before: bytes | None = None) -> bytes:
 
     Args:
         edit: the edit.
-        before: the body of the row that is replaced, with fields of newer versions to keep.
+        before: the body of the row that is replaced, with fields of newer versions to keep. None
+            for a new row.
     """
     return _CODEC.encode(edit, before)
 
 
 def decode_edit(body: bytes | None) -> MetadataEdit:
-    """Decode the body of an edit's row. Return an edit that changes nothing for None."""
+    """Decode the body of an edit's row. Return an edit that changes nothing for None.
+
+    Raises:
+        ValueError: the body is not JSON.
+    """
     return MetadataEdit() if body is None else _CODEC.decode(body)
 
 

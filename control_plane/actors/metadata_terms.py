@@ -24,7 +24,11 @@ TERMS_MAX = 30
 
 
 def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
-    """Return the terms of metadata that consists of JSON values."""
+    """Return the terms of metadata that consists of JSON values.
+
+    Values with an empty or too long path, or a too long text, have no term. Empty metadata has
+    none.
+    """
     return frozenset(
         f"{key}={value}"
         for key, value in _leaves("", metadata)
@@ -33,7 +37,7 @@ def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
 
 
 def parse_term(text: str) -> str:
-    """Return the term of a filter `key=value`.
+    """Return the term of a filter `KEY=VALUE` of a user.
 
     The key has the form of detcloud.shared.dotted_paths: `"a.b"=1` finds the same as `a.b=1`.
 
@@ -59,13 +63,20 @@ def parse_term(text: str) -> str:
 
 
 def metadata_partition(term: str) -> str:
-    """Return the partition of a term, which has a row for each experiment with the term."""
+    """Return the partition of a term: a fixed start and the term's SHA-256 digest.
+
+    The partition has a row for each experiment with the term.
+    """
     digest = sha256(term.encode("utf-8", "surrogatepass")).hexdigest()
     return experiment_rows.METADATA_TERM.partition_of(digest)
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    """Iterate over the path and the text of each value that is neither a mapping nor a list."""
+    """Iterate over the path and the text of each value that is neither a mapping nor a list.
+
+    Strings are their own text, and other values have their JSON text. Items of a list share the
+    list's path.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(f"{path}.{key}" if path else str(key), inner)
@@ -79,7 +90,8 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 def _number_text(text: str) -> str:
     """Return the text of a value. Texts of equal numbers below 1e15 become the same text.
 
-    From 1e15 on, integers and floats keep different texts. Any other text, and a text above
+    Every text that `float` accepts is a number, so infinity and NaN become "inf" and "nan". From
+    1e15 on, integers and floats keep different texts. Any other text, and a text above
     VALUE_CHARACTERS_MAX, is returned unchanged.
     """
     if len(text) > VALUE_CHARACTERS_MAX or not text[:1].strip("+-.").isascii():

@@ -49,7 +49,8 @@ class Leaf:
         """Return `derive(entries, argument)`, cached in this object.
 
         The cache keeps the result of the last argument for each function name. Another argument
-        computes the result again.
+        computes the result again. `derive` must be a named function that only depends on its
+        arguments.
         """
         # The cache is not a field of the dataclass: comparisons and the codec ignore the cache.
         name = derive.__name__
@@ -60,7 +61,7 @@ class Leaf:
 
 
 class _PathStep(NamedTuple):
-    """A step of the path from the directory to a leaf."""
+    """A step of the path from the directory to a leaf: a node and the chosen child."""
 
     number: int | None
     """The number of the node. None: the directory."""
@@ -71,7 +72,13 @@ class _PathStep(NamedTuple):
 
 
 class OrderedMap:
-    """The map `name` of the context's actor. Changes are written into the context's parts."""
+    """The map `name` of the context's actor. Changes are written into the context's parts.
+
+    Args:
+        context: the context of the step.
+        name: the name of the directory's part, and the start of the names of leaves: `NAME/NUMBER`.
+        leaf_max: the most entries of a leaf.
+    """
 
     def __init__(self, context: StepContext, name: str, leaf_max: int = LEAF_MAX) -> None:
         self._context = context
@@ -87,13 +94,15 @@ class OrderedMap:
         return dict(self._leaf(_child_number(path)).entries).get(key) if path else None
 
     def first_entry(self, key: str) -> tuple[str, object] | None:
-        """Return the first entry whose key is `key` or greater. Return None after the last key."""
+        """Return the first entry with the key `key` or a greater key. Return None after the last
+        key.
+        """
         return next(self.items(key), None)
 
     def items(self, first: str = "") -> Iterator[tuple[str, object]]:
         """Iterate over the entries from the key `first` on, in key order.
 
-        Each leaf is read when the iteration reaches it.
+        Each leaf is read when the iteration reaches it. Do not change the map during an iteration.
         """
         for leaf in self.leaves(first):
             for entry in leaf.entries:
@@ -109,7 +118,10 @@ class OrderedMap:
         return self._leaves_below(directory.leaves, directory.depth, first)
 
     def put(self, key: str, value: object) -> None:
-        """Set `key` to `value`. A full leaf is split."""
+        """Set `key` to `value`, and write the changed leaf. A full leaf is split.
+
+        An equal value is written as well.
+        """
         path = self._path_to(key)
         if not path:
             number = self._add_leaf(((key, value),))
@@ -128,9 +140,10 @@ class OrderedMap:
         self._insert_child(path, entries[half][0], self._add_leaf(tuple(entries[half:])))
 
     def remove(self, key: str) -> None:
-        """Remove `key`, and leaves and nodes that become empty.
+        """Remove `key`, and leaves and nodes that become empty. Do nothing if the map lacks the
+        key.
 
-        Do nothing if the map lacks the key.
+        Neighbouring leaves are not merged.
         """
         path = self._path_to(key)
         if not path:
@@ -213,11 +226,11 @@ class OrderedMap:
         return self._context.part(self._name, Directory) or Directory()
 
     def _leaf(self, number: int) -> Leaf:
-        """Return a leaf by number. Return an empty leaf if no such leaf exists."""
+        """Return a leaf or node by number. Return an empty leaf if no such leaf exists."""
         return self._context.part(f"{self._name}/{number}", Leaf) or Leaf()
 
     def _node(self, number: int) -> Children:
-        """Return the children of a node by number."""
+        """Return the children of a node by number. Return no children if no such node exists."""
         return cast(Children, self._leaf(number).entries)
 
     def _add_leaf(self, entries: Entries) -> int:

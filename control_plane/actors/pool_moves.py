@@ -36,6 +36,11 @@ class PoolMoves:
 def preferred_pools(pools: PoolPreferences | None, moves: PoolMoves | None) -> tuple[str, ...]:
     """Return the pools between which a job may move, in the order of preference.
 
-    Return an empty tuple for a job that stays in its pool.
+    Return an empty tuple for a job that stays in its pool: it has no preferred pools, or a user has
+    moved it.
+
+    Args:
+        pools: the job's preferred pools, or None.
+        moves: the job's moves, or None for an experiment without preferred pools.
     """
     return () if pools is None or moves is None or moves.is_over else pools.names

@@ -42,7 +42,9 @@ class Status(StrEnum):
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether the experiment or trial is ending: the next status is final."""
+        """Return whether the experiment is ending: when all trials have ended, the status becomes
+        final.
+        """
         return self in _STOPPING
 
     @property
@@ -68,7 +70,9 @@ class TrialSettings:
     slots: int
     """The number of slots of each trial."""
     max_restarts: int
+    """The number of failures after which the trial may start again."""
     smaller_is_better: bool
+    """Whether a smaller searcher metric is better."""
     lengths: Lengths
     """The unit of the trials' lengths."""
     submitted_ms: int
@@ -119,7 +123,7 @@ class Availability:
     """
 
     def is_slot_open(self, slot: int) -> bool:
-        """Return whether the slot accepts a new allocation."""
+        """Return whether the slot with this id accepts a new allocation. The id is not checked."""
         return self.enabled and slot not in self.disabled
 
 
@@ -128,9 +132,9 @@ OPEN = Availability()
 
 
 def worst_metric(smaller_is_better: bool) -> float:
-    """Return the finite float that replaces a metric that is not finite.
+    """Return the finite float that replaces a missing metric, or a metric that is not finite.
 
-    It is worse than any metric.
+    No finite metric is worse.
     """
     return float_info.max if smaller_is_better else -float_info.max
 
@@ -141,6 +145,7 @@ class CheckpointRef:
 
     uuid: str
     trial_id: int
+    """The id of the trial that wrote the checkpoint, or for which a user uploaded it."""
     steps_completed: int
     """The number of batches that the trial had trained."""
     path: str

@@ -47,7 +47,9 @@ class WriteRow:
     """An effect: write a row outside the actor, or remove the row."""
 
     partition: str
+    """The partition of the row."""
     sort: str
+    """The sort key of the row."""
     body: bytes | None
     """The new body. None removes the row."""
     expected: ObservedRow | None = None
@@ -60,6 +62,11 @@ class CommandRefused(RequestError):
     """The refusal of a user's command. The command has no effect, and the user gets the message."""
 
     def __init__(self, code: str, message: str) -> None:
+        """Create the refusal with a code of `control_plane.errors.Code` and a message for the user.
+
+        Raises:
+            ValueError: the code is unknown.
+        """
         super().__init__(Code(code), message)
 
 
@@ -83,6 +90,9 @@ class Reader(Protocol):
 class StepContext:
     """The context of a step that handles a message: the time, the readings, and the collected
     effects.
+
+    The engine commits the effects after the step. `reply` is the answer to a user's command, None
+    for no answer. Nothing is committed if the step raises an error.
     """
 
     __slots__ = (
@@ -111,7 +121,8 @@ class StepContext:
     def part(self, name: str, kind: type[P]) -> P | None:
         """Return the part `name` of the actor. Return None if the part does not exist.
 
-        A part that was written in this context is returned as it was written.
+        A part that was written in this context is returned as it was written. The read of a part
+        that is not loaded yet aborts the step, and the engine runs the step again.
 
         Raises:
             AssertionError: the part is not an instance of `kind`.
@@ -121,10 +132,11 @@ class StepContext:
         return value
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """Return a row outside the actor, with revision 0 if the row does not exist.
+        """Return a row outside the actor as committed, with revision 0 if the row does not exist.
 
-        The row is returned as committed, without the writes of this context. A decision that
-        depends on the row is guarded with `write_row(expected=...)`.
+        Writes of this context are not included. A decision that depends on the row is guarded with
+        `write_row(expected=...)`. The read of a row that is not loaded yet aborts the step, and the
+        engine runs the step again.
         """
         return self._reader.row(partition, sort)
 
@@ -133,7 +145,10 @@ class StepContext:
         self.sends.append(Send(to, message))
 
     def set_timer(self, due_ms: int, message: object) -> None:
-        """Collect a message to this actor that arrives at `due_ms`, in epoch ms."""
+        """Collect a message to this actor that arrives at `due_ms`, in epoch ms, or soon after.
+
+        Timers cannot be canceled.
+        """
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:
@@ -148,8 +163,9 @@ class StepContext:
     ) -> None:
         """Collect the write of a row outside the actor. A body of None removes the row.
 
-        If `expected` is set, the commit fails if the row has changed since it was read as
-        `expected`.
+        Args:
+            expected: the row as a call of `row` returned it. If the row has changed since, the
+                commit fails and the step runs again. None: no condition.
         """
         self.rows.append(WriteRow(partition, sort, body, expected))
 

@@ -116,7 +116,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
-    reason = allocation.wish_reason if allocation else ""
+    reason = allocation.desired_state_reason if allocation else ""
     return {
         **({"length_unit": "epochs"} if trial.counts_epochs else {}),
         "revision": trial.revision,
@@ -125,7 +125,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         "closed": trial.closed,
         # If the process failed after the trial's last report, the new run gets the final length
         # again and can repeat lost training.
-        "answered": 0 if trial.must_end_again else trial.answered,
+        "answered": 0 if trial.must_end_again else trial.decided_length,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
 
@@ -200,10 +200,10 @@ def _is_preempted(trial: TrialState) -> bool:
 
     False without an allocation, and for a trial that is killed or fails for good.
     """
-    if trial.allocation is None or trial.allocation.wish is DesiredState.RUN:
+    if trial.allocation is None or trial.allocation.desired_state is DesiredState.RUN:
         return False
     for_good = trial.killed or trial.experiment_status in _STOPPING_FOR_GOOD
-    return trial.allocation.wish is DesiredState.PREEMPT or not for_good
+    return trial.allocation.desired_state is DesiredState.PREEMPT or not for_good
 
 
 def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
     get to end.
     """
     current = trial.allocation
-    killed = current is not None and current.wish is DesiredState.KILL
+    killed = current is not None and current.desired_state is DesiredState.KILL
     entry: dict[str, Any] = {
         "allocation": allocation,
         "state": "kill" if killed else "run",

@@ -27,6 +27,7 @@ from control_plane.metrics.segment import (
     decode_segment,
     decode_split_segment,
     encode_segment,
+    is_readable,
     report_count,
     split_segment,
 )
@@ -109,7 +110,7 @@ class Segment(NamedTuple):
 
         Raises:
             OSError: the store does not answer.
-            ValueError: a newer release has encoded the row.
+            ValueError: a newer release has encoded the row, or the row is damaged.
         """
         digest = content_digest(self.row.body)
         if digest is None:
@@ -259,7 +260,7 @@ def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreS
     Raises:
         Conflict: another process merged the rows meanwhile. Earlier merges stay.
         TableError: the state table failed.
-        ValueError: a newer release has encoded a row.
+        ValueError: a row is damaged.
         Exception: any exception of `store`.
     """
     ranges = ((METRICS, METRICS_END), (RANK_METRICS, RANK_METRICS_END))
@@ -273,7 +274,8 @@ def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreS
     """Merge the newest rows of a stream, in a commit per merged row.
 
     The merged row replaces the last row, and the other rows are deleted. Full rows, and groups of
-    rows that would exceed SEGMENT_BYTES_MAX, stay as they are. Return the number of removed rows.
+    rows that would exceed SEGMENT_BYTES_MAX, stay as they are. So do rows of a newer release and
+    all rows before the newest row of such a release. Return the number of removed rows.
     Raises like `merge_allocation`.
     """
     address = addresses.trial(trial_id)
@@ -322,7 +324,12 @@ def _read_streams(
 
 
 def _is_mergeable(body: bytes) -> bool:
-    """Return whether a row may be merged: the row is not full and contains the reports."""
+    """Return whether a row may be merged: the row is not full and contains the reports.
+
+    Return False for a row of a newer release, which only that release can merge.
+    """
+    if not is_readable(body):
+        return False
     is_small = len(body) < FULL_BYTES and report_count(body) < FULL_REPORTS
     return is_small and content_digest(body) is None
 

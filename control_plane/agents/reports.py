@@ -178,11 +178,11 @@ def _to_timed_validation(
             reason = _missing_metric_reason(
                 name, metrics, "time_metric" if values else "metric", steps
             )
-            return ValidationReported(epoch, steps, None, lack=reason)
+            return ValidationReported(epoch, steps, None, missing_metric_reason=reason)
     metric, time = values
     if time is None:
         reason = _missing_metric_reason(context.time_metric, metrics, "time_metric", steps)
-        return ValidationReported(epoch, steps, metric, lack=reason)
+        return ValidationReported(epoch, steps, metric, missing_metric_reason=reason)
     return ValidationReported(epoch, steps, metric, time)
 
 
@@ -340,7 +340,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         nodes=context.nodes,
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
-        lasting=line.get("lasting") is True,
+        is_permanent=line.get("lasting") is True,
     )
 
 

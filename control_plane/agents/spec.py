@@ -32,7 +32,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
     ) -> dict[str, Any]:
         config = parse_stored_config(definition)
         own_checkpoint = trial.checkpoint
-        start = own_checkpoint or trial.inherited or definition.warm_start
+        start = own_checkpoint or trial.inherited_checkpoint or definition.warm_start
         workloads = _workload_fields(config, definition, trial)
         return {
             # An older harness would read epochs as batches. Version 2 makes that harness fail.
@@ -122,7 +122,7 @@ def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
     """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None
-    if damage is None or damage.instead != own:
+    if damage is None or damage.fallback_uuid != own:
         return None
     return {"uuid": damage.uuid, "steps_completed": damage.steps, "cause": damage.cause}
 

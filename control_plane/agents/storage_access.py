@@ -60,7 +60,7 @@ def allowed_access(
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
     own_place = f"{running.experiment.experiment_id}/{trial.trial_id}"
     folder, events = f"{above}{own_place}", f"{above}{TENSORBOARD_FOLDER}/{own_place}"
-    start = trial.checkpoint or trial.inherited or definition.warm_start
+    start = trial.checkpoint or trial.inherited_checkpoint or definition.warm_start
     reads = [folder]
     if start is not None and not f"{above}{start.path}".startswith(f"{folder}/"):
         reads.append(f"{above}{start.path}")

@@ -124,7 +124,7 @@ class SyncAcceptor:
                     ) from None
                 accepted = None
             if accepted is not None:
-                self._engine.advance_until_idle(accepted.receivers)
+                self._engine.advance_after_commit(accepted.receivers)
                 self._merge_metric_rows(accepted.allocations_to_merge)
                 return accepted.session, *self._read_heads(agent, state, request.epoch, accepted)
             for half in halves:
@@ -230,7 +230,7 @@ class SyncAcceptor:
         """Merge the rows of metrics of allocations.
 
         A failure of the state table or the object store is only logged, because a later merge
-        includes the rows.
+        includes the rows. A damaged row is only logged too, because the reports are accepted.
         """
         for allocation in allocations:
             epoch = int(allocation.partition(".")[2])
@@ -238,7 +238,7 @@ class SyncAcceptor:
                 merge_allocation(
                     self._engine.table, _trial_id(allocation), epoch, self._store_segment
                 )
-            except (TableError, OSError) as error:
+            except (TableError, OSError, ValueError) as error:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
     def _store_log_chunk(self, chunk: LogChunk, desired: DesiredAllocation, now_ms: int) -> Write:

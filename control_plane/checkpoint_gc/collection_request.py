@@ -200,7 +200,7 @@ def _mark_unwanted_of_trial(
     for start in range(0, len(unwanted), COLLECTED_MAX):
         uuids = tuple(one.uuid for one in unwanted[start : start + COLLECTED_MAX])
         replacement = newest.uuid if newest else ""
-        message = CheckpointDeletionRequested(uuids, replacement, whole=request.delete)
+        message = CheckpointDeletionRequested(uuids, replacement, deletes_experiment=request.delete)
         address = addresses.trial(trial_id)
         reply = engine.execute_command(address, message, extra_writes=lambda reply: (current,))
         if request.delete and reply != uuids:

@@ -35,7 +35,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         provider=pool.provider.to_json() if pool.provider else "",
         description=pool.description,
         budget_micros=None if pool.budget is None else to_micros(pool.budget),
-        idle_apart=True,
+        stores_idle_jobs_apart=True,
     )
 
 

@@ -1,11 +1,13 @@
 """The actor types, and the codecs of states, parts and messages.
 
 Stored JSON contains the name of the message's type, or the stored name from
-messages/stored_names.py. A message type that is no longer sent stays in its union until no row
+messages/stored_names.py. Fields that were renamed in the code have a stored name too
+(rows/stored_fields.py). A message type that is no longer sent stays in its union until no row
 contains it. Encoded messages leave out fields that have their default, so a default must never
 change. New fields of a state are appended and have a default. tests/journals checks these rules.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
 from control_plane.json_gate import parse_stored
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import select_unknown
 
 EncodedMessage = tuple[str, bytes]
@@ -41,13 +44,17 @@ class ActorType:
     """The stored name of the message that creates the actor. It is the first message to the actor.
     """
     step: Callable[[Any, Any, StepContext], Any]
-    """Applies one message: `step(state, message, context)` returns the next state."""
+    """Applies one message: `step(state, message, context)` returns the next state. The state is
+    None for a missing actor, before and after. Raises CommandRefused for a refused command.
+    """
     fallback: Callable[[Any, object, StepContext], Any]
-    """Applies a dead letter, which is a message that `step` failed on. It never raises an error
-    itself.
+    """Applies a dead letter: `fallback(state, message, context)` returns the next state. A dead
+    letter is a message that `step` failed on, or an UndecodableMessage.
     """
     finish_fold: Callable[[Any, StepContext], Any] | None = None
-    """Called once after the last message of a fold; returns the final state."""
+    """Called once after the last message of a fold; returns the final state. None for a type that
+    needs no such call.
+    """
     part_types: Mapping[str, Any] = field(default_factory=dict)
     """The type of each part, by part family: the part's name up to and including its first "/".
     Parts of type `bytes` are stored unencoded.
@@ -65,14 +72,23 @@ class ActorType:
     """
 
     @cached_property
-    def field_names(self) -> tuple[str, ...]:
-        """The names of the state's fields, in order. Later versions append fields."""
-        return tuple(self._field_adapters)
+    def stored_names(self) -> Mapping[str, str]:
+        """The stored name of each field of the state, by the name in the code.
+
+        The fields are in order. Later versions append fields.
+        """
+        return stored_field_names(self.state_type)
+
+    @cached_property
+    def names_in_code(self) -> Mapping[str, str]:
+        """The name in the code of each field of the state, by the stored name and in order."""
+        return {stored: name for name, stored in self.stored_names.items()}
 
     @cached_property
     def field_defaults(self) -> Mapping[str, object]:
-        """The default values of the state's fields by name. A field without a default is left
-        out.
+        """The default values of the state's fields, by the name in the code.
+
+        A field without a default is left out.
         """
         all_fields = fields(self.state_type)
         values = {f.name: f.default for f in all_fields if f.default is not MISSING}
@@ -81,30 +97,37 @@ class ActorType:
 
     @cached_property
     def _field_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the state's fields, by name."""
         return {name: TypeAdapter(kind) for name, kind in get_type_hints(self.state_type).items()}
 
     @cached_property
     def _state_adapter(self) -> TypeAdapter[Any]:
+        """The pydantic adapter of the state."""
         return TypeAdapter(self.state_type)
 
     @cached_property
     def _message_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the messages, by stored name."""
         return {
             stored_name(message): TypeAdapter(message) for message in get_args(self.message_union)
         }
 
     @cached_property
     def _part_adapters(self) -> dict[str, TypeAdapter[Any]]:
+        """The pydantic adapters of the part families, without families of type `bytes`."""
         return {
             name: TypeAdapter(kind) for name, kind in self.part_types.items() if kind is not bytes
         }
 
     def encode_state(self, state: object) -> bytes:
-        """Encode a state as JSON."""
-        return self._state_adapter.serializer.to_json(state)
+        """Encode a state as JSON, fields with default values included."""
+        return self._state_adapter.serializer.to_json(state, by_alias=True)
 
     def decode_state(self, body: bytes) -> Any:
-        """Decode a state from JSON. Raises ValueError if the JSON is not a valid state."""
+        """Decode a state from JSON. Unknown fields are ignored; missing fields get their defaults.
+
+        Raises ValueError if the JSON is not a valid state.
+        """
         return _decode_json(self._state_adapter, body)
 
     def encode_field(self, name: str, value: object) -> bytes:
@@ -112,8 +135,15 @@ class ActorType:
 
         The result does not change when a later version adds a field with a default inside the
         value.
+
+        Args:
+            name: the field's name in the code.
+            value: the value of the field.
+
+        Raises KeyError for an unknown field.
         """
-        return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
+        serializer = self._field_adapters[name].serializer
+        return serializer.to_json(value, exclude_defaults=True, by_alias=True)
 
     def encode_message(self, message: object) -> EncodedMessage:
         """Return the message's stored name, and the fields as JSON without defaults.
@@ -122,14 +152,20 @@ class ActorType:
         """
         name = stored_name(type(message))
         serializer = self._message_adapters[name].serializer
-        return name, serializer.to_json(message, exclude_defaults=True)
+        return name, serializer.to_json(message, exclude_defaults=True, by_alias=True)
 
     def encode_message_with_defaults(self, name: str, fields: object) -> bytes:
         """Decode a stored message, and encode the message as JSON that contains every field.
 
-        Raises KeyError and ValueError as `decode_message` does.
+        Raises KeyError for an unknown name, and ValueError for fields that do not fit the message
+        type.
+
+        Args:
+            name: the stored name of the message.
+            fields: the fields as JSON values.
         """
-        return self._message_adapters[name].dump_json(self.decode_message(name, fields))
+        message = self.decode_message(name, fields)
+        return self._message_adapters[name].dump_json(message, by_alias=True)
 
     def decode_message(self, name: str, fields: object) -> Any:
         """Decode a message from a stored name and fields. Unknown fields are ignored.
@@ -140,18 +176,29 @@ class ActorType:
         return self._message_adapters[name].validate_python(fields)
 
     def encode_part(self, name: str, value: object) -> bytes:
-        """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged."""
+        """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged.
+
+        Raises AssertionError for a value other than `bytes` in a family of type `bytes` or an
+        unknown family.
+
+        Args:
+            name: the name of the part, for example `trials/0`.
+        """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             assert isinstance(value, bytes), name
             return value
-        return adapter.dump_json(value)
+        return adapter.dump_json(value, by_alias=True)
 
     def decode_part(self, name: str, body: bytes) -> object:
-        """Decode the stored body of a part.
+        """Decode the stored body of a part. Return the body itself for a part of type `bytes`, and
+        for an unknown family.
 
         For an invalid body, return the replacement that `damaged_parts` makes for this family of
         parts. Raises ValueError if the family has no replacement.
+
+        Args:
+            name: the name of the part, for example `trials/0`.
         """
         family = _part_family(name)
         adapter = self._part_adapters.get(family)
@@ -162,38 +209,48 @@ class ActorType:
         except ValueError as error:
             if (make_value := self.damaged_parts.get(family)) is None:
                 raise
-            return make_value(name, _first_line(error))
+            return make_value(name, _error_text(error))
 
     def select_unknown_fields(self, body: bytes) -> bytes:
-        """Return the fields of an encoded state that this version does not know, without braces."""
-        return select_unknown(parse_json(body), self._field_adapters)
+        """Return the fields of an encoded state that this version does not know, without braces.
+
+        Return b"" if all fields are known. Raises ValueError for invalid JSON.
+        """
+        return select_unknown(parse_json(body), self.names_in_code)
 
     def select_unknown_part_fields(self, name: str, body: bytes) -> bytes:
         """Return the fields of a part's stored body that this version does not know, without
         braces.
 
-        Return b"" for a part without a dataclass, and for a body that cannot be parsed.
+        Return b"" if all fields are known, for a part whose type is no dataclass, and for a body
+        that cannot be parsed.
         """
         kind = self.part_types.get(_part_family(name))
         if not is_dataclass(kind):
             return b""
         try:
-            return select_unknown(parse_json(body), {f.name for f in fields(kind)})
+            return select_unknown(parse_json(body), set(stored_field_names(kind).values()))
         except ValueError:
             return b""
 
     def encode_part_without_defaults(self, name: str, value: object) -> bytes:
         """Encode a part's value without defaults, so that replays can compare values across
         versions.
+
+        Return a value of type `bytes` unchanged. Raises the AssertionError of `encode_part`.
         """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             return self.encode_part(name, value)
-        return adapter.dump_json(value, exclude_defaults=True)
+        return adapter.dump_json(value, exclude_defaults=True, by_alias=True)
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The actor types by name. A type is created on its first use."""
+    """The actor types by name. A type is created, and its modules are imported, on first use.
+
+    Args:
+        make_functions: functions named `_make_NAME`, which create the types.
+    """
 
     def __init__(self, *make_functions: Callable[[], ActorType]) -> None:
         self._make_functions = {
@@ -202,6 +259,10 @@ class _ActorTypes(Mapping[str, ActorType]):
         self._created = dict[str, ActorType]()
 
     def __getitem__(self, name: str) -> ActorType:
+        """Return the actor type of a name, always as a single object.
+
+        Raises KeyError for an unknown name.
+        """
         if (actor_type := self._created.get(name)) is not None:
             return actor_type
         # If several threads create a type at once, all threads must return a single object.
@@ -219,6 +280,7 @@ class _ActorTypes(Mapping[str, ActorType]):
 
 
 def _make_experiment() -> ActorType:
+    """Build the actor type of experiments. Imports the experiment's modules."""
     from control_plane.actors.experiment import actor
     from control_plane.actors.experiment.bill import Meters
     from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
@@ -244,6 +306,7 @@ def _make_experiment() -> ActorType:
 
 
 def _make_trial() -> ActorType:
+    """Build the actor type of trials. Imports the trial's modules."""
     from control_plane.actors.messages.trial import TrialMessage
     from control_plane.actors.trial import actor
     from control_plane.actors.trial.checkpoints import (
@@ -266,6 +329,7 @@ def _make_trial() -> ActorType:
 
 
 def _make_pool() -> ActorType:
+    """Build the actor type of resource pools. Imports the pool's modules."""
     from control_plane.actors.messages.pool import PoolMessage, PoolSettings
     from control_plane.actors.ordered_map import Directory, Leaf
     from control_plane.actors.pool import actor
@@ -293,6 +357,7 @@ def _make_pool() -> ActorType:
 
 
 def _make_agent() -> ActorType:
+    """Build the actor type of agents. Imports the agent's modules."""
     from control_plane.actors.agent import actor
     from control_plane.actors.messages.agent import AgentMessage
 
@@ -320,6 +385,7 @@ def encode_message_for(address: str, message: object) -> EncodedMessage:
     """Encode a message for the mailbox of the actor at `address`. Return the stored name and JSON.
 
     Raises KeyError for an unknown type of actor, or a message that the actor does not accept.
+    Nothing is mailed.
     """
     return actor_type_at(address).encode_message(message)
 
@@ -327,8 +393,8 @@ def encode_message_for(address: str, message: object) -> EncodedMessage:
 def parse_json(body: bytes) -> Any:
     """Parse stored JSON into Python values. Raises ValueError for invalid JSON.
 
-    Rows of older versions may be nested deeper than pydantic's parser allows. `parse_stored` reads
-    these rows.
+    JSON of older versions may be nested deeper than pydantic's parser allows, and is parsed as well
+    (`parse_stored`).
     """
     try:
         return from_json(body)
@@ -336,8 +402,22 @@ def parse_json(body: bytes) -> Any:
         return parse_stored(body)
 
 
+def parse_compressed_json(body: bytes) -> Any:
+    """Decompress (zlib) and parse stored JSON.
+
+    Raises ValueError for damaged compressed data and for invalid JSON.
+    """
+    try:
+        content = zlib.decompress(body)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return parse_json(content)
+
+
 def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
-    """Decode stored JSON into a value of the adapter's type. Raises ValueError for an invalid
+    """Decode stored JSON into a value of the adapter's type.
+
+    JSON that pydantic cannot parse is parsed with `parse_stored`. Raises ValueError for an invalid
     value.
     """
     try:
@@ -348,11 +428,12 @@ def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
     return adapter.validate_python(parse_stored(body))
 
 
-def _first_line(error: ValueError) -> str:
+def _error_text(error: ValueError) -> str:
     """Return the text of an error, cut off after 200 characters.
 
     For a validation error, this is the place and message of the first fault, such as `state.files:
-    Field required`. The invalid value is left out.
+    Field required`. The invalid value is left out. The text of another error may have several
+    lines.
     """
     if isinstance(error, ValidationError):
         fault = error.errors(include_input=False, include_url=False)[0]

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from control_plane.engine.actor_types import EncodedMessage, actor_type_at, parse_json
-from control_plane.engine.fold import ActorSnapshot, Commit, Fold, build_commit
+from control_plane.engine.commits import Commit, build_commit
+from control_plane.engine.fold import ActorSnapshot, Fold
 from control_plane.engine.fold_steps import apply_stored_message, finish_fold
 from control_plane.engine.head import Header
 from control_plane.engine.mailbox import delivered_mail, next_clock
@@ -28,22 +29,22 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class MailOnly:
-    """The receivers that an operation must mail messages to, after an attempt to deliver failed."""
+    """The receivers that only get mail in an operation, because an attempt to deliver failed."""
 
     receivers: set[str] = field(default_factory=set)
-    """The addresses of these receivers."""
+    """The addresses of the actors to which messages must be mailed."""
     everyone: bool = False
-    """Whether all messages must be mail."""
+    """Whether the messages to all actors must be mailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The fold of delivered messages into a receiver."""
+    """The fold of delivered messages into a receiver, before the commit."""
 
     actor: LoadedActor
     """The receiver as it was loaded."""
     fold: Fold
-    """The outcome of the messages."""
+    """The outcome of the messages, which the receiver's commit makes durable."""
     clock: int
     """The value of the sender's hybrid clock at which the messages are sent."""
 
@@ -62,14 +63,19 @@ def fold_deliveries(
     mail_only: MailOnly,
     extra_write_count: int = 0,
 ) -> list[Delivery]:
-    """Fold the messages that the sender's `fold` sends into the receivers.
+    """Fold the messages that the sender's `fold` sends into the receivers. Nothing is written.
 
-    Return the folds of the receivers. Messages that are not in the result must be mailed. A
-    delivery is omitted if the receiver's type takes no deliveries, if `mail_only` excludes the
-    receiver, or if the commit would be too large. Nothing is written. Raises TableError if a read
-    fails.
+    Return the folds of the receivers, which `join_commits` adds to the sender's commit. Messages
+    without a delivery must be mailed. A message has no delivery in each of these cases:
+    - the receiver's type takes no deliveries, or `mail_only` contains the receiver;
+    - the receiver has mail, does not exist or cannot fold the message;
+    - the commit would have more than OPERATIONS_MAX operations;
+    - the sender has a spilled outbox or no state; the result is then empty.
+
+    Raises TableError if a read fails, and KeyError for an unknown type of receiver.
 
     Args:
+        sender: the sender before its fold.
         extra_write_count: the number of writes that the caller adds to the commit.
     """
     # A spilled outbox is sent before later messages, and a fold without a state sends nothing.
@@ -101,7 +107,10 @@ def join_commits(
 
     Return the joined commit, and the receivers as they are after the commit, in the order of
     `deliveries`. The joined commit has the writes and the receivers of mail of all commits, and the
-    sender's snapshot. Without deliveries, return `commit` itself.
+    sender's snapshot. Without deliveries, return `commit` itself and an empty list.
+
+    Args:
+        commit: the sender's commit.
     """
     if not deliveries:
         return commit, []
@@ -125,12 +134,20 @@ def _fold_into(
     clock: int,
     now_ms: int,
 ) -> Delivery | None:
-    """Fold messages into the receiver. Return None if the messages must be mailed.
+    """Load the receiver and fold messages into the receiver. Nothing is written.
 
-    The messages must be mailed in each of these cases:
+    Return None if the messages must be mailed:
     - the receiver has mail or a spilled outbox;
-    - the receiver does not exist, and `messages` does not create the receiver;
-    - a step raises an error, which is logged.
+    - the receiver does not exist, and the first message does not create the receiver;
+    - the read is torn, or the receiver has no state after the fold;
+    - a step or `finish_fold` raises an error, which is logged.
+
+    Raises TableError if a read fails. If the first message creates the receiver, no row is read;
+    the commit then conflicts with an existing receiver.
+
+    Args:
+        messages: the encoded messages, at least one.
+        clock: the sender's clock for the messages.
     """
     creates = messages[0][0] == actor_type_at(receiver).constructor
     try:

@@ -39,19 +39,29 @@ class ExperimentReader:
         self._cache: BoundedCache[_RunKey, Definition] = BoundedCache(KEPT_BYTES_MAX)
 
     def read_trial(self, trial_id: int) -> TrialState | None:
-        """Read a trial's state. Return None for an unknown trial."""
+        """Read a trial's state. Return None for an unknown or erased trial.
+
+        Raises TableError if the read fails, and ValueError for a state that cannot be decoded.
+        """
         state = self._engine.read_state(addresses.trial(trial_id))
         assert state is None or isinstance(state, TrialState)
         return state
 
     def read_trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
-        """Read the states of trials, in the order of the ids. The entry is None for an unknown
-        trial.
+        """Read the states of trials, in the order of the ids. The entry of an unknown trial is
+        None.
+
+        Raises the errors of `read_trial`.
         """
         return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
     def read_experiment(self, experiment_id: int) -> Defined | None:
-        """Read an experiment's state and definition. Return None if unknown or deleted."""
+        """Read an experiment's state and definition.
+
+        Return None for an unknown or deleted experiment, and for an experiment without a stored
+        definition. Raises TableError if a read fails, and ValueError for a state or definition that
+        cannot be decoded.
+        """
         return self.with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
 
     def read_experiments(
@@ -59,8 +69,9 @@ class ExperimentReader:
     ) -> tuple[list[Defined | None], list[Row | None]]:
         """Read states and definitions of experiments together with the rows of `keys`.
 
-        Both lists keep the order of the arguments. The entry of an unknown or deleted experiment
-        and of a missing row is None.
+        Both lists keep the order of the arguments. The entry is None for a missing row, and for an
+        unknown or deleted experiment or an experiment without a stored definition. Raises the
+        errors of `read_experiment`.
         """
         names = [addresses.experiment(number) for number in experiment_ids]
         states, rows = self._engine.read_states_and_rows(names, keys)
@@ -70,7 +81,8 @@ class ExperimentReader:
         """Return an experiment's state together with the experiment's definition.
 
         Read the definition from the cache or the state table. Return None if the state is None, is
-        not an experiment's, belongs to a deleted experiment, or has no stored definition.
+        not an experiment's, belongs to a deleted experiment, or has no stored definition. Raises
+        TableError if the read fails, and ValueError for a definition that cannot be decoded.
         """
         return self.with_definitions([state])[0]
 
@@ -78,10 +90,11 @@ class ExperimentReader:
         """Return each state together with the experiment's definition, in the order of `states`.
 
         The entry is None if the state is not an experiment's, if the experiment is deleted, or if
-        its definition no longer exists. Definitions outside the cache are read in one request.
+        its definition no longer exists. Definitions outside the cache are read together, in
+        batches. Raises the errors of `with_definition`.
         """
         keyed_states = [
-            ((state.experiment_id, state.life), state)
+            ((state.experiment_id, state.run_generation), state)
             if isinstance(state, ExperimentState) and state.status is not Status.DELETED
             else None
             for state in states
@@ -95,9 +108,10 @@ class ExperimentReader:
         ]
 
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
-        """Return the definitions of runs from the cache, or else from the state table.
+        """Return the definitions of runs from the cache, or else from the state table, by run.
 
-        Definitions that are read are cached. Deleted definitions are omitted.
+        Definitions that are read are cached. Deleted definitions are omitted. Raises the errors of
+        `with_definition`.
         """
         with self._lock:
             lookups = {key: self._cache.find(key) for key in keys}
@@ -105,9 +119,10 @@ class ExperimentReader:
         return cached | self._read([key for key in lookups if key not in cached])
 
     def _read(self, keys: Sequence[_RunKey]) -> dict[_RunKey, Definition]:
-        """Read definitions from the state table, cache the definitions, and return the definitions.
+        """Read definitions from the state table, cache the definitions, and return a dict by run.
 
-        Deleted definitions are omitted.
+        Deleted definitions are omitted. Without keys, nothing is read. Raises the errors of
+        `with_definition`.
         """
         places = [(addresses.experiment(number), "definition") for number, _ in keys]
         parts = zip(keys, self._engine.read_parts(places), strict=True)

@@ -24,16 +24,21 @@ def fold_mail(
 ) -> None:
     """Fold mail in order, as much as a commit can hold and at most `messages_max` messages.
 
-    A row that does not fit completely is folded in part. If a message cannot be folded, later rows
-    of the same sender are not folded either; other senders are unaffected. A row with many failed
-    attempts is folded alone, one message per commit.
+    The folded messages are added to the reader's fold, and each row to `consumed`. A row that does
+    not fit completely is folded in part. Nothing is written to the table.
+
+    If a message cannot be folded, the error is logged and later rows of the same sender are not
+    folded either; other senders are unaffected. A row with ISOLATE_FROM_ATTEMPTS or more attempts
+    is folded alone, one message per commit.
 
     Args:
         rows: the mail in order.
-        skipped: the sort keys of rows to leave out. Rows whose first message fails are added.
+        skipped: the sort keys of rows to leave out, with the later rows of their senders. Rows
+            whose first message fails are added.
 
     Raises TornRead, and TableError if the table fails while the first message of the commit is
-    read. A failure of the table does not count against the message.
+    read. After a later failure of the table, the messages so far stay folded. A failure of the
+    table does not count against the message.
     """
     blocked_senders: set[str] = set()
     remaining = messages_max
@@ -60,8 +65,12 @@ def fold_mail(
 def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, bool]:
     """Fold the messages of a row, up to a message that does not fit or cannot be folded.
 
-    Return the number of folded messages, and whether the next message cannot be folded. Raises
-    TornRead, and TableError for the first message of the commit.
+    The steps are added to the reader's fold; the caller records the row as consumed. The first
+    message of a commit is folded even if too large.
+
+    Return the number of folded messages, and whether the next message cannot be folded, which is
+    logged. Raises TornRead, and TableError for the first message of the commit. A later TableError
+    ends the row as if the next message did not fit.
     """
     first_of_commit = not reader.fold.consumed
     for count, (name, fields) in enumerate(mail.messages):
@@ -86,26 +95,37 @@ def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, b
 
 
 def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
-    """Apply a message to the fold with the actor's `step`. Raises the errors of the step."""
+    """Apply a message to the reader's fold with the actor's `step`.
+
+    Raises the errors of the step, such as CommandRefused, and of reads: TornRead and TableError.
+    Raises KeyError or ValueError if a message that the step sends cannot be encoded. After an
+    error, the fold is unchanged.
+    """
     reader.fold.add_step(_run_step(reader, message, now_ms))
 
 
 def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
-    """Apply a message that is given by stored name and fields.
+    """Apply a message that is given by stored name and fields to the reader's fold.
 
     Raises KeyError for an unknown name, ValueError for fields that do not fit the message type, and
-    the errors of the step.
+    the errors of `apply_message`. After an error, the fold is unchanged.
     """
     apply_message(reader, _decode_message(reader, name, fields), now_ms)
 
 
 def _decode_message(reader: FoldReader, name: str, fields: object) -> object:
-    """Decode a stored message to the actor. Raises KeyError and ValueError."""
+    """Decode a message to the actor.
+
+    Raises KeyError for an unknown name, and ValueError for fields that do not fit the message type.
+    """
     return reader.actor_type.decode_message(name, fields)
 
 
 def _run_step(reader: FoldReader, message: object, now_ms: int) -> Step:
-    """Run the actor's `step` and return the outcome. The fold is not changed."""
+    """Run the actor's `step` on the fold's state and return the outcome. The fold is not changed.
+
+    Raises the errors of `apply_message`.
+    """
     snapshot = reader.snapshot
     context = StepContext(snapshot.address, now_ms, reader)
     return step_of(reader.actor_type.step(reader.fold.state, message, context), context)
@@ -115,8 +135,12 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
     """Apply a dead letter, which is a message that no attempt could fold, with the actor's
     `fallback`.
 
-    If the fallback fails, log the error and leave the fold unchanged. Raises TornRead and
-    TableError for failed reads.
+    A message that cannot be decoded reaches the fallback as an UndecodableMessage. If the fallback
+    fails, log the error and leave the fold unchanged. Raises TornRead and TableError for failed
+    reads.
+
+    Args:
+        name: the stored name of the message.
     """
     snapshot, fold = reader.snapshot, reader.fold
     context = StepContext(snapshot.address, now_ms, reader)
@@ -130,7 +154,11 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
 
 
 def finish_fold(reader: FoldReader, now_ms: int) -> None:
-    """Apply the actor's `finish_fold`, if the type has such a function and the actor exists."""
+    """Apply the actor's `finish_fold` to the fold, after the last message.
+
+    Do nothing if the actor's type has no such function or the actor does not exist. Raises the
+    errors of `finish_fold` and of reads; the fold is then unchanged.
+    """
     snapshot, fold = reader.snapshot, reader.fold
     if reader.actor_type.finish_fold is not None and fold.state is not None:
         context = StepContext(snapshot.address, now_ms, reader)
@@ -139,7 +167,9 @@ def finish_fold(reader: FoldReader, now_ms: int) -> None:
 
 
 def _decode_or_name(actor_type: ActorType, name: str, fields: object) -> object:
-    """Decode a message for the fallback. Return an UndecodableMessage if decoding fails."""
+    """Decode a message for the fallback. Return an UndecodableMessage with the name if decoding
+    fails.
+    """
     try:
         return actor_type.decode_message(name, fields)
     except (KeyError, ValueError):

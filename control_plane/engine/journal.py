@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.engine.actor_types import EncodedMessage, parse_compressed_json, parse_json
 from control_plane.rows import actor_rows
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
@@ -43,14 +43,16 @@ NamedMessage = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """A journal entry to write."""
+    """A journal entry to write: the data to fold a commit again and compare the result."""
 
     now_ms: int
     """The time of the commit in epoch ms."""
     mail: tuple[bytes, ...]
-    """The bodies of the mailbox rows that the commit folded."""
+    """The bodies of the mailbox rows that the commit folded, in order. Empty for a command without
+    mail.
+    """
     command: tuple[EncodedMessage, ...]
-    """The encoded command of a user, or empty."""
+    """The encoded command of a user. Empty without a command."""
     rows_read: Mapping[str, list[object]]
     """The rows outside the actor that the steps read: revision and body by `partition/sort`."""
     output_digests: Mapping[str, str]
@@ -60,7 +62,7 @@ class NewEntry:
     reasons: Sequence[tuple[int, str]] = ()
     """The reasons of the steps, each with the number of the step from 0."""
     user: str = ""
-    """The user who gave the command, or ""."""
+    """The user who gave the command. "" without a user."""
     is_dead_letter: bool = False
     """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
@@ -71,27 +73,41 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEntry:
-    """A journal entry that was read. Fields with the same name as in `NewEntry` have the same
-    meaning.
+    """A journal entry that was read.
+
+    Fields with the same name as in `NewEntry` have the same meaning.
     """
 
     revision: int
     """The revision of the head that the commit wrote."""
     now_ms: int
+    """The time of the commit in epoch ms."""
     mail: tuple[tuple[NamedMessage, ...], ...]
     """The messages of each mailbox row, in the order in which they were folded."""
     command: tuple[NamedMessage, ...]
+    """The command of a user, as a single message. Empty without a command."""
     rows_read: Mapping[str, tuple[int, bytes]]
-    """The revision and body of each row that the steps read, by `partition/sort`."""
+    """The revision and body of each row that the steps read, by `partition/sort`. Revision 0 stands
+    for a missing row.
+    """
     output_digests: Mapping[str, str] | None
     """The digests by output name. None in a row of format 1."""
     full_digest: str = ""
     """The single digest of a row of format 1. "" in a row of format 2."""
     field_count: int = 0
+    """The number of fields of the state type. 0 in a row of format 1."""
     reasons: tuple[tuple[int, str], ...] = field(default=())
+    """The reasons of the steps, each with the number of the step from 0. Empty in a row of format
+    1.
+    """
     user: str = ""
+    """The user who gave the command. "" without a user."""
     is_dead_letter: bool = False
+    """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
+    """Whether the actor has a spilled outbox after this commit, so that revisions may be
+    missing.
+    """
 
     @property
     def messages(self) -> tuple[NamedMessage, ...]:
@@ -100,7 +116,11 @@ class RecordedEntry:
 
 
 def entry_write(address: str, revision: int, entry: NewEntry) -> Put:
-    """Build the Put that stores `entry` as the journal row of `revision`."""
+    """Build the Put that stores `entry` as the journal row of `revision`. The Put has no condition.
+
+    A body of more than UNCOMPRESSED_BYTES_MAX is compressed. The row does not expire unless the
+    caller changes the Put.
+    """
     command = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in entry.command)
     optional: dict[str, object] = {
         "read": entry.rows_read,
@@ -128,19 +148,31 @@ def dropped_mail_write(address: str, sort: str, body: bytes, now_ms: int) -> Put
 
     The row's sort key is DROPPED followed by `sort`. The Put has no condition and the row never
     expires.
+
+    Args:
+        address: the address of the missing actor.
+        sort: the sort key of the mailbox row.
+        body: the encoded mail.
     """
     entry = b'{"now":%d,"dropped":%s}' % (now_ms, body)
     return Put(Key(address, f"{DROPPED}{sort}"), 1, entry, Expect.ANYTHING)
 
 
 def read_entry_rows(table: StateTable, address: str, after: int = 0) -> Iterator[Row]:
-    """Read the rows of the actor's journal entries after revision `after`, oldest first."""
+    """Read the rows of the actor's journal entries after revision `after`, oldest first, in pages.
+
+    Yield nothing without such entries. Rows of dropped mail are left out. Raises TableError during
+    the iteration.
+    """
     first = f"{JOURNAL}{after + 1:012d}"
     return read_rows(table, address, first, JOURNAL_END, page_rows=PAGE_ROWS)
 
 
 def entry_revision(row: Row) -> int:
-    """Return the revision of the head that the commit of a journal row wrote."""
+    """Return the revision of the head that the commit of a journal row wrote, from the row's key.
+
+    Raises ValueError for a row that is no journal entry.
+    """
     return int(row.key.sort.removeprefix(JOURNAL))
 
 
@@ -166,20 +198,27 @@ def read_entry(row: Row) -> RecordedEntry:
             is_dead_letter=fields.get("dead", False),
             is_spilled=fields.get("spilled", False),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a journal entry: {type(error).__name__}: {error}") from error
 
 
 def decode_journal_row(body: bytes) -> Any:
-    """Decompress a journal row's body if needed, and parse the JSON.
+    """Decompress a journal row's body if needed, and parse the JSON. Return the fields by name.
 
-    Raises ValueError for invalid JSON and `zlib.error` for invalid compressed data.
+    Raises ValueError for damaged compressed data and for invalid JSON.
     """
-    return parse_json(zlib.decompress(body[1:]) if body.startswith(COMPRESSED) else body)
+    return parse_compressed_json(body[1:]) if body.startswith(COMPRESSED) else parse_json(body)
 
 
 def format_1_digest(state: bytes, sends: Mapping[str, Sequence[EncodedMessage]]) -> str:
-    """Return the digest of a row of format 1: over the encoded state and all messages in order."""
+    """Return the digest of a row of format 1: over the encoded state and all messages in order.
+
+    The digest is the first 16 hexadecimal digits of a SHA-256.
+
+    Args:
+        state: the encoded state.
+        sends: the encoded messages by receiver.
+    """
     digest = sha256(state)
     for to, messages in sends.items():
         digest.update(to.encode())
@@ -189,12 +228,16 @@ def format_1_digest(state: bytes, sends: Mapping[str, Sequence[EncodedMessage]])
 
 
 def _named_messages(messages: Sequence[Sequence[Any]]) -> tuple[NamedMessage, ...]:
-    """Convert a list of `[name, fields]` into tuples."""
+    """Convert a list of `[name, fields]` into tuples. Raises ValueError for an entry of another
+    length.
+    """
     return tuple((str(name), fields) for name, fields in messages)
 
 
 def _recorded_rows(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `read` field of a journal row: `[revision, body]` by `partition/sort`."""
-    rows = fields.get("read", {})
-    assert isinstance(rows, dict)
+    """Return the `read` field of a journal row: `[revision, body]` by `partition/sort`.
+
+    Return an empty dict if the row has no such field.
+    """
+    rows: Mapping[str, Any] = fields.get("read", {})
     return rows

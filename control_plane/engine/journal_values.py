@@ -25,10 +25,11 @@ ENTRIES_SEARCHED_MAX = 5_000
 def find_value(table: StateTable, address: str, output: str, digest: str) -> bytes | None:
     """Return the stored value of an actor's output with this digest.
 
-    Return None if the value is no longer stored or cannot be read.
+    Return None if the value is no longer stored or cannot be read. Raises TableError.
 
     Args:
         output: the output's name (outputs.py).
+        digest: the digest that the journal recorded.
     """
     candidates = _candidate_values(table, address, output)
     try:
@@ -39,7 +40,11 @@ def find_value(table: StateTable, address: str, output: str, digest: str) -> byt
 
 
 def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[bytes]:
-    """Yield the encoded values that are stored for an output now."""
+    """Yield the encoded values that are stored for an output now.
+
+    Yield nothing for timers, and for a part, row or head that does not exist. Raises TableError,
+    and KeyError, TypeError or ValueError for a stored value that cannot be decoded.
+    """
     actor_type = actor_type_at(address)
     if output.startswith(PART):
         name = output.removeprefix(PART)
@@ -55,17 +60,19 @@ def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[
             yield row.body
     elif output.startswith(MESSAGES):
         yield from _messages_between(table, address, output.removeprefix(MESSAGES))
-    elif output in actor_type.field_names:
+    elif (field := actor_type.names_in_code.get(output)) is not None:
         row = table.get(Key(address, HEAD))
         if row is not None:
             state = actor_type.decode_state(decode_head(row.body)[1])
-            yield actor_type.encode_field(output, getattr(state, output))
+            yield actor_type.encode_field(field, getattr(state, field))
 
 
 def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:
-    """Yield the encoded messages from `sender` to `receiver`, one value for each row of mail.
+    """Yield the encoded messages from `sender` to `receiver`, a value for each row of mail.
 
-    The mailbox comes first, then the mail in the receiver's journal.
+    The mailbox comes first, then the mail in the first ENTRIES_SEARCHED_MAX entries of the
+    receiver's journal. Yield nothing for the receiver "*", which stands for many receivers. Raises
+    the errors of `_candidate_values`.
     """
     if receiver == "*":
         return
@@ -79,5 +86,5 @@ def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator
 
 
 def _encode_messages(messages: object) -> bytes:
-    """Encode messages as the digests of the journal do."""
+    """Encode the messages of a mailbox row as JSON, as the digests of the journal do."""
     return to_json(messages)

@@ -59,7 +59,11 @@ class MailboxRow:
     """Mail: a mailbox row or a timer, with the messages of a commit to a receiver."""
 
     key: Key
+    """The key of the row, which begins with `M#` for mail and `T#` for a timer."""
     revision: int
+    """The stored revision, which changes with each attempt and postponement. 0 for delivered mail,
+    which is not stored.
+    """
     sender: str
     """The address of the sending actor, or the name of another part of the cluster."""
     previous: str
@@ -75,11 +79,18 @@ class MailboxRow:
     stored: bytes
     """The body of the whole row as it is stored in the table."""
     rest: tuple[NamedFields, ...] = ()
-    """The later messages of the row, which stay in the table when `messages` are folded."""
+    """The later messages of the row, which stay in the table when `messages` are folded. Empty if
+    `messages` are all messages.
+    """
 
     def first_messages(self, count: int) -> "MailboxRow":
         """Return the row reduced to the first `count` messages. The other messages become the
         `rest`.
+
+        Return the row itself if it has no more than `count` messages. Nothing is written.
+
+        Args:
+            count: the number of messages to keep, at least 1.
         """
         if count >= len(self.messages):
             return self
@@ -90,7 +101,8 @@ class MailboxRow:
     def removal(self, now_ms: int) -> Write:
         """Build the write that removes `messages` from the mailbox. A repeated removal conflicts.
 
-        The write deletes the row, or replaces the row by the `rest`.
+        The write deletes the row, or replaces the row by the `rest`. The replaced row is due after
+        RECOVERY_DELAY_MS.
         """
         if not self.rest:
             return Delete(self.key, Expect.PRESENT)
@@ -101,23 +113,29 @@ class MailboxRow:
         return Put(self.key, self.revision + 1, body, self.revision, now_ms + RECOVERY_DELAY_MS)
 
     def _header(self, attempts: int) -> bytes:
+        """Encode the beginning of the row's body with a number of attempts."""
         return _encode_header(self.sender, self.previous, self.clock, attempts)
 
 
 def mail_key(receiver: str, clock: int, sender: str) -> Key:
-    """Return the key of a mailbox row that `sender` sends at `clock`: `M#CLOCK#SENDER` in the
-    receiver's partition.
+    """Return the key of a mailbox row: `M#CLOCK#SENDER` in the receiver's partition.
+
+    Args:
+        receiver: the address of the receiver.
+        clock: the sender's hybrid clock, which orders the rows.
+        sender: the address of the sender, or another name that makes the key unique.
     """
     return Key(receiver, f"{MAIL}{clock:016x}#{sender}")
 
 
 def timer_key(address: str, due_ms: int, clock: int) -> Key:
-    """Return the key of a timer: `T#DUE_MS#CLOCK` in the actor's partition.
+    """Return the key of a timer: `T#DUE_MS#CLOCK` in the actor's own partition.
 
-    Timers are sorted by due time. Queries of the mailbox (`M#...`) in the same partition do not
-    return timers.
+    Timers are sorted by due time. Queries of the mailbox (`M#...`) in this partition do not return
+    timers.
 
     Args:
+        due_ms: the due time in epoch ms.
         clock: the actor's hybrid clock, which distinguishes timers with equal due times.
     """
     return Key(address, f"{TIMERS}{due_ms:014d}#{clock:016x}")
@@ -126,18 +144,23 @@ def timer_key(address: str, due_ms: int, clock: int) -> Key:
 def timer_write(address: str, due_ms: int, clock: int, message: EncodedMessage, now_ms: int) -> Put:
     """Build the Put that sets a timer. The Put conflicts with an existing timer of the same key.
 
+    The due index lists the timer at `due_ms`, or at DUE_MS_MAX from now if that is earlier.
+
     Args:
+        due_ms: the time in epoch ms at which the actor receives the message.
         clock: the actor's hybrid clock.
-        message: the encoded message that the actor receives at `due_ms`.
-        now_ms: the present time. The due index lists the timer at DUE_MS_MAX from now at the
-            latest.
+        message: the encoded message.
+        now_ms: the present time in epoch ms, which limits only the time in the due index.
     """
     key = timer_key(address, due_ms, clock)
     return mail_write(key, address, FIRST, clock, [message], _index_due_ms(due_ms, now_ms))
 
 
 def timer_due_ms(key: Key) -> int | None:
-    """Return the due time of a timer in epoch ms. Return None for a key of another kind of row."""
+    """Return the due time of a timer in epoch ms. Return None for a key of another kind of row.
+
+    Raises ValueError for the key of a timer without a number.
+    """
     if not key.sort.startswith(TIMERS):
         return None
     return int(key.sort.removeprefix(TIMERS).partition("#")[0])
@@ -155,8 +178,13 @@ def timer_continuation(timer: MailboxRow, due_ms: int, now_ms: int) -> Put:
 def restarted_timer(timer: MailboxRow, due_ms: int, now_ms: int) -> tuple[Write, ...]:
     """Build the writes that restart a timer from a host with a clock that was ahead.
 
-    The timer's original delay starts again at `now_ms`. A timer that was set before `now_ms` is
-    only postponed.
+    The timer's original delay starts again at `now_ms`: the row is deleted, and a row with the new
+    due time is written. A timer that was not set in the future, compared with `now_ms`, is only
+    postponed in the due index. The writes conflict if the row has changed since the timer was read.
+
+    Args:
+        timer: the timer as it was read.
+        due_ms: the due time in the timer's key.
     """
     # The clock of a commit is never behind the host's time, so the clock shows when the timer was
     # set.
@@ -170,7 +198,9 @@ def restarted_timer(timer: MailboxRow, due_ms: int, now_ms: int) -> tuple[Write,
 
 
 def _index_due_ms(due_ms: int, now_ms: int) -> int:
-    """Return the time in the due index of a timer that is due at `due_ms`."""
+    """Return the time in the due index of a timer that is due at `due_ms`: at most DUE_MS_MAX from
+    now.
+    """
     return min(due_ms, now_ms + DUE_MS_MAX)
 
 
@@ -181,6 +211,7 @@ def mail_write(
 
     Args:
         previous: the sort key of the sender's previous row to this receiver, or FIRST, or UNKNOWN.
+        clock: the sender's hybrid clock, as in the key.
         due_ms: the time at which the recovery pass looks at the row.
     """
     body = _encode_header(sender, previous, clock, 0) + _join_messages(messages)
@@ -190,9 +221,11 @@ def mail_write(
 def delivered_mail(
     receiver: str, sender: str, clock: int, messages: Sequence[EncodedMessage]
 ) -> MailboxRow:
-    """Build the mail of messages that the sender's commit folds into the receiver.
+    """Build the mail of messages that the sender's commit folds into the receiver. Nothing is
+    written.
 
-    The mail exists only in the journal: no mailbox row contains it.
+    The mail exists only in the journal: no mailbox row contains it. The fields in `messages` are
+    the encoded bytes.
     """
     body = _encode_header(sender, FIRST, clock, 0) + _join_messages(messages)
     fields: tuple[NamedFields, ...] = tuple((name, body) for name, body in messages)
@@ -202,10 +235,10 @@ def delivered_mail(
 
 
 def read_mail(row: Row) -> MailboxRow:
-    """Decode a row into mail.
+    """Decode a row into mail. The messages are parsed JSON, but not yet messages of a type.
 
-    An undecodable row is logged. It becomes mail with the single message UNREADABLE, which always
-    fails, so that the row becomes a dead letter.
+    An undecodable row is logged and raises no error. It becomes mail with the single message
+    UNREADABLE, which always fails, so that the row becomes a dead letter.
     """
     try:
         fields = parse_json(row.body)
@@ -226,7 +259,7 @@ def read_mail(row: Row) -> MailboxRow:
 
 
 def _unreadable_mail(row: Row) -> MailboxRow:
-    """Build the mail of a row with undecodable messages.
+    """Build the mail of a row with undecodable messages, with the single message UNREADABLE.
 
     The sender is read from the header of the body, or else from the key. Without a readable header,
     attempts cannot be counted in the row, so the mail has ATTEMPTS_MAX attempts.
@@ -246,8 +279,11 @@ def _unreadable_mail(row: Row) -> MailboxRow:
 
 
 def dead_letter_write(mail: MailboxRow) -> Put:
-    """Build the Put that stores mail as a dead letter. Each message of a row has its own dead
-    letter.
+    """Build the Put that stores mail as a dead letter, at `D#` and the mail's sort key. The Put has
+    no condition.
+
+    Each message of a row has its own dead letter: if messages remain, their number is added to the
+    key. The body is the encoded mail, or the stored row if the row is unreadable.
     """
     suffix = f"#{len(mail.rest):06d}" if mail.rest else ""
     body = mail.stored if mail.messages[0][0] == UNREADABLE else mail.body
@@ -260,8 +296,9 @@ def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[Mailbo
     """Change the number of attempts of a row by `count`: 1 for an attempt, -1 to withdraw the
     attempt.
 
-    Return the changed mail and the Put that stores it. The row is due again after 2^attempts
-    seconds.
+    Return the changed mail and the Put that stores it. The Put conflicts if the row has changed
+    since the mail was read. The row is due again after 2^attempts seconds, with the larger number
+    of attempts.
     """
     attempts = mail.attempts + count
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
@@ -288,9 +325,12 @@ def postponement(mail: MailboxRow, due_ms: int) -> Put:
 
 
 def next_clock(clock: int, now_ms: int) -> int:
-    """Return the next value of a hybrid clock, in ticks.
+    """Return the next value of a hybrid clock, in ticks: the larger of `clock` + 1 and the present
+    time.
 
-    The value is the larger of `clock` + 1 and `now_ms` * TICKS_PER_MS.
+    Args:
+        clock: the last value.
+        now_ms: the present time in epoch ms.
     """
     return max(clock + 1, now_ms * TICKS_PER_MS)
 
@@ -303,7 +343,9 @@ def _encode_header(sender: str, previous: str, clock: int, attempts: int) -> byt
 
 
 def _encode_messages(messages: Iterable[NamedFields]) -> bytes:
-    """Encode the end of a row's body from names and fields."""
+    """Encode the end of a row's body from names and fields. Raises ValueError for fields that are
+    no JSON values.
+    """
     return _join_messages((name, to_json(fields)) for name, fields in messages)
 
 

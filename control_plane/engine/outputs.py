@@ -2,7 +2,7 @@
 
 The journal stores a digest of each output, and replays compare the digests. Adding a field with a
 default changes no digest. The names of outputs:
-- the field's name, for a field of the state;
+- the field's stored name, for a field of the state;
 - `P:` and the part's name, for a part;
 - `R:` and the key, for a row outside the actor;
 - `M:` and the address, for the messages to a receiver;
@@ -32,20 +32,27 @@ _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
 
 
 def is_outbox_part(name: str) -> bool:
-    """Return whether a part belongs to a spilled outbox. A spilled part is read only once."""
+    """Return whether a part belongs to a spilled outbox, by the part's name.
+
+    Such a part is read only once, so it is not cached.
+    """
     return name.startswith(OUTBOX)
 
 
 def output_digest(output: bytes) -> str:
-    """Return the digest of an output: eight hexadecimal digits."""
+    """Return the digest of an output: the first eight hexadecimal digits of the SHA-256."""
     return sha256(output).hexdigest()[:8]
 
 
 def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the encoding of each state field with a changed encoding.
+    """Yield the stored name and the encoding of each state field with a changed encoding.
 
     For a new actor (`before` is None), the fields are compared with their defaults. Fields without
-    a default are always yielded.
+    a default are then always yielded. Encodings are without defaults (`ActorType.encode_field`).
+
+    Args:
+        before: the state before the fold, or None.
+        after: the state after the fold, which is not None.
     """
     previous_values = actor_type.field_defaults if before is None else before.__dict__
     for name, value in after.__dict__.items():
@@ -54,15 +61,19 @@ def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tu
             continue
         encoded = actor_type.encode_field(name, value)
         if previous is MISSING or encoded != actor_type.encode_field(name, previous):
-            yield name, encoded
+            yield actor_type.stored_names[name], encoded
 
 
 def part_outputs(
     actor_type: ActorType, parts: Mapping[str, object | None]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the encoding of each changed part; DELETED for a deleted part.
+    """Yield `P:` with the name, and the encoding without defaults, of each changed part.
 
-    The parts of a spilled outbox are left out, because their messages are outputs already.
+    The encoding of a deleted part is DELETED. The parts of a spilled outbox are left out, because
+    their messages are outputs already.
+
+    Args:
+        parts: the changed parts by name. None deletes the part.
     """
     for name, value in parts.items():
         if not name.startswith(OUTBOX):
@@ -73,18 +84,22 @@ def part_outputs(
 
 
 def row_outputs(rows: Mapping[Key, bytes | None]) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the body of each changed row outside the actor.
+    """Yield `R:PARTITION/SORT` and the body of each changed row outside the actor.
 
     The body of a deleted row is DELETED.
+
+    Args:
+        rows: the new body of each changed row. None deletes the row.
     """
     for key, body in rows.items():
         yield f"{ROW}{key.partition}/{key.sort}", DELETED if body is None else body
 
 
 def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the encoded messages of each receiver. The name is `M:` and the address.
+    """Yield `M:` with the address, and the encoded messages, of each receiver.
 
-    For more than RECEIVERS_MAX receivers, yield all messages as a single output named `M:*`.
+    For more than RECEIVERS_MAX receivers, yield all messages as a single output named `M:*`. Yield
+    nothing without messages.
     """
     encoded = {
         to: b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in messages)
@@ -100,7 +115,7 @@ def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tupl
 def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator[tuple[str, bytes]]:
     """Yield all timers that were set, in order, as a single output named `T`.
 
-    Yield nothing without timers.
+    Yield nothing without timers. Raises KeyError for a message that the actor does not accept.
     """
     if timers:
         encoded = (
@@ -112,7 +127,11 @@ def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator
 
 
 def display_name(output: str) -> str:
-    """Return an output's name for users: `status`, `part trials/0`, `messages to trial#7`."""
+    """Return an output's name for users: `status`, `part trials/0`, `row ...`, `messages to
+    trial#7`.
+
+    All timers are `timers`, and the messages to many receivers are `messages`.
+    """
     if output == TIMERS:
         return "timers"
     if output == f"{MAIL}*":
@@ -121,7 +140,12 @@ def display_name(output: str) -> str:
 
 
 def output_rank(output: str) -> int:
-    """Return the sort rank of an output: 0 for state fields, then parts, rows, messages, timers."""
+    """Return the sort rank of an output: 0 for state fields, then 1 for parts, 2 rows, 3 messages,
+    4 timers.
+
+    Args:
+        output: the name of the output.
+    """
     families = (PART, ROW, MAIL)
     if output == TIMERS:
         return len(families) + 1

@@ -14,11 +14,12 @@ def read_only_context(
 ) -> StepContext:
     """Return a step context for reading an actor's parts and other rows outside a fold.
 
-    Each part is read on its first use, so the parts may be from different moments. Effects that are
-    added to the context are never committed.
+    Nothing is read yet. Each part is read on its first use, so the parts may be from different
+    moments. Effects that are added to the context are never committed. The context's time is 0.
 
     Args:
-        parts: parts that are read already; by default, none.
+        parts: the reader of the actor's parts, which may have read some already. None creates a new
+            reader.
     """
     return StepContext(address, 0, _LatestReader(engine, parts or ActorParts(engine, address)))
 
@@ -26,8 +27,11 @@ def read_only_context(
 class ActorParts:
     """The parts of an actor. Each part is read from the table once, on its first use.
 
-    All parts of a family in `families` (such as `groups` and all `groups/...`) are read together. A
-    part whose revision is unchanged since `previous` is not decoded again.
+    Args:
+        families: families of parts to read together, such as `groups` for `groups` and all
+            `groups/...`.
+        previous: earlier parts of the actor. A part whose revision is unchanged since then is not
+            decoded again.
     """
 
     def __init__(
@@ -46,7 +50,12 @@ class ActorParts:
         self._families_read: set[str] = set()
 
     def part(self, name: str) -> object | None:
-        """Return the decoded part. Return None if the part does not exist."""
+        """Return the decoded part. Return None if the part does not exist.
+
+        The first use reads the part, or its whole family. Raises TableError if the read fails, and
+        ValueError for a part that cannot be decoded and has no replacement
+        (`ActorType.damaged_parts`).
+        """
         row = self._row(name)
         if row is None:
             return None
@@ -59,7 +68,7 @@ class ActorParts:
     def _row(self, name: str) -> Row | None:
         """Return the row of a part, reading the row or the whole family on first use.
 
-        Return None if the row does not exist.
+        Return None if the row does not exist. Raises TableError.
         """
         family = name.partition("/")[0]
         if family in self._families and family not in self._families_read:
@@ -79,10 +88,15 @@ class _LatestReader:
         self._parts = parts
 
     def part(self, name: str) -> object | None:
-        """Return the decoded part. Return None if the part does not exist."""
+        """Return the decoded part as `ActorParts.part` does. Return None if the part does not
+        exist.
+        """
         return self._parts.part(name)
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """Read a row outside the actor. A missing row has revision 0 and an empty body."""
+        """Read a row outside the actor from the table, at each call. Raises TableError.
+
+        A missing row has revision 0 and an empty body.
+        """
         row = self._engine.table.get(Key(partition, sort))
         return ObservedRow(0, b"") if row is None else ObservedRow(row.revision, row.body)

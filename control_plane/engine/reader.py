@@ -43,11 +43,12 @@ class TornRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedActor:
-    """An actor with the mail, and the parts that were read."""
+    """An actor that was read from the table, with the mail and the parts read so far."""
 
     snapshot: ActorSnapshot
+    """The actor without the effects of the mail. Revision 0 and no state for a missing actor."""
     mail: tuple[MailboxRow, ...]
-    """The mail in order: the mailbox by sort key, then the due timers."""
+    """The mail in order: the mailbox by sort key, then the due timers. Empty without mail."""
     parts: dict[str, object | None] = field(default_factory=dict)
     """The decoded parts that were read so far, by name. None stands for a missing part."""
 
@@ -67,8 +68,9 @@ class ActorCache:
     def get(
         self, address: str, revision: int
     ) -> tuple[ActorSnapshot, dict[str, object | None]] | None:
-        """Return the cached actor and the cache's own dict of parts, not a copy. Return None if
-        this revision is not cached.
+        """Return the cached actor and the cache's own dict of parts, not a copy.
+
+        Return None unless exactly this revision is cached.
         """
         with self._lock:
             entry = self._entries.get(address)
@@ -86,7 +88,8 @@ class ActorCache:
     def put(self, snapshot: ActorSnapshot, parts: dict[str, object | None]) -> None:
         """Cache an actor and the known parts in place of any cached revision of the actor.
 
-        Beyond CACHED_ACTORS_MAX actors, evict the actors that were cached longest ago.
+        Beyond CACHED_ACTORS_MAX actors, evict the actors that were cached longest ago. The cache
+        keeps the dict itself.
         """
         with self._lock:
             self._entries[snapshot.address] = (snapshot, parts)
@@ -95,7 +98,7 @@ class ActorCache:
                 self._entries.popitem(last=False)
 
     def put_if_newer(self, snapshot: ActorSnapshot) -> None:
-        """Cache an actor without parts, unless this revision or a later revision is cached."""
+        """Cache an actor without parts. Do nothing if this revision or a later one is cached."""
         with self._lock:
             entry = self._entries.get(snapshot.address)
             if entry is not None and entry[0].revision >= snapshot.revision:
@@ -106,12 +109,17 @@ class ActorCache:
 def load_actor(
     table: StateTable, cache: ActorCache, address: str, timers_until_ms: int | None
 ) -> LoadedActor:
-    """Load the actor with at most MAIL_MAX rows of mail.
+    """Load an actor with at most MAIL_MAX rows of mail. A missing actor has revision 0 and no
+    state.
+
+    The parts are those that the cache knows. The cache is not changed.
 
     Args:
         timers_until_ms: also load at most MAIL_MAX timers that are due until then; None loads none.
 
-    Raises TornRead if earlier mail of a sender may be missing.
+    Raises TornRead if earlier mail of a sender may be missing. Raises TableError if a read fails,
+    ValueError for an invalid head, and KeyError for an unknown type of actor. An undecodable row of
+    mail is no error; see `read_mail`.
     """
     rows = table.query(address, HEAD, MAIL_END, limit=1 + MAIL_MAX).rows
     has_head = bool(rows) and rows[0].key.sort == HEAD
@@ -136,7 +144,8 @@ def decode_snapshot(
     - Otherwise, decode the row and return an empty dict. The cache stays unchanged.
     - Without a row, return an actor with revision 0 and no state, and an empty dict.
 
-    Raises ValueError if the header or the state is invalid.
+    Raises ValueError if the header or the state is invalid, and KeyError for an unknown type of
+    actor.
     """
     if row is None:
         return ActorSnapshot(address, 0, Header(), None), {}
@@ -156,14 +165,17 @@ class RowSource(Protocol):
     """A source of single rows: the state table, or the rows that a journal entry recorded."""
 
     def get(self, key: Key) -> Row | None:
-        """Return the row. Return None if the row does not exist."""
+        """Return the row. Return None if the row does not exist.
+
+        May raise TableError or TornRead.
+        """
 
 
 class FoldReader:
-    """The reader for the steps of a fold.
+    """The reader for the steps of a fold, with the `fold` that the steps change.
 
     Reads return the changes of the fold so far, then loaded or cached values, then rows of the
-    table.
+    table. The `fold` begins with the state of the loaded actor.
     """
 
     def __init__(self, table: RowSource, actor: LoadedActor) -> None:
@@ -178,9 +190,12 @@ class FoldReader:
         return self._loaded.snapshot
 
     def part(self, name: str) -> object | None:
-        """Return a part of the actor. Return None if the part does not exist.
+        """Return a part of the actor, with the changes of the fold. Return None for a missing or
+        deleted part.
 
-        Raises TornRead for a part that is newer than the head.
+        A part that is read from the table is kept in the loaded actor's parts. Raises TornRead for
+        a part that is newer than the head. Raises TableError if the read fails, and ValueError for
+        an undecodable part without a replacement (`ActorType.damaged_parts`).
         """
         if name in self.fold.parts:
             return self.fold.parts[name]
@@ -197,8 +212,12 @@ class FoldReader:
     def row(self, partition: str, sort: str) -> ObservedRow:
         """Read a row outside the actor. A missing row has revision 0 and an empty body.
 
-        Each row is read once in a fold, so that the commit is guarded by the revision that the
-        steps have seen.
+        After a write in this fold, return the written body, or an empty body for a deleted row. The
+        revision is then that of the write's guard, or 0 for a write without a guard.
+
+        Otherwise the row is read from the table at most once in a fold, and recorded in the fold's
+        `rows_read`. So all steps see a single revision, with which they can guard a write. Raises
+        TableError if the read fails.
         """
         key = Key(partition, sort)
         fold = self.fold
@@ -219,8 +238,8 @@ def _ensure_complete(
     """Return the mail if no earlier row of a sender is missing. Otherwise raise TornRead.
 
     A row is missing if the table has the row, but the mail does not. Rows that were folded and
-    removed are not missing. If a sender has forgotten the previous row, read the mailbox again
-    first; see `_read_again`.
+    removed are not missing. If a sender has forgotten its previous row, the mailbox is read again
+    first, and the result may lack rows; see `_read_again`. Raises TableError.
     """
     if any(row.previous == UNKNOWN for row in mail):
         mail = _read_again(table, address, mail)
@@ -236,7 +255,11 @@ def _read_again(
 
     The second read contains every row that was committed before a row of the first read. Leave out
     rows that only the second read returned and whose sender has forgotten the previous row. Their
-    previous row may be missing; the next load returns them.
+    previous row may be missing; the next load returns them. Return () if all rows were removed
+    meanwhile. Raises TableError.
+
+    Args:
+        mail: the rows of the first read, at least one.
     """
     rows = table.query(address, MAIL, MAIL_END, limit=MAIL_MAX).rows
     seen, last = {row.key.sort for row in mail}, mail[-1].key.sort
@@ -245,7 +268,10 @@ def _read_again(
 
 
 def _has_missed_mail(table: StateTable, mail: tuple[MailboxRow, ...]) -> bool:
-    """Return whether the table has a sender's previous row that `mail` does not contain."""
+    """Return whether the table has a sender's previous row that `mail` does not contain.
+
+    Reads each previous row that is outside `mail`. Return False for empty mail. Raises TableError.
+    """
     known = {row.key.sort for row in mail} | {FIRST, UNKNOWN}
     return any(
         table.get(Key(row.key.partition, row.previous)) is not None

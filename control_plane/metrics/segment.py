@@ -63,7 +63,9 @@ def encode_segment(columns: Columns) -> bytes:
 
 
 def decode_segment(body: bytes, offset: int) -> Columns:
-    """Decode the reports of a segment. Raises ValueError for a split segment.
+    """Decode the reports of a segment.
+
+    Raises ValueError for a split segment, a segment of a newer release and a damaged segment.
 
     Segments of the first releases are JSON lists of lines and have no offsets of lines except the
     first. The offsets of later lines are counted up by 1. A line has more than one byte, so no two
@@ -90,6 +92,11 @@ def split_segment(body: bytes) -> tuple[bytes, bytes]:
     end = _PREFIX.size + size
     summary, content = body[_PREFIX.size : end], body[end:]
     return _PREFIX.pack(SPLIT_VERSION, reports, size) + summary + sha256(content).digest(), content
+
+
+def is_readable(body: bytes) -> bool:
+    """Return whether this release knows the format of a segment. Damage is not detected."""
+    return body[:1] == b"[" or body[:1] in (bytes([VERSION]), bytes([SPLIT_VERSION]))
 
 
 def content_digest(body: bytes) -> str | None:
@@ -230,9 +237,15 @@ def _compress_block(header: object, blocks: Iterable[bytes]) -> bytes:
 
 
 def _decompress_block(body: bytes) -> tuple[Any, bytes]:
-    """Decompress a block into the parsed header and the remaining bytes."""
-    content = zlib.decompress(body)
-    end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+    """Decompress a block into the parsed header and the remaining bytes.
+
+    Raises ValueError for damaged bytes.
+    """
+    try:
+        content = zlib.decompress(body)
+        end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+    except (zlib.error, struct.error) as error:
+        raise ValueError(f"a damaged segment: {error}") from error
     return json.loads(content[_LENGTH.size : end]), content[end:]
 
 

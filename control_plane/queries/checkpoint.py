@@ -244,5 +244,5 @@ def _checkpoint_answer(
 def pin_holders(pin: Pin) -> CheckpointHolders:
     """Return the users, model versions and experiments that a pin names."""
     return CheckpointHolders(
-        users=list(pin.users), versions=list(pin.versions), experiments=list(pin.by)
+        users=list(pin.users), versions=list(pin.versions), experiments=list(pin.experiments)
     )

@@ -98,7 +98,7 @@ def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -
         scheduler=SchedulerView(**scheduler),
         state=pools.pool_state(pools.load_settings(services, state.name)),
         default_for=_defaults(cluster, state.name),
-        waits=state.waits,
+        waits=state.wait_reason,
         instances=pools.count_instances(services, state.name),
         offerings=list_offerings(services, state.name),
         config=config.masked_values(),

@@ -131,7 +131,9 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
             text = f"has {state.trials} trials; rungs are listed for at most {TRIALS_MAX}"
             raise invalid("experiment_id", text, "list its trials instead")
         summaries = _summaries(services, experiment_id, state.trials)
-        trials = [SearchedTrial(trial.metric, trial.is_open(state.life)) for trial in summaries]
+        trials = [
+            SearchedTrial(trial.metric, trial.is_open(state.run_generation)) for trial in summaries
+        ]
         blobs = _StoredBlobs(services, experiment_id)
         progress = read_brackets(plan, state.search.method, blobs, trials, shown_max)
         rungs = sum(min(len(bracket.rungs), RUNGS_MAX) for bracket in progress)

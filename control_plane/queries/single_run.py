@@ -69,7 +69,7 @@ def _run_of(
     return SingleRun(
         trial_id=trial.trial_id,
         program=_program(definition) if state.kind is JobKind.COMMAND else None,
-        agent_id=next(iter(agents), trial.ran_on) or None,
+        agent_id=next(iter(agents), trial.final_agent) or None,
         exit_code=trial.exit_code,
     )
 

@@ -237,13 +237,13 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
                 uuid=damage.uuid,
                 steps_completed=damage.steps,
                 cause=damage.cause,
-                instead=damage.instead or None,
-                instead_steps=damage.instead_steps,
+                instead=damage.fallback_uuid or None,
+                instead_steps=damage.fallback_steps,
             )
             for damage in state.recent_damages
         ],
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
-        "warm_start": state.inherited.uuid if state.inherited else warm_start,
+        "warm_start": state.inherited_checkpoint.uuid if state.inherited_checkpoint else warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
@@ -316,7 +316,7 @@ def _warm_start(services: Services, experiment_id: int) -> str | None:
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
     """Return the answer for the trial's allocation; TERMINATING while the trial has to stop."""
-    is_ending = held.wish is not DesiredState.RUN and bool(held.places)
+    is_ending = held.desired_state is not DesiredState.RUN and bool(held.places)
     return Allocation(
         id=f"{state.trial_id}.{state.epoch}",
         state="TERMINATING" if is_ending else held.state.value,

@@ -22,8 +22,13 @@ HEAD = RowType(
     meaning="The head of an actor: the engine's header, and the state.",
     record="control_plane.engine.head:Header",
     body="the header as a line of JSON, then the state as JSON",
-    writers=("engine.fold",),
-    readers=("engine.reader", "engine.engine", "queries.pool_snapshot", "queries.experiment_list"),
+    writers=("engine.commits",),
+    readers=(
+        "engine.reader",
+        "engine.committed_actors",
+        "queries.pool_snapshot",
+        "queries.experiment_list",
+    ),
     is_mutable=True,
 )
 PART = RowType(
@@ -31,8 +36,13 @@ PART = RowType(
     key="ACTOR / P#NAME",
     meaning="A part of an actor's state, which is read only when needed.",
     body="JSON of the part's type in engine/actor_types.py, or bytes",
-    writers=("engine.fold",),
-    readers=("engine.reader", "engine.engine", "checkpoint_gc.checkpoint_inventory"),
+    writers=("engine.commits",),
+    readers=(
+        "engine.reader",
+        "engine.committed_actors",
+        "engine.replayed_head",
+        "checkpoint_gc.checkpoint_inventory",
+    ),
     is_mutable=True,
 )
 OUTBOX = RowType(
@@ -40,8 +50,8 @@ OUTBOX = RowType(
     key="ACTOR / P#outbox/NUMBER",
     meaning="Messages that were too many for the commit of a fold. Later commits send them.",
     body="compressed JSON",
-    writers=("engine.fold",),
-    readers=("engine.engine",),
+    writers=("engine.commits",),
+    readers=("engine.committer",),
     due="at once, and each time that a pass finds the row",
 )
 MAIL = RowType(
@@ -49,8 +59,8 @@ MAIL = RowType(
     key="ACTOR / M#CLOCK#SENDER",
     meaning="The messages of a commit to an actor, until the actor folds the messages.",
     fields=_MAIL_FIELDS,
-    writers=("engine.fold", "engine.engine", "agents.sessions", "agents.leases"),
-    readers=("engine.reader", "engine.due_rows"),
+    writers=("engine.commits", "engine.engine", "agents.sessions", "agents.leases"),
+    readers=("engine.reader", "engine.due_index", "engine.redrive"),
     due="5 s after the commit, and 2^attempts s after each attempt",
     wakes=("advance",),
 )
@@ -59,8 +69,8 @@ TIMER = RowType(
     key="ACTOR / T#DUE#CLOCK",
     meaning="A message that an actor sends to itself at a later time.",
     fields=_MAIL_FIELDS,
-    writers=("engine.fold", "engine.due_rows"),
-    readers=("engine.reader", "engine.due_rows"),
+    writers=("engine.commits", "engine.due_index"),
+    readers=("engine.reader", "engine.due_index"),
     due="at the time in the key, or an hour after the row was written",
 )
 DEAD_LETTER = RowType(
@@ -90,7 +100,7 @@ JOURNAL = RowType(
         "spilled": "whether the actor has a spilled outbox after the commit",
     },
     body="JSON, compressed from 8 KiB on, with a leading zero byte",
-    writers=("engine.fold",),
+    writers=("engine.commits",),
     readers=("engine.replay", "engine.journal_values"),
     expiry="30 days after the commit for pools and agents; with the experiment for others",
 )
@@ -99,7 +109,7 @@ DROPPED_MAIL = RowType(
     key="ACTOR / Z#dropped#MAIL",
     meaning="Mail to an actor that does not exist.",
     fields={"now": "the time of the commit, in epoch ms", "dropped": "the mail"},
-    writers=("engine.fold",),
+    writers=("engine.commits",),
     readers=(),
 )
 

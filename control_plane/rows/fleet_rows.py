@@ -16,7 +16,7 @@ CLOUD = RowType(
     key="clouds / LOCATION",
     meaning="The settings of a location of instances, for the orphan cleanup.",
     record="provisioner.model:ProvisionerSettings",
-    writers=("provisioner.reconcile",),
+    writers=("provisioner.reconcile_pass",),
     readers=("provisioner.orphan_cleanup",),
 )
 INSTANCE = RowType(

@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields
 from typing import Any, Generic, TypeVar
 
 from control_plane.rows.row_type import RowType
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import keep_unknown
 
 R = TypeVar("R")
@@ -17,8 +18,9 @@ class JsonCodec(Generic[R]):
     Args:
         row_type: the declaration, which names `record`.
         record: a dataclass. Values are JSON, tuples, or values that `converters` makes.
-        converters: by field, the function that makes the field's value from the decoded JSON.
-        omitted: the fields that are left out if they have their defaults.
+        converters: the functions that make a field's value from the decoded JSON, by the field's
+            name in the code.
+        omitted: the names in the code of fields that are left out if they have their defaults.
         ensure_ascii: whether other characters than ASCII are escaped.
     """
 
@@ -32,12 +34,12 @@ class JsonCodec(Generic[R]):
         ensure_ascii: bool = True,
     ) -> None:
         assert row_type.record == f"{record.__module__}:{record.__qualname__}", row_type.name
-        assert not row_type.stored_names, row_type.name
         defaults = {f.name: f.default for f in fields(record)}  # type: ignore[arg-type]
         assert all(defaults[name] is not MISSING for name in omitted), row_type.name
         self.row_type = row_type
-        self.names = frozenset(defaults)
+        self.names = frozenset(stored_field_names(record).values())
         self._record = record
+        self._stored_names = stored_field_names(record)
         self._defaults = defaults
         self._converters = dict(converters or {})
         self._omitted = omitted
@@ -53,7 +55,8 @@ class JsonCodec(Generic[R]):
 
     def from_fields(self, values: Mapping[str, Any]) -> R:
         """Build the record from the decoded JSON object. Raises TypeError as `decode` does."""
-        known = {name: value for name, value in values.items() if name in self.names}
+        stored_names = self._stored_names.items()
+        known = {name: values[stored] for name, stored in stored_names if stored in values}
         for name in self._converters.keys() & known.keys():
             known[name] = self._converters[name](known[name])
         return self._record(**known)
@@ -66,7 +69,7 @@ class JsonCodec(Generic[R]):
             before: the body of the row that is replaced, with fields of newer versions to keep.
         """
         values = {
-            name: value
+            self._stored_names[name]: value
             for name, default in self._defaults.items()
             if (value := getattr(record, name)) != default or name not in self._omitted
         }

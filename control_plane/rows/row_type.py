@@ -61,8 +61,6 @@ class RowType:
 
     Secrets at known places of configurations are masked in every row (detcloud/shared/masking.py).
     """
-    stored_names: Mapping[str, str] = field(default_factory=dict)
-    """The stored name of each field of the record that has another name in the code."""
 
     @cached_property
     def partition(self) -> str:

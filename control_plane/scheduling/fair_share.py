@@ -22,9 +22,17 @@ from detcloud.shared.plurals import count_text
 def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> SchedulingResult:
     """Start requests within the shares and preempt allocations beyond the shares.
 
-    A request counts against its job's share if the request would fit the agents before any start of
-    this plan. If earlier starts leave no room for the request, it stays pending until the next
-    plan. If nothing is preempted or stopping, idle slots are lent to requests beyond the shares.
+    The slots of starts are taken in `agent_set`. The freed slots of victims are not used by this
+    plan. A request counts against its job's share if the request would fit the agents before any
+    start of this plan. If earlier starts leave no room for the request, it stays pending until the
+    next plan. If nothing is preempted or stopping, idle slots are lent to requests beyond the
+    shares.
+
+    Zero-slot requests start first, regardless of shares. The result has the jobs with a share,
+    small demands first, and then the jobs with only impossible or zero-slot requests.
+
+    Args:
+        starts_max: the maximum number of starts.
     """
     placer = RequestPlacer(agent_set, starts_max)
     _start_zero_slot_requests(jobs, placer)
@@ -41,6 +49,10 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
         _lend_idle_slots(sharing, placer)
 
     def policy_reason(job: Job, request: AllocationRequest, started_slots: int) -> str:
+        """Return the share of a job as a reason to wait, or "" for a request within the share.
+
+        Zero-slot requests never wait for a share.
+        """
         share = offered.get(job.group, 0)
         exceeds = share < job.held_slots + started_slots + request.slots
         return _share_text(share, agent_set) if exceeds and request.slots else ""
@@ -52,7 +64,10 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 
 
 def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> None:
-    """Start zero-slot requests in the order of tickets, regardless of shares."""
+    """Start zero-slot requests in the order of tickets, regardless of shares.
+
+    Stop at the first request without an auxiliary place, and at the maximum number of starts.
+    """
     per_job = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
     for request in merge(*per_job, key=lambda request: request.ticket):
         if placer.is_full or not placer.place_request(request):
@@ -67,7 +82,8 @@ def _zero_slot_requests(job: Job) -> Iterator[AllocationRequest]:
 def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
     """Yield the claims of all jobs that hold or request slots.
 
-    Requests that the agents can never fit do not count, nor does demand beyond `max_slots`.
+    Requests that the agents can never fit do not count, nor does demand beyond `max_slots`. Jobs
+    without demand are left out.
     """
     for job in jobs:
         demand, smallest, single_agent = job.held_slots, None, job.single_agent
@@ -88,14 +104,20 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
 def _choose_victims(
     jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
 ) -> list[Victim]:
-    """Choose allocations beyond their jobs' shares to preempt, if other requests can use the slots.
+    """Choose allocations beyond the shares of jobs to preempt, if other requests can use the slots.
 
     1. Try the oldest allocations of each job.
     2. If their slots serve no request, try allocations on the agents where these jobs hold most
        slots.
     3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
-    Jobs beyond `max_slots` give back slots in any case.
+    Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
+    share. Nothing is changed.
+
+    Args:
+        jobs: the jobs with a share.
+        offered: the share of each job, by experiment id.
+        placer: the starts of the plan so far.
     """
     exceeding = [job for job in jobs if job.held_slots - job.leaving_slots > offered[job.group]]
     if not exceeding:
@@ -126,7 +148,7 @@ def _starts_other_trials(
 
     Offers depend on the running and the pending trials. If only the victims would start again, they
     would be preempted and started forever. Return True if the result depends on a draining agent,
-    whose slots vanish and change the shares.
+    whose slots vanish and change the shares. Nothing is changed.
     """
     stopping = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
@@ -150,7 +172,8 @@ def _starts_other_trials(
 def _job_after_stops(job: Job, stopping: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
     """Return the job as after the plan's starts and after `stopping` allocations have stopped.
 
-    The stopped allocations are pending again, behind the job's other requests.
+    The stopped allocations are pending again, behind the job's other requests. The result's
+    allocations are empty; its totals count the allocations that remain.
     """
     stopped = [running for running in stopping if running.group == job.group]
     starts = [start.request for start in placer.starts if start.request.group == job.group]
@@ -173,9 +196,14 @@ def _job_after_stops(job: Job, stopping: Iterable[RunningAllocation], placer: Re
 
 
 class _PendingAfterStops:
-    """A job's pending requests without the started ones, then requests for stopped allocations.
+    """The pending requests of a job without started requests, then requests for stopped
+    allocations.
 
     The requests are read lazily.
+
+    Args:
+        started: the allocation ids of the started requests.
+        stopped: the stopped allocations.
     """
 
     def __init__(
@@ -212,10 +240,11 @@ def _preempt_excess(
 ) -> Iterator[Victim]:
     """Yield victims until the job holds no more than the job's share.
 
-    Stopping allocations count as stopped.
+    Stopping allocations count as stopped. The job may keep more slots, because allocations that
+    cannot be preempted are never chosen. Yield nothing if the job does not exceed its share.
 
     Args:
-        offered: the share of each job.
+        offered: the share of each job, by experiment id.
         order_key: the sort key in whose order allocations are preempted.
     """
     share = offered[job.group]
@@ -238,6 +267,9 @@ def _agents_with_most_slots(
 ) -> Callable[[RunningAllocation], tuple[int, str, int]]:
     """Return a sort key by which allocations on the agents where `jobs` hold the most slots come
     first.
+
+    Equal agents are ordered by name, then older allocations come first. The key raises ValueError
+    for an allocation without placements.
     """
     held: Counter[str] = Counter()
     for job in jobs:
@@ -252,11 +284,23 @@ def _agents_with_most_slots(
 class _UnmetShares:
     """The sizes of requests within the shares that fit no agent, even after stopping allocations
     end.
+
+    Nothing outside this object is changed.
+
+    Args:
+        jobs: the jobs with a share.
+        offered: the share of each job, by experiment id.
+        placer: the starts of the plan so far.
     """
 
     def __init__(
         self, jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
     ) -> None:
+        """Place the requests within the shares on a copy of the agents, and record the sizes that
+        fail.
+
+        Only requests behind the plan's starts are read and placed.
+        """
         self._agents = placer.agents.copy()
         self._sizes: set[tuple[int, bool]] = set()
         for job in jobs:
@@ -275,10 +319,10 @@ class _UnmetShares:
                 self._serve_within(job, budget, started)
 
     def can_use(self, victims: Iterable[Victim]) -> bool:
-        """Return whether a request would fit after the victims have stopped.
+        """Return whether a request of an unmet size would fit after the victims have stopped.
 
         Also return True if a victim runs on a draining agent, whose slots vanish and change the
-        shares.
+        shares. Return False without unmet sizes, unless a victim is on a draining agent.
         """
         agents = self._agents.copy()
         is_draining = False
@@ -289,7 +333,11 @@ class _UnmetShares:
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
         """Place requests of the job within `budget` slots and record the sizes that do not fit.
 
-        Requests are only read as long as one of the job's sizes fits.
+        The requests take slots only in this object. Requests are only read as long as one of the
+        job's sizes fits.
+
+        Args:
+            started: the allocation ids of the plan's starts, which are skipped.
         """
         waiting = Counter(job.pending_slots)
         waiting.subtract(request.slots for request in self._started_of[job.group])
@@ -311,7 +359,13 @@ class _UnmetShares:
 
 
 def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
-    """Start requests beyond the shares while slots are free, in turn for each job."""
+    """Start requests beyond the shares while slots are free: a request of each job per round.
+
+    `max_slots` still holds. Stop when no request fits, or at the maximum number of starts.
+
+    Args:
+        order: the jobs in the order of service.
+    """
     started = {start.request.allocation_id for start in placer.starts}
     started_slots = _started_slots(placer)
     borrowers = [
@@ -328,7 +382,12 @@ def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
 
 
 class _Borrower:
-    """A job that may start requests beyond the share, up to `max_slots`."""
+    """A job that may start requests beyond the share, up to `max_slots`.
+
+    Args:
+        requests: the requests that are not started yet.
+        started_slots: the slots of each job's starts in this plan.
+    """
 
     def __init__(
         self, job: Job, requests: Iterator[AllocationRequest], started_slots: Mapping[int, int]
@@ -338,7 +397,11 @@ class _Borrower:
         self._room = maxsize if room is None else room - started_slots[job.group]
 
     def start_next(self, placer: RequestPlacer) -> bool:
-        """Start the job's next request that fits. Return False if no request fits."""
+        """Start the job's next request that fits, skipping other requests. Return True.
+
+        Return False if no request fits, or at the maximum number of starts. Zero-slot requests are
+        skipped.
+        """
         while not placer.is_full and placer.can_start_any(self._job, self._room):
             request = next(self._requests, None)
             if request is None:
@@ -350,7 +413,7 @@ class _Borrower:
 
 
 def _started_slots(placer: RequestPlacer) -> Counter[int]:
-    """Return the slots that each job's starts in this plan use."""
+    """Return the slots that each job's starts in this plan use, by experiment id."""
     slots = Counter[int]()
     for start in placer.starts:
         slots[start.request.group] += start.request.slots
@@ -360,7 +423,8 @@ def _started_slots(placer: RequestPlacer) -> Counter[int]:
 def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
     """Start requests of the job within `budget` slots.
 
-    A request that fitted before the plan uses the budget even if it finds no place now.
+    A request that fitted before the plan uses the budget even if it finds no place now. Larger
+    requests than the rest of the budget are skipped. Stop at the maximum number of starts.
     """
     for request in job.pending if placer.can_start_any(job, budget) else ():
         fits = placer.agents.could_fit_initially(request.slots, request.single_agent)

@@ -27,6 +27,7 @@ class RequestPlacer:
     """A placer of requests on a set of agents. The caller stops when the placer `is_full`.
 
     Slots are only taken, never released. So a size that did not fit once is not tried again.
+    `agents` and `starts` are the agents and the starts so far.
     """
 
     def __init__(self, agent_set: "AgentSet", starts_max: int) -> None:
@@ -41,10 +42,10 @@ class RequestPlacer:
         return len(self.starts) >= self._starts_max
 
     def place_request(self, request: AllocationRequest) -> bool:
-        """Take slots for the request, and add the start to `starts`.
+        """Take slots for the request in `agents`, and add the start to `starts`. Return True.
 
-        Return False if the request does not fit; no slots are taken. The maximum number of starts
-        is not checked here.
+        Return False, without a change, if the request does not fit. The maximum number of starts is
+        not checked here.
         """
         size = (request.slots, request.single_agent)
         if size in self._too_large:
@@ -59,6 +60,9 @@ class RequestPlacer:
 
     def can_start_any(self, job: Job, slots_max: int | None = None) -> bool:
         """Return whether a pending size of the job may fit, so that requests are worth reading.
+
+        A size may fit if it fitted before any placement and did not fail since. True does not
+        promise that a request fits now. Return False without pending requests.
 
         Args:
             slots_max: the most slots of a request, which must then need at least one slot. None for
@@ -81,6 +85,9 @@ class AgentSet:
     smallest (hash(request) - hash(agent)) mod 2^64, then to the first name. So equal agents are
     used evenly, yet every run decides the same. A request that fits no single agent gets whole
     unused agents; see `sizes.gang_shape`.
+
+    Args:
+        heterogeneous: whether the agents of a gang may differ in size.
     """
 
     def __init__(
@@ -111,7 +118,7 @@ class AgentSet:
         self._aux_rings: HashRings[float] | None = None
 
     def copy(self) -> "AgentSet":
-        """Return an independent copy."""
+        """Return a copy. Slots and places of the copy change independently."""
         copied = object.__new__(AgentSet)
         copied.__dict__.update(self.__dict__)
         copied._free = self._free.copy()
@@ -121,7 +128,10 @@ class AgentSet:
         return copied
 
     def as_initial(self) -> "AgentSet":
-        """Return a new set that starts with the current free slots of this set."""
+        """Return a new set that starts with the current free slots of this set.
+
+        Auxiliary places are free as they were at the beginning of this set.
+        """
         agents = [
             replace(agent, free=free) for agent, free in zip(self._agents, self._free, strict=True)
         ]
@@ -166,7 +176,7 @@ class AgentSet:
         """Return whether a request would fit if no slot were in use.
 
         Draining agents do not count, except for a request without slots. A request without slots
-        needs an agent with auxiliary places, free or not.
+        needs an agent with auxiliary places, free or not. Return False without agents.
         """
         key = (slots, single_agent)
         if key not in self._ever_fits:
@@ -180,8 +190,8 @@ class AgentSet:
     def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
         """Return whether a size that does not fit now cannot fit after further placements either.
 
-        The exception is a heterogeneous gang. Its agents are chosen from the largest down, so it
-        may add up only after another request has taken a large agent.
+        Return False only for a gang in a heterogeneous set. The gang's agents are chosen from the
+        largest down, so the sizes may add up only after another request has taken a large agent.
         """
         return not self.heterogeneous or single_agent or slots <= max(self.agent_sizes, default=0)
 
@@ -197,7 +207,8 @@ class AgentSet:
     def could_fit_initially(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request would have fitted before any placement in this set.
 
-        See `can_fit_now` for the rules of zero-slot requests and gangs.
+        Later placements and releases do not matter. See `can_fit_now` for the rules of zero-slot
+        requests and gangs.
         """
         key = (slots, single_agent)
         if key not in self._initially_fits:
@@ -227,7 +238,8 @@ class AgentSet:
         """Return placements for the request in the order of ranks. Return () if the request does
         not fit.
 
-        The slots stay free; `place_request` also takes them.
+        A zero-slot request gets a placement with 0 slots. The slots stay free; `place_request` also
+        takes them.
         """
         slots = request.slots
         if slots == 0:
@@ -241,8 +253,9 @@ class AgentSet:
         return self._find_gang(request)
 
     def place_request(self, request: AllocationRequest) -> tuple[Placement, ...]:
-        """Take slots for the request and return the placements. Return () if the request does not
-        fit.
+        """Take slots for the request and return the placements, as `find_placements` does.
+
+        Return () if the request does not fit; nothing is taken.
         """
         places = self.find_placements(request)
         for place in places:
@@ -250,14 +263,14 @@ class AgentSet:
         return places
 
     def take_placements(self, places: Iterable[Placement]) -> None:
-        """Take the slots of placements.
+        """Take the slots of placements. A placement of 0 slots takes an auxiliary place.
 
-        Draining agents and agents that are not in this set are ignored.
+        Draining agents and agents that are not in this set are ignored. Free slots are not checked.
         """
         self._adjust_known_agents(places, -1)
 
     def release_placements(self, places: Iterable[Placement]) -> int:
-        """Free the slots of placements.
+        """Free the slots of placements. A placement of 0 slots frees an auxiliary place.
 
         Draining agents and agents that are not in this set are ignored. Return the largest number
         of free slots on one of the placements' agents, 0 if all were ignored.
@@ -265,10 +278,11 @@ class AgentSet:
         return self._adjust_known_agents(places, 1)
 
     def _adjust_known_agents(self, places: Iterable[Placement], sign: int) -> int:
-        """Add `sign` times the slots of each placement to the agent's free slots.
+        """Add `sign` times the slots of each placement to the agent's free slots or auxiliary
+        places.
 
         Ignore draining and unknown agents. Return the most free slots on one of the adjusted
-        agents.
+        agents, 0 if all were ignored.
         """
         most = 0
         for place in places:
@@ -279,7 +293,10 @@ class AgentSet:
         return most
 
     def _best_slot_counts(self, slots: int) -> list[_SlotCounts]:
-        """Return the slot counts with the best score among agents with enough free slots."""
+        """Return the slot counts with the best score among agents with enough free slots.
+
+        Several slot counts may share the best score. Return an empty list if no agent has enough.
+        """
         kinds = [kind for kind in self._rings.kinds if kind[0] >= slots]
         if len(kinds) < 2:
             return kinds
@@ -290,8 +307,9 @@ class AgentSet:
         return [(free, total) for free, total in kinds if free / total == most]
 
     def _find_gang(self, request: AllocationRequest) -> tuple[Placement, ...]:
-        """Return placements on whole unused agents, or () if no combination has exactly the right
-        slots.
+        """Return placements on whole unused agents, with exactly the slots of the request.
+
+        Return () if no combination of agents qualifies; see `sizes.gang_shape`. No slots are taken.
         """
         return tuple(
             Placement(self._names[number], size)
@@ -300,7 +318,10 @@ class AgentSet:
         )
 
     def _find_zero_slot_place(self, allocation: str) -> tuple[Placement, ...]:
-        """Return a placement for a zero-slot request, or () if no auxiliary place is free."""
+        """Return a placement for a zero-slot request. Return () if no auxiliary place is free.
+
+        The place is not taken.
+        """
         rings = self._zero_slot_rings()
         if not rings.kinds:
             return ()
@@ -308,7 +329,10 @@ class AgentSet:
         return (Placement(self._names[number], 0),)
 
     def _zero_slot_rings(self) -> HashRings[float]:
-        """Return the rings of agents with free auxiliary places by score, built on first use."""
+        """Return the rings of agents with free auxiliary places by score, built on first use.
+
+        Later placements keep these rings current.
+        """
         if self._aux_rings is None:
             self._aux_free = [agent.aux_free for agent in self._agents]
             scores = [
@@ -335,6 +359,12 @@ class AgentSet:
     def _adjust_agent(self, number: int, slots: int, sign: int) -> None:
         """Release (`sign` 1) or take (`sign` -1) slots of an agent. 0 slots mean an auxiliary
         place.
+
+        The agent moves to the rings for its new free slots and score.
+
+        Args:
+            number: the index of the agent in the sorted names.
+            slots: the number of slots, not negative.
         """
         rings = self._aux_rings if slots else self._zero_slot_rings()
         if rings is not None and self._aux_free[number] > 0:
@@ -347,7 +377,10 @@ class AgentSet:
             rings.add_agent(self._aux_score(number), number)
 
     def _adjust_slots(self, number: int, slots: int) -> None:
-        """Add `slots` to an agent's free slots and move the agent to the matching ring."""
+        """Add `slots` to an agent's free slots and move the agent to the matching ring.
+
+        Agents without free slots are on no ring. Negative `slots` take slots.
+        """
         total, free = self._agents[number].total, self._free[number]
         if free > 0:
             self._rings.remove_agent((free, total), number)
@@ -357,7 +390,9 @@ class AgentSet:
             self._rings.add_agent((free, total), number)
 
     def _unused_sizes(self) -> dict[int, int]:
-        """Return the number of agents by total slots, counting only agents with no slot in use."""
+        """Return the number of unused agents by total slots. Agents with a slot in use do not
+        count.
+        """
         rings = self._rings
         return {
             total: rings.agent_count((free, total)) for free, total in rings.kinds if free == total

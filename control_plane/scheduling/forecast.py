@@ -37,14 +37,20 @@ def expected_starts(
     plans_max: int = PLANS_MAX,
     schedule: Scheduler = schedule_jobs,
 ) -> dict[int, int | None]:
-    """Return when the next request of each waiting job starts (epoch ms). An unknown start is None.
+    """Return when the next request of each waiting job starts (epoch ms), by experiment id.
+
+    An unknown start is None: the job still waits when the forecast stops, or when no allocation
+    ends any more. Jobs without pending requests are left out.
 
     The forecast repeats plans in virtual time. Preempted allocations stop at once and are pending
-    again. An expected end in the past counts as now.
+    again. An expected end in the past counts as now. The arguments are not changed.
 
     Args:
-        ends_ms: when running allocations are expected to end. Other allocations never end.
-        run_ms: the expected duration of the runs of a job. Runs of other jobs never end.
+        now_ms: the present time in epoch ms, at which the first plan is made.
+        ends_ms: when running allocations are expected to end (epoch ms), by allocation id. Other
+            allocations never end.
+        run_ms: the expected duration of the runs of a job, by experiment id. Runs of other jobs
+            never end.
         plans_max: the number of plans after which the forecast stops.
         schedule: `schedule_jobs` with further facts about the pool bound.
     """
@@ -70,7 +76,15 @@ def expected_starts(
 
 
 class _PoolForecast:
-    """The state of a pool in virtual time."""
+    """The state of a pool in virtual time, which begins with the real state.
+
+    `jobs` and `agents` are the present jobs by experiment id and agents by name. `jobs` change only
+    in `refresh_totals`.
+
+    Args:
+        ends_ms: when allocations are expected to end (epoch ms), by allocation id.
+        run_ms: the expected duration of the runs of a job, by experiment id.
+    """
 
     def __init__(
         self,
@@ -101,10 +115,11 @@ class _PoolForecast:
         self._started = _STARTED
 
     def start_request(self, start: AllocationStart, now_ms: int) -> None:
-        """Run a pending request at the given placements until the expected end.
+        """Run a pending request at the given placements until the expected end. Takes the slots.
 
         A preempted allocation with an expected end runs for the remaining time. Other allocations
-        run for the job's expected duration, or never end without an expected duration.
+        run for the job's expected duration, or never end without an expected duration. Raises
+        KeyError for a request that is not pending.
         """
         request = start.request
         group, allocation = request.group, request.allocation_id
@@ -126,7 +141,11 @@ class _PoolForecast:
             self._ends[allocation] = now_ms + run_ms
 
     def preempt_allocation(self, running: RunningAllocation, now_ms: int) -> None:
-        """Stop an allocation and queue the rest of the run as the job's last request."""
+        """Stop an allocation, free the slots, and queue the rest of the run as the job's last
+        request.
+
+        Raises KeyError for an allocation that does not run.
+        """
         group, job = running.group, self.jobs[running.group]
         if running.allocation_id in self._ends:
             self._left_ms[running.allocation_id] = self._ends[running.allocation_id] - now_ms
@@ -143,9 +162,11 @@ class _PoolForecast:
         )
 
     def advance_to_next_end(self, now_ms: int) -> int | None:
-        """End the allocations that are expected to end next.
+        """End the allocations with the earliest expected end, and all that should have ended before
+        `now_ms`.
 
-        Return the time of the end (epoch ms), or None if no running allocation has an expected end.
+        Return the time of the end (epoch ms), which is at least `now_ms`. Return None, without a
+        change, if no running allocation has an expected end.
         """
         running = {name: at for name, at in self._ends.items() if name in self._group_of}
         if not running:
@@ -157,7 +178,9 @@ class _PoolForecast:
         return next_ms
 
     def refresh_totals(self) -> None:
-        """Recompute the requests, allocations and totals of the jobs that changed."""
+        """Recompute the requests, allocations and totals of the jobs that changed since the last
+        call.
+        """
         for group in self._changed:
             pending = sorted(self._pending[group].values(), key=lambda request: request.ticket)
             allocations = tuple(self._running[group].values())
@@ -167,14 +190,21 @@ class _PoolForecast:
         self._changed.clear()
 
     def _end_allocation(self, allocation: str) -> None:
-        """Remove a running allocation and free the slots."""
+        """Remove a running allocation and the expected end, and free the slots.
+
+        Raises KeyError for an allocation that does not run.
+        """
         group = self._group_of.pop(allocation)
         self._ends.pop(allocation, None)
         self._adjust_capacity(self._running[group].pop(allocation).placements, -1)
         self._changed.add(group)
 
     def _adjust_capacity(self, places: Iterable[Placement], sign: int) -> None:
-        """Take (`sign` 1) or free (`sign` -1) the slots or auxiliary places of placements."""
+        """Take (`sign` 1) or free (`sign` -1) the slots or auxiliary places of placements.
+
+        Slots of a draining agent vanish from its total when they are freed. Unknown agents are
+        ignored.
+        """
         for place in places:
             agent = self.agents.get(place.agent)
             if agent is None:

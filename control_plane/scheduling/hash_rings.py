@@ -18,6 +18,10 @@ K = TypeVar("K")
 class HashRings(Generic[K]):
     """A hash ring for each kind of agent. Agents are identified by their index in the sorted
     `names`.
+
+    Args:
+        names: the names of all agents, sorted.
+        kinds: the index and the kind of each agent that is on a ring at first.
     """
 
     def __init__(self, names: Sequence[str], kinds: Iterable[tuple[int, K]]) -> None:
@@ -30,7 +34,7 @@ class HashRings(Generic[K]):
             ring.sort()
 
     def copy(self) -> "HashRings[K]":
-        """Return an independent copy."""
+        """Return an independent copy. The names are shared."""
         copied = HashRings[K](self._names, ())
         copied._points = self._points
         copied._rings = {kind: ring.copy() for kind, ring in self._rings.items()}
@@ -38,7 +42,7 @@ class HashRings(Generic[K]):
 
     @property
     def kinds(self) -> Collection[K]:
-        """The kinds with at least an agent."""
+        """The kinds with at least an agent, as a view that changes with the rings."""
         return self._rings.keys()
 
     def agent_count(self, kind: K) -> int:
@@ -46,7 +50,11 @@ class HashRings(Generic[K]):
         return len(self._rings[kind])
 
     def add_agent(self, kind: K, number: int) -> None:
-        """Add an agent to the ring of a kind. The agent must not be on the ring yet."""
+        """Add an agent to the ring of a kind. The agent must not be on the ring yet.
+
+        Args:
+            number: the index of the agent in `names`. Raises IndexError for an index outside.
+        """
         ring = self._rings.get(kind)
         if ring is None:
             self._rings[kind] = [self._ring_point(number)]
@@ -56,8 +64,8 @@ class HashRings(Generic[K]):
     def remove_agent(self, kind: K, number: int) -> None:
         """Remove an agent from the ring of a kind. The agent must be on the ring.
 
-        A wrong `number` removes another agent or raises IndexError. Raises KeyError for a kind
-        without agents.
+        The kind disappears with its last agent. A wrong `number` removes another agent or raises
+        IndexError. Raises KeyError for a kind without agents.
         """
         ring = self._rings[kind]
         if len(ring) == 1:
@@ -66,10 +74,11 @@ class HashRings(Generic[K]):
             del ring[bisect_left(ring, self._ring_point(number))]
 
     def nearest_agent(self, kinds: Sequence[K], allocation: str) -> int:
-        """Return the nearest agent among all agents of these kinds.
+        """Return the index of the nearest agent among all agents of several kinds.
 
-        The nearest agent has the smallest (hash(allocation) - hash(agent)) mod 2^64. Raises
-        KeyError for a kind without agents, and ValueError without kinds.
+        The nearest agent has the smallest (hash(allocation) - hash(agent)) mod 2^64; among equal
+        hashes, the first name. Raises KeyError for a kind without agents, and ValueError without
+        kinds.
         """
         if len(kinds) == 1:
             return self._agent_at(self._rings[kinds[0]], allocation, 0)
@@ -81,7 +90,7 @@ class HashRings(Generic[K]):
         )
 
     def nearest_agents(self, kind: K, allocation: str, count: int) -> list[int]:
-        """Return the `count` nearest agents of a kind, the nearest first.
+        """Return the indices of the `count` nearest agents of a kind, the nearest first.
 
         The kind must have at least `count` agents. Raises KeyError for a kind without agents.
         """
@@ -89,7 +98,11 @@ class HashRings(Generic[K]):
         return [self._agent_at(ring, allocation, steps) for steps in range(count)]
 
     def _agent_at(self, ring: Sequence[int], allocation: str, steps: int) -> int:
-        """Return the agent that is `steps` steps down the ring from the allocation's point."""
+        """Return the index of the agent that is `steps` steps down the ring from the allocation's
+        point.
+
+        0 steps return the nearest agent. Raises IndexError for too many steps.
+        """
         above = 0
         if len(ring) > 1:
             above = bisect_right(ring, _hash(allocation) << _NUMBER_BITS | _NUMBER_MAX)
@@ -98,7 +111,7 @@ class HashRings(Generic[K]):
     def _ring_point(self, number: int) -> int:
         """Return the point of an agent on a ring: the hash, followed by the number counted down.
 
-        The point is computed once.
+        The point is computed once for each agent.
         """
         point = self._points[number]
         if not point:

@@ -40,13 +40,14 @@ def plan_with_reservation(
 
     The reserved request starts first if free slots fit. Otherwise fair share lends the reserved
     slots to other jobs, and preempts these borrowers when nothing else blocks the reserved job.
-    Other schedulers withhold the reserved slots.
+    Other schedulers withhold the reserved slots. The result's `held` describes lent or withheld
+    slots, and is otherwise None.
 
     In a priority pool, more important jobs are planned before the reservation's job. The plan
     ignores the reservation in each of these cases:
 
     - a more important job still waits, or these jobs use up the starts;
-    - the reserved request no longer waits.
+    - the reserved request no longer waits, or its job is not among `jobs`.
     """
     holder = next((job for job in jobs if job.group == reservation.group), None)
     request = None if holder is None else _reserved_request(holder, reservation)
@@ -78,11 +79,14 @@ def plan_with_reservation(
 
 @dataclass(frozen=True, slots=True)
 class _ReservedRequest:
-    """A reservation together with the job and the request."""
+    """A reservation together with the reserved job and request."""
 
     reservation: Reservation
+    """The held agents."""
     job: Job
+    """The job that the agents are held for."""
     request: AllocationRequest
+    """The job's first pending request of the reserved size."""
 
 
 def _reserved_request(job: Job, reservation: Reservation) -> AllocationRequest | None:
@@ -105,8 +109,8 @@ def _plan_rest(
 ) -> SchedulingResult:
     """Plan the reservation's job and the jobs that are not more important.
 
-    Start the reserved request if it fits. Otherwise lend the held slots (fair share) or withhold
-    them.
+    Start the reserved request if it fits and `starts_max` allows a start; then plan the rest after
+    this start. Otherwise lend the held slots (fair share) or withhold them.
     """
     places = _find_places(agents, rules, held)
     if places and starts_max > 0:
@@ -130,7 +134,7 @@ def _find_places(
     fit.
 
     Try all agents first. Then try the reservation's agents alone. A gang may fit those agents even
-    if the sizes of all agents lead to a combination that does not add up.
+    if the sizes of all agents lead to a combination that does not add up. No slots are taken.
     """
     reserved = [agent for agent in agents if agent.agent in held.reservation.agents]
     for among in (agents, reserved):
@@ -150,9 +154,13 @@ def _plan_holding(
 ) -> SchedulingResult:
     """Plan with the free slots of the held agents withheld from other jobs.
 
-    Slots that the reserved job does not need of a held agent stay available. Allocations started
-    after start number `first` count against them. Earlier allocations do not count, because they
-    end before the reserved job starts.
+    Slots that the reserved job does not need of a held agent stay available. Allocations with a
+    start number above `first` count against them. Earlier allocations do not count, because they
+    end before the reserved job starts. The result's `held` has the numbers of ready and withheld
+    slots.
+
+    Args:
+        first: a start number. -1 counts all allocations.
     """
     reservation, ready, hidden = held.reservation, 0, 0
     later = [running for running in _occupants(jobs, reservation) if running.start > first]
@@ -183,8 +191,10 @@ def _plan_lending(
     or cannot be preempted. The other allocations on the held agents are borrowers.
 
     - While allocations block the job, plan all jobs on all agents, as if no slots were held.
-    - Otherwise preempt as many borrowers as the reserved job needs. Plan the other jobs without
-      the free slots of the held agents; see `_plan_holding`.
+    - Otherwise add as many borrowers as the reserved job needs to the victims. Plan the other jobs
+      without the free slots of the held agents; see `_plan_holding`.
+
+    In both cases the result's `held` is set.
     """
     reservation = held.reservation
     borrowers: list[RunningAllocation] = []
@@ -215,7 +225,9 @@ def _plan_lending(
 
 
 def _occupants(jobs: Iterable[Job], reservation: Reservation) -> Iterator[RunningAllocation]:
-    """Yield the running allocations that use slots of the held agents."""
+    """Yield the running allocations that use slots of the held agents. Zero-slot allocations do not
+    count.
+    """
     agents = {*reservation.agents}
     for job in jobs:
         for running in job.allocations if job.held_slots else ():
@@ -226,7 +238,9 @@ def _occupants(jobs: Iterable[Job], reservation: Reservation) -> Iterator[Runnin
 def _slots_lacking(
     agent: AgentCapacity, reservation: Reservation, blockers: Iterable[RunningAllocation]
 ) -> int:
-    """Return the slots of an agent that the reserved job needs and that blockers use."""
+    """Return the slots of an agent that the reserved job needs and that blockers use. 0 if enough
+    are left.
+    """
     used = sum(_slots_on(agent.agent, running) for running in blockers)
     return max(0, reservation.wanted_slots(agent) - (agent.total - used))
 
@@ -239,7 +253,11 @@ def _choose_borrowers(
     """Choose the borrowers to preempt, the youngest first, until the reserved job has enough slots.
 
     Borrowers that are already stopping count as stopped and are not chosen. If the borrowers do not
-    suffice, choose every borrower that holds a missing slot.
+    suffice, choose every borrower that holds a missing slot. Return an empty list if the free slots
+    suffice.
+
+    Args:
+        agents: the agents of the label, before the plan.
     """
     missing = {
         agent.agent: reservation.wanted_slots(agent)
@@ -264,9 +282,10 @@ def _slots_on(agent: str, running: RunningAllocation) -> int:
 
 
 def _job_once_started(job: Job, request: AllocationRequest) -> Job:
-    """Return the job as after the start of the request.
+    """Return the job as after the start of the request, with changed totals.
 
-    The new slots count as non-preemptible, so that this plan does not take them back.
+    The new slots count as non-preemptible, so that this plan does not take them back. The request
+    is no longer pending. The allocations stay unchanged.
     """
     waiting = dict(job.pending_slots)
     waiting[request.slots] -= 1
@@ -284,7 +303,9 @@ class _PendingWithout:
     """The pending requests of a job except a single request, read lazily."""
 
     job: Job
+    """The job with the requests."""
     allocation_id: str
+    """The allocation id of the request that is left out."""
 
     def __iter__(self) -> Iterator[AllocationRequest]:
         return (
@@ -293,7 +314,13 @@ class _PendingWithout:
 
 
 def _job_with_leaving(job: Job, names: set[str]) -> Job:
-    """Return the job with the named allocations marked as leaving."""
+    """Return the job with the named allocations marked as leaving, and `leaving_slots` recomputed.
+
+    Return the job itself if no allocation of the job is named.
+
+    Args:
+        names: allocation ids.
+    """
     current = job.allocations if job.held_slots else ()
     if not any(running.allocation_id in names for running in current):
         return job
@@ -308,7 +335,7 @@ def _job_with_leaving(job: Job, names: set[str]) -> Job:
 def _agents_after(
     agents: Iterable[AgentCapacity], starts: Sequence[AllocationStart]
 ) -> Iterator[AgentCapacity]:
-    """Yield the agents after the slots of the starts are taken."""
+    """Yield the agents after the slots and auxiliary places of the starts are taken."""
     taken: dict[str, list[int]] = {}
     for start in starts:
         for place in start.placements:

@@ -21,9 +21,11 @@ class SchedulerRules:
     """The scheduler of a pool with all options."""
 
     kind: SchedulerKind = "fair_share"
+    """The scheduler that plans the pool."""
     preemption: bool = False
     """Whether the priority scheduler may preempt allocations."""
     fitting: FittingPolicy = "best"
+    """The choice among agents with room; see `FittingPolicy`."""
     heterogeneous: bool = False
     """Whether the agents of a gang may differ in size."""
 
@@ -33,7 +35,9 @@ class AllocationRequest:
     """A pending request of a trial for slots."""
 
     allocation_id: str
+    """The id of the allocation that starts with this request."""
     slots: int
+    """The number of slots. 0 for a request that only needs an auxiliary place."""
     ticket: str = ""
     """The rank of the request: "submitted_ms.requested_ms.trial_id", zero-padded.
 
@@ -46,6 +50,7 @@ class AllocationRequest:
     single_agent: bool = False
     """Whether all slots must be on one agent."""
     preemptible: bool = True
+    """Whether the allocation may be preempted once it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Placement:
     """A number of slots on a single agent."""
 
     agent: str
+    """The name of the agent."""
     slots: int
     """0 for a zero-slot request, which uses one auxiliary place."""
 
@@ -62,13 +68,16 @@ class RunningAllocation:
     """An allocation that uses slots of the pool."""
 
     allocation_id: str
+    """The id of the allocation."""
     slots: int
+    """The slots in use. 0 for an allocation that only uses an auxiliary place."""
     group: int
     """The experiment id of the allocation's job."""
     start: int
     """The number of the allocation's start within the pool. Older allocations have smaller numbers.
     """
     preemptible: bool = True
+    """Whether a scheduler may stop the allocation."""
     leaving: bool = False
     """Whether the allocation was asked to stop. Until the allocation stops, it keeps its slots."""
     placements: tuple[Placement, ...] = ()
@@ -80,14 +89,17 @@ class Job:
     """The requests and allocations of an experiment, with shared settings.
 
     The snapshot includes totals, so that a scheduler need not read the ten thousand trials of a job
-    to know its demand.
+    to know its demand. `job_with_totals` computes the totals; schedulers do not check them.
     """
 
     group: int
     """The experiment id."""
     submitted_ms: int
+    """The time of the submission, in epoch ms."""
     weight: float = 1.0
+    """The weight of the job's share, for the fair-share scheduler. Positive."""
     priority: int = PRIORITY_DEFAULT
+    """The priority, for the priority scheduler: 1 is the most important, 99 the least."""
     position: Decimal = Decimal(0)
     """The position in the queue, 0 for a job without one."""
     max_slots: int | None = None
@@ -119,11 +131,13 @@ class AgentCapacity:
     """The slots and auxiliary places of an enabled agent. Disabled agents are not in a snapshot."""
 
     agent: str
+    """The name of the agent."""
     total: int
     """All slots. For a draining agent, only the slots in use."""
     free: int
     """The free slots, 0 for a draining agent."""
     label: str = ""
+    """The label of the agent. Only jobs with this label can use the agent."""
     aux_total: int = AUX_PER_AGENT_DEFAULT
     """All auxiliary places for zero-slot requests."""
     aux_free: int = AUX_PER_AGENT_DEFAULT
@@ -137,8 +151,9 @@ class AllocationStart:
     """The start of a pending request in a plan."""
 
     request: AllocationRequest
+    """The request to start."""
     placements: tuple[Placement, ...]
-    """Slots by agent, in the order of the ranks."""
+    """Slots by agent, in the order of the ranks. At least one."""
 
     @property
     def agent(self) -> str:
@@ -151,6 +166,7 @@ class Victim:
     """An allocation to preempt: the trial saves a checkpoint and ends the process."""
 
     allocation: RunningAllocation
+    """The allocation to stop."""
     reason: str
     """A text for users."""
 
@@ -162,12 +178,16 @@ class SchedulePlan:
     starts: tuple[AllocationStart, ...]
     """The requests to start, in order."""
     victims: tuple[Victim, ...] = ()
+    """The allocations to preempt. The freed slots are not used by the starts of this plan."""
     wait_reason: str = ""
     """Why the first request that stays pending waits, "" if no request stays pending."""
 
 
 def job_with_totals(job: Job) -> Job:
-    """Return the job with totals recomputed from pending requests and allocations."""
+    """Return a copy of the job with totals recomputed from pending requests and allocations.
+
+    Lazy requests and allocations are read. `waits_since_ms` and the settings stay unchanged.
+    """
     allocations = tuple(job.allocations)
     return replace(
         job,

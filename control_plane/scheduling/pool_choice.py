@@ -28,19 +28,24 @@ class PoolWait:
     since_ms: int
     """Since when no trial of the job has run in the pool (epoch ms)."""
     patience_ms: int
-    """The configured patience."""
+    """The configured patience: the time that the job waits in a pool in the first round."""
     rounds: int = 0
     """How often the job has visited all of its pools since it last ran."""
     closed: bool = False
-    """Whether the pool cannot provide slots."""
+    """Whether the pool cannot provide slots for the job."""
     is_held: bool = False
     """Whether the pool holds slots for the job."""
 
 
 def leave_time_ms(wait: PoolWait) -> int | None:
-    """Return when the job leaves the pool if nothing changes (epoch ms).
+    """Return when the job leaves the pool if nothing changes (epoch ms), possibly in the past.
 
-    Return None if the job stays because the pool holds slots for the job.
+    - In the first round: at once if the pool is closed, otherwise after the patience, even if slots
+      are held.
+    - In later rounds: after the patience if the pool is closed. In an open pool the patience
+      doubles with each round, up to DOUBLED_ROUNDS_MAX.
+
+    Return None in a later round if the pool is open and holds slots for the job: the job stays.
     """
     if wait.rounds == 0:
         return wait.since_ms + (0 if wait.closed else wait.patience_ms)
@@ -56,6 +61,10 @@ def next_pool(preferred: Sequence[str], present: str, exists: Callable[[str], bo
 
     The next pool is the next existing pool of the list; after the last pool comes the first. Return
     None if no other pool exists or the present pool is not in the list.
+
+    Args:
+        preferred: the names of the job's pools, in the order of the configuration.
+        exists: returns whether a pool exists.
     """
     if present not in preferred:
         return None

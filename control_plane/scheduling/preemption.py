@@ -18,6 +18,11 @@ class PreemptionCandidates:
     Allocations that are already stopping come first. Preemptible allocations follow, from the back
     of the queue to the front, and within a job the youngest first.
 
+    Args:
+        order: the jobs in queue order.
+        with_slots: whether the candidates are the allocations with slots, or the zero-slot
+            allocations.
+
     Attributes:
         unservable_sizes: sizes (slots, and whether on one agent) that no preemption can serve.
     """
@@ -37,9 +42,14 @@ class PreemptionCandidates:
         """Release allocations in `agent_set` until the request fits. Return the released
         allocations.
 
-        Candidates are allocations of lower priority, and allocations strictly behind the job in its
-        own priority. If the request never fits, release nothing, return an empty list and record
-        the size as unservable where later placements cannot help.
+        Candidates are allocations that are already stopping, allocations of lower priority, and
+        allocations strictly behind the job in its own priority. Released allocations are no longer
+        candidates. The request's own slots are not taken.
+
+        If the request never fits, return an empty list and leave `agent_set` unchanged. Record the
+        size as unservable, unless later placements can help (`AgentSet.is_ruled_out`).
+
+        The request must not fit before the call.
         """
         size = (request.slots, request.single_agent)
         may_spread = agent_set.can_spread(*size)
@@ -63,13 +73,19 @@ class PreemptionCandidates:
         again.
 
         The allocations become candidates again.
+
+        Args:
+            removed: the result of the last `select_victims`.
         """
         self._taken -= len(removed)
         for running in removed:
             agent_set.take_placements(running.placements)
 
     def _candidates_behind(self, place: _QueuePlace) -> Iterator[RunningAllocation]:
-        """Yield the candidates that are not selected yet and are behind a place of the queue."""
+        """Yield the candidates that are not selected yet and are behind a place of the queue.
+
+        Stopping allocations are behind every place.
+        """
         at = self._taken
         while True:
             if at == len(self._candidates):

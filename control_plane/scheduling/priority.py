@@ -29,12 +29,20 @@ def plan(
     starts_max: int,
     can_grow: bool = False,
 ) -> SchedulingResult:
-    """Start the requests that fit, priority by priority.
+    """Start the requests that fit, priority by priority. The slots of starts are taken in
+    `agent_set`.
 
     While a request waits for slots, jobs of lower priority start nothing. With `preemption`,
     preemptible requests of lower priority may fill free slots, and a waiting request preempts
-    allocations behind it in the queue. A request that the agents can never fit does not block
-    others, unless the pool `can_grow`.
+    allocations behind it in the queue. The freed slots are not used by the starts of this plan. A
+    request that the agents can never fit does not block others, unless the pool `can_grow`.
+
+    The result has all jobs in queue order.
+
+    Args:
+        preemption: whether allocations may be preempted.
+        starts_max: the maximum number of starts.
+        can_grow: whether larger agents or more agents may join the pool.
     """
     order = sorted(jobs, key=_rank)
     zero_slot_pass = _PriorityPass(order, agent_set, False, preemption, starts_max, can_grow)
@@ -58,8 +66,13 @@ _rank = attrgetter("priority", "position", "submitted_ms", "group")
 class _PriorityPass:
     """A pass over the requests with slots, or over the zero-slot requests.
 
-    `live` is the set of agents after the starts. `_local` also contains reservations for waiting
-    requests and the room made by preemption. The two are the same set until the first reservation.
+    `starts` and `victims` are the result. `live` is the set of agents after the starts. `_local`
+    also contains reservations for waiting requests and the room made by preemption. The two are a
+    single set until the first reservation.
+
+    Args:
+        order: all jobs in queue order.
+        with_slots: whether the pass is over the requests with slots.
     """
 
     def __init__(
@@ -90,7 +103,11 @@ class _PriorityPass:
         self._made_room: set[int] = set()
 
     def run(self) -> None:
-        """Plan all requests of the pass, or stop at the maximum number of starts."""
+        """Plan all requests of the pass, or stop at the maximum number of starts. Called once.
+
+        Fills `starts` and `victims`, and takes slots in `live`. Without preemption, the pass ends
+        after the first priority with a waiting request.
+        """
         with_requests = [job for job in self._order if any(True for _ in self._sizes(job))]
         for _, jobs in groupby(with_requests, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
@@ -133,8 +150,11 @@ class _PriorityPass:
     ) -> Iterable[AllocationRequest] | None:
         """Start the requests of jobs at a position, or reserve slots for requests that must wait.
 
-        Return the waiting requests, or None if no request waits. Stop reading when no remaining
-        size can fit; the unread requests then follow in the returned iterable.
+        Requests beyond `max_slots` neither start nor wait. Stop reading when no remaining size can
+        fit; the unread requests then follow in the returned iterable. Stop at the maximum number of
+        starts.
+
+        Return the waiting requests. Return None if no request waits.
 
         Args:
             backfilling: whether a more important request waits, so that only preemptible requests
@@ -159,7 +179,9 @@ class _PriorityPass:
         return waiting or None
 
     def _requests_by_ticket(self, jobs: Sequence[Job]) -> Iterator[AllocationRequest]:
-        """Return the requests of jobs that belong to this pass and may ever fit, by ticket."""
+        """Return the requests of jobs that belong to this pass and may ever fit, by ticket, read
+        lazily.
+        """
         if len(jobs) == 1:
             requests: Iterable[AllocationRequest] = jobs[0].pending
         else:
@@ -179,12 +201,18 @@ class _PriorityPass:
                 yield slots
 
     def _can_become_possible(self, slots: int, requester: Job | AllocationRequest) -> bool:
-        """Return whether a size may ever fit, now or after the pool has grown."""
+        """Return whether a size may ever fit, now or after the pool has grown.
+
+        Args:
+            requester: the job or the request, which knows whether a single agent is needed.
+        """
         return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
-        """Return whether no request of the jobs can be placed, so that the requests need not be
-        read.
+        """Return whether no request of the jobs can be placed, so that reading the requests is
+        needless.
+
+        Return False if the first job has `max_slots`.
         """
         return jobs[0].max_slots is None and self._has_only_blocked_sizes(jobs)
 
@@ -196,7 +224,7 @@ class _PriorityPass:
         )
 
     def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
-        """Return whether all sizes of the jobs are in `sizes`."""
+        """Return whether all sizes of the jobs in this pass are in `sizes`. True without sizes."""
         for job in jobs:
             for slots in self._sizes(job):
                 if (slots, job.single_agent) not in sizes:
@@ -204,7 +232,10 @@ class _PriorityPass:
         return True
 
     def _has_no_slots_left(self, jobs: Sequence[Job]) -> bool:
-        """Return whether `max_slots` rules out every size of every job."""
+        """Return whether `max_slots` rules out every size of every job.
+
+        Return False in the pass over zero-slot requests, and if a job has no `max_slots`.
+        """
         for job in jobs:
             room = self._remaining_slots.get(job.group)
             if room is None or any(slots <= room for slots in job.pending_slots if slots):
@@ -212,15 +243,22 @@ class _PriorityPass:
         return self._with_slots
 
     def _is_within_max_slots(self, request: AllocationRequest) -> bool:
-        """Return whether the job's `max_slots` allows the request."""
+        """Return whether the job's `max_slots` allows the request besides the job's slots and
+        starts.
+
+        True for a job without `max_slots` and for a zero-slot request.
+        """
         room = self._remaining_slots.get(request.group)
         return room is None or request.slots <= room or request.slots == 0
 
     def _take_slots(self, request: AllocationRequest, starts: bool) -> bool:
-        """Take slots for the request. Return False if the request does not fit.
+        """Take slots for the request. The slots count against the job's `max_slots`.
+
+        Return False, without a change, if the request does not fit.
 
         Args:
-            starts: whether the request starts. Otherwise its slots are only reserved in `_local`.
+            starts: whether the request starts, and is added to `starts`. Otherwise its slots are
+                only reserved in `_local`.
         """
         size = (request.slots, request.single_agent)
         if size in self._too_large:
@@ -242,7 +280,11 @@ class _PriorityPass:
         return True
 
     def _preempt_for_each(self, jobs: Sequence[Job], requests: Iterable[AllocationRequest]) -> None:
-        """Preempt allocations for each waiting request of the jobs, in order."""
+        """Reserve slots or preempt allocations for each waiting request of the jobs, in order.
+
+        Requests beyond `max_slots` are skipped. Stop when no preemption can serve any size of the
+        jobs.
+        """
         for request in requests:
             size = (request.slots, request.single_agent)
             if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):
@@ -253,18 +295,27 @@ class _PriorityPass:
                 return
 
     def _split_local_agents(self) -> None:
-        """Make `_local` a copy of `live`, so that reservations do not affect later starts."""
+        """Make `_local` a copy of `live`, so that reservations do not affect later starts.
+
+        Do nothing if they are two sets already.
+        """
         if self._local is self.live:
             self._local = self.live.copy()
 
     def _make_room_at_once(self, request: AllocationRequest, jobs: Sequence[Job]) -> bool:
-        """Preempt allocations for a request before later requests are placed.
+        """Preempt allocations for a request before later requests are placed. Return whether this
+        happened.
 
-        Return False without preempting in all other cases than the following. The request is the
-        first of its priority for which preemption can make room. At least one of the victims
-        already stops or has the same priority. Without this step, requests behind would start in
-        the freed slots and be preempted themselves. If all victims have lower priority, requests
-        behind may start first, as in Determined.
+        Allocations are preempted only if the request is the first of its priority for which
+        preemption can make room, and if at least one of the victims already stops or has the same
+        priority. The victims are added to `victims`, and the slots are reserved for the request.
+
+        Without this step, requests behind would start in the freed slots and be preempted
+        themselves. If all victims have lower priority, requests behind may start first, as in
+        Determined.
+
+        Args:
+            jobs: the jobs at the queue position of the request.
         """
         size = (request.slots, request.single_agent)
         if not self._can_make_room_at_once or size in self._candidates.unservable_sizes:
@@ -293,7 +344,10 @@ class _PriorityPass:
         )
 
     def _preempt_for(self, request: AllocationRequest, jobs: Sequence[Job]) -> None:
-        """Preempt allocations for a request, if preemption can make room.
+        """Preempt allocations for a request, and reserve the slots for the request.
+
+        If no preemption can make room, nothing is preempted, and the size may become unservable
+        (`PreemptionCandidates.select_victims`).
 
         Args:
             jobs: the jobs at the queue position of the request.
@@ -306,7 +360,14 @@ class _PriorityPass:
     def _reserve_room(
         self, request: AllocationRequest, removed: Sequence[RunningAllocation]
     ) -> None:
-        """Add the removed allocations to the victims and reserve the slots for the request."""
+        """Add the removed allocations to the victims and reserve the slots for the request.
+
+        Allocations that are already stopping are not added. The request's job then counts as a job
+        that waits for room, and nothing else starts in this pass.
+
+        Args:
+            removed: the allocations whose slots are released in `_local`.
+        """
         reason = f"to make room for {request.allocation_id} of job {request.group}"
         self.victims += (Victim(running, reason) for running in removed if not running.leaving)
         self._made_room.add(request.group)

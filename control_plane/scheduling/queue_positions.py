@@ -40,9 +40,13 @@ class QueueEntry:
     """A job's place in the queue of a pool."""
 
     group: int
+    """The experiment id of the job."""
     submitted_ms: int
+    """The time of the submission, in epoch ms."""
     priority: int
+    """The priority, 1 to 99. Smaller numbers are more important."""
     position: Decimal
+    """The position among the jobs of this priority. Smaller numbers come first."""
 
     @property
     def rank(self) -> tuple[int, Decimal, int, int]:
@@ -51,12 +55,14 @@ class QueueEntry:
 
 
 def initial_position(submitted_ms: int) -> Decimal:
-    """Return the position of a job that was never moved."""
+    """Return the position of a job that was never moved: the time of submission in microseconds."""
     return Decimal(submitted_ms * 1000)
 
 
 def queue_order(entries: Iterable[QueueEntry]) -> list[QueueEntry]:
-    """Return the entries in the order in which the jobs are served."""
+    """Return the entries in the order in which the jobs are served: by priority, position,
+    submission and id.
+    """
     return sorted(entries, key=lambda entry: entry.rank)
 
 
@@ -71,12 +77,16 @@ def moved_entry(
     """Return the job's entry after a move directly ahead of the anchor or directly behind the
     anchor.
 
-    The job also gets the anchor's priority. Return the entry unchanged if the job is already there.
+    The position is between the anchor and its neighbour on this side. The job also gets the
+    anchor's priority. Return the entry unchanged if the job is already there, whatever its
+    priority, and if the job is the anchor itself. No entry of another job changes.
 
     Args:
+        entries: all jobs of the queue, in any order.
         group: the job to move.
         anchor: the other job.
         ahead: whether to move the job ahead of the anchor instead of behind it.
+        now_ms: the present time in epoch ms, the limit behind the last job.
 
     Raises:
         PositionError: one of the jobs is not in the queue, or no number between the new neighbours
@@ -113,7 +123,7 @@ def reprioritised_entry(
     """Return the entry with another priority and the position from the submission.
 
     With `keep_position`, as within a batch of changes, keep the position. Return the entry
-    unchanged if the priority is the same. Raises PositionError for a priority outside 1 to 99.
+    unchanged if the priority does not change. Raises PositionError for a priority outside 1 to 99.
     """
     check_priority(priority)
     if priority == entry.priority:
@@ -123,19 +133,24 @@ def reprioritised_entry(
 
 
 def check_priority(priority: int) -> None:
-    """Raise PositionError unless the priority is between 1 and 99."""
+    """Raise PositionError unless the priority is between 1 and 99. Otherwise do nothing."""
     if priority not in PRIORITIES:
         raise PositionError(f"priority must be between 1 and 99, not {priority}")
 
 
 def check_weight(weight: float) -> None:
-    """Raise PositionError unless the weight is positive and finite."""
+    """Raise PositionError unless the weight is positive and finite. Otherwise do nothing."""
     if not (weight > 0 and isfinite(weight)):
         raise PositionError(f"weight must be greater than 0, not {weight:g}")
 
 
 def check_operation_supported(operation: str, scheduler: str) -> None:
-    """Raise PositionError unless `SUPPORTED_OPERATIONS` has the operation for the scheduler."""
+    """Raise PositionError unless `SUPPORTED_OPERATIONS` has the operation for the scheduler.
+
+    Args:
+        operation: an operation of at least one scheduler, such as "ahead-of".
+        scheduler: the kind of the scheduler. Raises KeyError for an unknown kind.
+    """
     if operation not in SUPPORTED_OPERATIONS[scheduler]:
         supporting = next(
             kind for kind, supported in SUPPORTED_OPERATIONS.items() if operation in supported
@@ -149,7 +164,7 @@ def check_operation_supported(operation: str, scheduler: str) -> None:
 def _position_between(position: Decimal, anchor: Decimal, other: Decimal) -> Decimal | None:
     """Return `position` if strictly between `anchor` and `other`. Otherwise return the middle.
 
-    Return None if the middle cannot be told apart from one of the two.
+    Return None if the middle, with at most 300 decimal places, equals one of the two.
     """
     if min(anchor, other) < position < max(anchor, other):
         return position

@@ -25,16 +25,21 @@ class Reservation:
     """Agents held for a request: a part of a single agent, or several whole agents."""
 
     group: int
-    """The job of the request."""
+    """The experiment id of the request's job."""
     slots: int
     """The slots of the request."""
     agents: tuple[str, ...]
     """The names of the held agents."""
     started: int = 0
-    """The number of the pool's last start before the reservation."""
+    """The number of the pool's last start before the reservation. Later starts in held slots are
+    borrowers.
+    """
 
     def wanted_slots(self, agent: AgentCapacity) -> int:
-        """Return the slots that the request needs of a held agent."""
+        """Return the slots that the request needs of a held agent.
+
+        The request needs all of its slots on a single agent, or all slots of each agent of a gang.
+        """
         return self.slots if len(self.agents) == 1 else agent.total
 
 
@@ -49,23 +54,25 @@ def renew_reservation(
     started: int,
     last_slots: int = 0,
 ) -> Reservation | None:
-    """Choose the pool's next reservation.
+    """Choose the pool's next reservation. Nothing is changed.
 
     Return None without `after_ms`, in a priority pool with preemption, or if no due job fits. A due
     job holds no slots, has waited `after_ms` and has a pending request within `max_slots`. In a
     priority pool, only requests for several slots count.
 
-    Keep `current` if its job is still due and its agents can run the request. A priority pool drops
-    `current` once a more important job is due.
+    Return `current` itself if its job is still due and its agents can run the request. A priority
+    pool drops `current` once a more important job is due.
 
     Otherwise prefer requests of the other kind (one slot or several) than the last reservation.
-    Among requests of a kind, the longest wait comes first, in a priority pool the priority.
+    Among requests of a kind, the longest wait comes first, in a priority pool the priority. The
+    chosen agents lack the fewest free slots for the request.
 
     Args:
+        current: the reservation so far, None without one.
         after_ms: the wait after which a job is due. None: no reservations.
+        now_ms: the present time in epoch ms.
         started: the number of the pool's last start, stored in the new reservation.
-        last_slots: the slots of the pool's last reservation, 0 without one. 0 counts as one
-            slot.
+        last_slots: the slots of the pool's last reservation, 0 without one. 0 counts as one slot.
     """
     by_priority = rules.kind == "priority"
     if after_ms is None or (by_priority and rules.preemption):
@@ -95,6 +102,7 @@ class OverdueSize(NamedTuple):
     """The size of a request that has waited too long."""
 
     slots: int
+    """The slots of the request, at least 2."""
     single_agent: bool = False
     """Whether all slots must be on one agent."""
 
@@ -104,7 +112,9 @@ def overdue_sizes(
 ) -> tuple[OverdueSize, ...]:
     """Return the sizes of overdue requests for several slots, in the order of reservations.
 
-    Only jobs that hold no slots and have waited since `since_ms` (epoch ms) or longer count.
+    Only jobs that hold no slots and have waited since `since_ms` (epoch ms) or longer count. Sizes
+    beyond a job's `max_slots` are left out. Each size is returned once. Return () if no request is
+    overdue.
     """
     sizes = (
         OverdueSize(slots, job.single_agent)
@@ -116,10 +126,10 @@ def overdue_sizes(
 
 
 def keep_allocations(jobs: Iterable[Job], kept: Mapping[str, int]) -> Iterator[Job]:
-    """Yield the jobs with certain allocations marked as not preemptible.
+    """Yield the jobs with certain allocations marked as not preemptible. Other jobs stay unchanged.
 
     Args:
-        kept: the job of each allocation to mark.
+        kept: the job (experiment id) of each allocation to mark, by allocation id.
     """
     groups = {*kept.values()}
     for job in jobs:
@@ -127,7 +137,9 @@ def keep_allocations(jobs: Iterable[Job], kept: Mapping[str, int]) -> Iterator[J
 
 
 def _job_with_kept(job: Job, kept: Container[str]) -> Job:
-    """Return the job with the `kept` allocations marked as not preemptible."""
+    """Return the job with the `kept` allocations marked as not preemptible, and the total
+    changed.
+    """
     allocations = tuple(
         replace(running, preemptible=False) if running.allocation_id in kept else running
         for running in job.allocations
@@ -139,7 +151,11 @@ def _job_with_kept(job: Job, kept: Container[str]) -> Job:
 def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list[Job]:
     """Return the jobs that have waited since `since_ms` or longer, the longest wait first.
 
-    In a priority pool, more important jobs come first.
+    Only jobs with a size that can be reserved count. In a priority pool, more important jobs come
+    first.
+
+    Args:
+        since_ms: a time in epoch ms.
     """
     by_priority = rules.kind == "priority"
     due = [
@@ -155,7 +171,7 @@ def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list
 def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:
     """Return the pending sizes for which the pool may hold slots. Empty if the job holds slots.
 
-    Sizes above `max_slots` are excluded. In a priority pool, size 1 is excluded as well.
+    Size 0 and sizes above `max_slots` are excluded. In a priority pool, size 1 is excluded as well.
     """
     if job.held_slots:
         return []
@@ -170,7 +186,11 @@ def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:
 def _can_keep(
     current: Reservation, job: Job, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> bool:
-    """Return whether the held agents can still run the reserved request of the job."""
+    """Return whether the held agents can still run the reserved request of the job.
+
+    Return False if the request no longer waits, if a held agent is gone or draining, or if the
+    agents together have the wrong sizes.
+    """
     if current.slots not in _reservable_sizes(job, rules):
         return False
     names = {*current.agents}
@@ -186,10 +206,10 @@ def _can_keep(
 def _choose_agents(
     job: Job, slots: int, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> tuple[str, ...]:
-    """Return the agents that lack the fewest free slots for a request of the job.
+    """Return the names of the agents that lack the fewest free slots for a request of the job.
 
-    Prefer one agent, otherwise choose the whole agents of a gang. Return () if no agents can ever
-    run the request.
+    Prefer one agent, otherwise choose the whole agents of a gang. Agents in use count as well,
+    since they become free. Return () if no agents can ever run the request.
     """
     able = [agent for agent in agents if _can_take(job, agent)]
     large = [agent for agent in able if slots <= agent.total]

@@ -1,4 +1,4 @@
-"""The round-robin scheduler: each job in turn starts a request.
+"""The round-robin scheduler: jobs take turns to start a request.
 
 Jobs that hold the fewest slots come first. Weights, priorities and positions do not matter. Nothing
 is preempted.
@@ -15,7 +15,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
     """Start a request of each job per round, until no job is left or `starts_max` is reached.
 
     Jobs with fewer held slots come first, then earlier submitted jobs. A start takes its slots in
-    `agent_set`.
+    `agent_set`. The result has no victims, and only jobs with pending requests.
 
     A job drops out without further requests. A job also drops out if its next request exceeds
     `max_slots`, or did not fit the agents before this plan. A request that no longer fits is
@@ -47,7 +47,7 @@ def _serve_request(
     """Start the request if the agents have room, and return whether the job stays in the rounds.
 
     The job drops out without a request, beyond `max_slots`, or if the request did not fit the
-    agents before this plan.
+    agents before this plan. A request that no longer fits is not started, but the job stays.
 
     Args:
         room: the slots that each job with `max_slots` may still take, updated by the start.
@@ -65,5 +65,5 @@ def _serve_request(
 
 
 def _result(placer: RequestPlacer, order: Sequence[Job]) -> SchedulingResult:
-    """Return the result of a plan without victims."""
+    """Return the result of a plan without victims and without reasons of the policy."""
     return SchedulingResult(placer.starts, [], order, placer.agents, lambda *_: "")

@@ -30,17 +30,17 @@ def schedule_jobs(
     can_grow: bool = False,
     reservation: Reservation | None = None,
 ) -> SchedulePlan:
-    """Plan which requests to start and which allocations to preempt.
+    """Plan which requests to start and which allocations to preempt. Nothing is changed.
 
-    Labels divide the pool: jobs of a label are planned on the agents of the same label,
-    independently of other labels. The result does not depend on the order of jobs, agents and
-    allocations.
+    Labels divide the pool: jobs of a label are planned on the agents of this label, independently
+    of other labels. The result does not depend on the order of jobs, agents and allocations. The
+    plan is empty without jobs.
 
     Args:
         jobs: jobs with their pending requests in the order of tickets.
-        starts_max: the maximum number of starts.
+        starts_max: the maximum number of starts, for all labels together.
         can_grow: whether larger agents or more agents may join the pool.
-        reservation: the agents that are held for a job.
+        reservation: the agents that are held for a job. None holds no agents.
     """
     starts: list[AllocationStart] = []
     victims: list[Victim] = []
@@ -62,10 +62,10 @@ def wait_reasons(
     can_grow: bool = False,
     reservation: Reservation | None = None,
 ) -> dict[int, str]:
-    """Return why each job still waits after a plan, by experiment id.
+    """Return why each job still waits after a plan, as a text by experiment id.
 
-    A reason is for example "needs 8 slots, 6 free; behind job 12". The arguments are those of
-    `schedule_jobs`.
+    A reason is for example "needs 8 slots, 6 free; behind job 12". Jobs without a waiting request
+    are left out. The plan has no limit on starts. The arguments are those of `schedule_jobs`.
     """
     planned = plan_waits(jobs, agents, rules, can_grow=can_grow, reservation=reservation)
     return planned.reasons()
@@ -81,7 +81,8 @@ def plan_waits(
 ) -> "PlannedWaits":
     """Plan without a limit on starts, and return the waits of the jobs that still wait.
 
-    Reasons are computed on demand. The arguments are those of `schedule_jobs`.
+    Reasons are computed on demand, by `PlannedWaits.reasons`. The arguments are those of
+    `schedule_jobs`.
     """
     return PlannedWaits(
         _plan_label(label_jobs, label_agents, rules, maxsize, can_grow, reservation)
@@ -94,14 +95,21 @@ class PlannedWaits:
 
     Computing a reason reads the job's requests. So reasons of a few jobs are cheap even in a queue
     of ten thousand jobs.
+
+    Args:
+        outcomes: the results of the scheduler, for each label.
     """
 
     def __init__(self, outcomes: Iterable[SchedulingResult]) -> None:
         self._outcomes = tuple(outcomes)
 
     def reasons(self, groups: Container[int] | None = None) -> dict[int, str]:
-        """Return the reason of each waiting job by experiment id. With `groups`, only of these
-        jobs.
+        """Return the reason of each waiting job by experiment id, in the order of service of each
+        label.
+
+        Args:
+            groups: the experiment ids of the jobs to look at. None for all jobs. Jobs that do not
+                wait are left out.
         """
         return dict(
             reason for outcome in self._outcomes for reason in _wait_reasons(outcome, groups)
@@ -113,7 +121,7 @@ def _split_by_label(
 ) -> Iterator[tuple[Sequence[Job], Sequence[AgentCapacity]]]:
     """Yield the jobs of each label and the agents of the label, sorted by label.
 
-    Skip labels without jobs. A label without agents comes with no agents.
+    Skip labels without jobs. The agents are empty for a label without agents.
     """
     jobs_of: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
@@ -133,7 +141,13 @@ def _plan_label(
     can_grow: bool,
     reservation: Reservation | None,
 ) -> SchedulingResult:
-    """Plan the jobs of a label on the agents of the label."""
+    """Plan the jobs of a label on the agents of the label, with the reservation if any.
+
+    A reservation for a job of another label has no effect.
+
+    Args:
+        starts_max: the maximum number of starts for this label.
+    """
 
     def run(jobs: Sequence[Job], agents: Sequence[AgentCapacity], most: int) -> SchedulingResult:
         agent_set = AgentSet(agents, rules.fitting, rules.heterogeneous)
@@ -151,7 +165,10 @@ def _run_scheduler(
     starts_max: int,
     can_grow: bool,
 ) -> SchedulingResult:
-    """Run the scheduler that the rules name, and preempt allocations beyond `max_slots`."""
+    """Run the scheduler of the rules, and preempt allocations beyond `max_slots`.
+
+    The slots of the starts are taken in `agent_set`.
+    """
     match rules.kind:
         case "fair_share":
             return fair_share.plan(jobs, agent_set, starts_max)
@@ -166,7 +183,7 @@ def _run_scheduler(
 def _enforce_max_slots(jobs: Iterable[Job], outcome: SchedulingResult) -> SchedulingResult:
     """Add victims for slots that jobs hold beyond `max_slots`, the youngest allocations first.
 
-    The fair-share scheduler enforces `max_slots` itself.
+    Changes `outcome` and returns it. The fair-share scheduler enforces `max_slots` itself.
     """
     victim_ids = {victim.allocation.allocation_id for victim in outcome.victims}
     for job in jobs:
@@ -176,7 +193,7 @@ def _enforce_max_slots(jobs: Iterable[Job], outcome: SchedulingResult) -> Schedu
 
 
 def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[Victim]:
-    """Yield the youngest preemptible allocations until the job holds at most `max_slots`.
+    """Yield victims, the youngest allocations first, until the job holds at most `max_slots`.
 
     The job may keep more slots, because allocations that cannot be preempted are never chosen.
     Allocations that are stopping or in `victim_ids` count as stopped. Zero-slot allocations are
@@ -201,12 +218,12 @@ def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[
 def _wait_reasons(
     outcome: SchedulingResult, groups: Container[int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Yield the group of each job that still waits with the reason, in the order of service.
+    """Yield the experiment id and the reason of each job that still waits, in the order of service.
 
     The reason is for the job's first pending request that the plan does not start.
 
     Args:
-        groups: the jobs to look at, None for all jobs.
+        groups: the experiment ids of the jobs to look at, None for all jobs.
     """
     started: dict[int, dict[str, int]] = defaultdict(dict)
     for start in outcome.starts:
@@ -222,5 +239,9 @@ def _wait_reasons(
 
 
 def _first_pending(job: Job, started: dict[str, int]) -> AllocationRequest | None:
-    """Return the job's first request that is not started. Return None if all are started."""
+    """Return the job's first request that is not started. Return None if all are started.
+
+    Args:
+        started: the slots of the started requests by allocation id.
+    """
     return next((request for request in job.pending if request.allocation_id not in started), None)

@@ -28,9 +28,11 @@ class SchedulingResult:
     """The result of a scheduler for the agents of a label."""
 
     starts: list[AllocationStart]
+    """The requests to start, in order."""
     victims: list[Victim]
+    """The allocations to preempt."""
     order: Sequence[Job]
-    """The jobs in the order in which they are served."""
+    """The jobs in the order in which they are served. May include jobs without requests."""
     agents: AgentSet
     """The agents after the starts."""
     policy_reason: Callable[[Job, AllocationRequest, int], str]
@@ -43,9 +45,14 @@ class SchedulingResult:
     """Results of `_fit_verdict` by size."""
 
     def wait_reason(self, job: Job, request: AllocationRequest, started_slots: int) -> str:
-        """Return a text for users about why a pending request waits.
+        """Return a text for users about why a pending request waits. The text is never empty.
+
+        The first of these reasons counts: no agent, a size that the agents can never run,
+        `max_slots`, and slots that are held for a job. Otherwise the text has the missing slots and
+        the scheduler's own reason, or "its turn comes next".
 
         Args:
+            job: the job of the request.
             started_slots: the slots that the plan's starts gave the job.
         """
         if not self.agents.agent_count:
@@ -62,7 +69,15 @@ class SchedulingResult:
         return "; ".join(filter(None, reasons)) or "its turn comes next"
 
     def _held_reason(self, job: Job, slots: int, missing: str) -> str:
-        """Return the reason of a request that waits because slots are held for a job, else ""."""
+        """Return the reason of a request that waits because slots are held for a job. Otherwise
+        return "".
+
+        The holder waits for the slots. Another job waits if it lacks slots and free slots are
+        withheld.
+
+        Args:
+            missing: the text about missing capacity, or "".
+        """
         held = self.held
         if held is None or not slots:
             return ""
@@ -77,7 +92,8 @@ class SchedulingResult:
     def _fit_verdict(self, slots: int, single_agent: bool) -> tuple[bool, str]:
         """Return whether the agents could ever fit a size, and a text about the missing capacity.
 
-        The text is "" if the size fits now.
+        The text is "" if the size fits now. For a size that never fits, the text advises other
+        sizes. Results are cached.
         """
         size = (slots, single_agent)
         if size not in self._verdicts:
@@ -95,13 +111,22 @@ class SchedulingResult:
 
 
 def remaining_slots(job: Job) -> int | None:
-    """Return `max_slots` minus the job's held slots, which may be negative. None means no limit."""
+    """Return `max_slots` minus the job's held slots, which may be negative.
+
+    Return None for a job without `max_slots`.
+    """
     return None if job.max_slots is None else job.max_slots - job.held_slots
 
 
 def missing_capacity_reason(slots: int, single_agent: bool, agent_set: AgentSet) -> str:
-    """Return a text about the capacity that the agents lack for a request, or "" if the request
-    fits.
+    """Return a text about the capacity that the agents lack for a request.
+
+    Return "" if the request fits the free slots.
+
+    Args:
+        slots: the slots of the request; 0 needs an auxiliary place.
+        single_agent: whether all slots must be on one agent.
+        agent_set: the agents after the starts of the plan.
     """
     if agent_set.can_fit_now(slots, single_agent):
         return ""

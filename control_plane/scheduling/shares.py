@@ -16,10 +16,11 @@ class ShareClaim:
     group: int
     """The experiment id of the job."""
     age_key: tuple[int, int]
-    """The sort key of jobs by age."""
+    """The sort key of jobs by age; older jobs have smaller keys."""
     demand: int
     """The slots that the job holds or waits for, at most its `max_slots`."""
     weight: float = 1.0
+    """The weight of the job's share. Positive."""
     non_preemptible: int = 0
     """The slots that the job cannot be asked to return."""
     smallest_request: int | None = None
@@ -35,7 +36,7 @@ class ShareClaim:
 
     @property
     def is_open(self) -> bool:
-        """Whether the offer is below the demand and the job has not given up its offer."""
+        """Whether the offer is below the demand and was not given up."""
         return not self.disabled and self.offered < self.demand
 
 
@@ -43,12 +44,15 @@ def offer_shares(claims: Sequence[ShareClaim], capacity: int) -> list[ShareClaim
     """Set the offer of each claim, and return the claims in the order of service: small demands
     first.
 
-    Each round offers slots in proportion to the weights, until all slots are offered. Then the
-    youngest job whose smallest request exceeds its offer gives up the offer, and the rounds
-    continue. Slots that cannot be preempted are offered before the rounds and count against the
-    offers of the rounds.
+    Each round offers slots in proportion to the weights, until all slots are offered or all demands
+    are met. If no slot is left, the youngest job with a smallest request above its offer gives up
+    the offer for good, and the rounds continue. Slots that cannot be preempted are offered before
+    the rounds, even beyond the capacity, and count against the offers of the rounds.
+
+    Changes the claims. Equal demands are in the order of age. Return an empty list without claims.
 
     Args:
+        claims: the claims of all jobs, in any order.
         capacity: the slots of the pool.
     """
     for claim in claims:
@@ -72,6 +76,10 @@ class _ProgressiveFilling:
 
     A round stops when no slot is left, and skips claims that are not open. So even with ten
     thousand claims, redistributing a few slots takes a few steps.
+
+    Args:
+        order: the claims in the order of service.
+        left: the slots to offer.
     """
 
     def __init__(self, order: Sequence[ShareClaim], left: int) -> None:
@@ -86,7 +94,12 @@ class _ProgressiveFilling:
         self._total_weight = self._weight_of_open
 
     def run_round(self) -> bool:
-        """Offer a share to every open claim. Return whether a claim was open."""
+        """Offer a share of the slots left to each open claim, in the order of service.
+
+        A share is proportional to the weight and has at least one slot. The offers are added to the
+        claims, up to their demands. A pre-offer that covers the offer replaces it. The round ends
+        early when no slot is left. Return whether a claim was open.
+        """
         start = left = self.left
         order, weights, end = self._order, self._weights, len(self._order)
         place = self._next_open(0)
@@ -107,11 +120,12 @@ class _ProgressiveFilling:
         return was_open
 
     def disable_next(self, latest: Iterator[ShareClaim]) -> bool:
-        """Disable the youngest claim with an offer below the smallest request, and take back the
-        offer.
+        """Disable the youngest open claim with an offer below the smallest request, and take back
+        the offer.
 
-        Return False if no claim is left to disable. A claim that was passed once is not visited
-        again, because offers only grow.
+        The slots of the offer are left for further rounds. Return False, without a change, if no
+        claim qualifies. A claim that was passed once is not visited again, because offers only
+        grow.
 
         Args:
             latest: the claims, the youngest first, continued from call to call.
@@ -130,13 +144,19 @@ class _ProgressiveFilling:
         return False
 
     def _close_claim(self, place: int) -> None:
-        """Remove the claim with index `place`, among all claims, from the open claims."""
+        """Remove a claim from the open claims, and the weight from the weight of open claims.
+
+        Args:
+            place: the index of the claim in the order of service.
+        """
         self._next[place] = place + 1
         self._weight_of_open -= self._weights[place]
 
     def _next_open(self, place: int) -> int:
-        """Return the index of the first open claim from `place` on. Path compression speeds up
-        later calls.
+        """Return the index of the first open claim from `place` on, or the number of claims if all
+        are closed.
+
+        Path compression speeds up later calls.
         """
         following = self._next
         while following[place] != place:
@@ -146,7 +166,7 @@ class _ProgressiveFilling:
 
 
 def _grant_beyond_preoffer(claim: ShareClaim, offer: int) -> int:
-    """Reduce the claim's pre-offer by an offer, to at least 0. Return the granted part of the
+    """Reduce the claim's pre-offer by an offer, to at least 0. Return the granted slots of the
     offer.
 
     As in Determined, an offer larger than the pre-offer before the reduction is granted in full.
@@ -159,7 +179,7 @@ def _grant_beyond_preoffer(claim: ShareClaim, offer: int) -> int:
 def _integer_weights(weights: Sequence[float]) -> list[int]:
     """Return integers in the exact proportions of the weights' decimal notations: 0.1 is a tenth.
 
-    Integers are in the order of the weights.
+    The integers are in the order of the weights. Return an empty list without weights.
     """
     exact = {weight: _weight_fraction(weight) for weight in set(weights)}
     scale = lcm(*(fraction.denominator for fraction in exact.values()))

@@ -24,7 +24,9 @@ def gang_shape(
     form the gang, or if the gang needs more than `AGENTS_MAX` agents.
 
     Args:
+        slots: the slots of the gang, at least 1.
         unused: the number of unused agents by size.
+        heterogeneous: whether the agents of a gang may differ in size.
     """
     sizes = sorted((size for size, count in unused.items() if size > 0 < count), reverse=True)
     for size in sizes:
@@ -36,7 +38,10 @@ def gang_shape(
 def can_hold(
     slots: int, sizes: Mapping[int, int], single_agent: bool = False, heterogeneous: bool = False
 ) -> bool:
-    """Return whether unused agents of these sizes could run a request for `slots` slots.
+    """Return whether unused agents of certain sizes could run a request for `slots` slots.
+
+    A single agent of at least this size suffices. Otherwise, unless `single_agent` is set, the
+    agents must be able to form a gang; see `gang_shape`. Return False without agents.
 
     Args:
         sizes: the number of agents by size.
@@ -55,7 +60,8 @@ def fitting_sizes(
     """Return the sizes nearest to `request_slots` that the agents could run, in ascending order.
 
     Return only `request_slots` if the agents can run it. Otherwise return at most one smaller size
-    and two larger sizes.
+    and LARGER_SIZES_MAX larger sizes. With `single_agent`, no larger size is returned. Return () if
+    the agents have no slots.
 
     Args:
         agent_slots: the number of agents by size, as many as the pool can ever have.
@@ -78,9 +84,13 @@ def size_advice(
     single_agent: bool = False,
     heterogeneous: bool = False,
 ) -> str:
-    """Return a text about why a request can never run, and which sizes could.
+    """Return a text for users about why a request can never run, and which sizes could.
 
-    For example "needs 12 slots: agents have 8; it would fit with 8, 16 or 24".
+    For example "needs 12 slots: agents have 8; it would fit with 8, 16 or 24". The text names no
+    sizes if no size fits.
+
+    Args:
+        agent_slots: the number of agents by size.
     """
     sizes = sorted(size for size, count in agent_slots.items() if size > 0 < count)
     if not sizes:
@@ -101,6 +111,10 @@ def _mixed_gang(
     """Return agents of several sizes with exactly `slots` slots, chosen from the largest size down.
 
     Return () if the greedy choice does not add up or needs more than `AGENTS_MAX` agents.
+
+    Args:
+        unused: the number of unused agents by size.
+        sizes: the sizes with unused agents, the largest first.
     """
     taken: list[tuple[int, int]] = []
     for size in sizes:
@@ -113,6 +127,9 @@ def _mixed_gang(
 
 
 def _list_text(numbers: tuple[int, ...] | list[int], last: str) -> str:
-    """Return the numbers separated by commas, with the word `last` before the last number."""
+    """Return the numbers separated by commas, with the word `last` before the last number.
+
+    A single number stands alone. Raises ValueError without numbers.
+    """
     *most, final = map(str, numbers)
     return f"{', '.join(most)} {last} {final}" if most else final

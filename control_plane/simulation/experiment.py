@@ -168,7 +168,7 @@ class _Simulation:
 
     def _stuck_text(self, experiment: ExperimentState) -> str:
         pool: PoolState = self._actors.read_state(self._pool)
-        waits = f": {pool.waits}" if pool.waits else ""
+        waits = f": {pool.wait_reason}" if pool.wait_reason else ""
         return (
             f"after {self._clock.now_ms / 1000:g} s no event is due, with"
             f" {experiment.trials_open} of {experiment.trials} trials open{waits}"

@@ -173,7 +173,7 @@ class Machines:
         - To be preempted: exit as preempted.
         - With a length that the search has answered: exit as idle. Otherwise wait.
         """
-        desired = trial.allocation.wish if trial.allocation else DesiredState.KILL
+        desired = trial.allocation.desired_state if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
         elif trial.length is not None and trial.length > trial.reached:
@@ -185,7 +185,7 @@ class Machines:
             self._exit(run, trial, "completed")
         elif desired is DesiredState.PREEMPT:
             self._exit(run, trial, "preempted")
-        elif trial.length is not None and trial.length <= trial.answered:
+        elif trial.length is not None and trial.length <= trial.decided_length:
             self._exit(run, trial, "idle")
 
     def _train_on(self, run: SimulatedRun, trial: TrialState) -> None:
@@ -226,7 +226,7 @@ class Machines:
         The number is the sum over all ancestors: a copy starts from a checkpoint of another trial,
         which may be a copy itself. Return 0 for a trial that is no copy.
         """
-        first_checkpoint = trial.inherited
+        first_checkpoint = trial.inherited_checkpoint
         if first_checkpoint is None:
             return 0
         if trial.trial_id not in self._inherited:

@@ -42,21 +42,21 @@ class AgentSession:
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
-    """Open a session of an agent in a pool and store the session's token; return the session.
+    """Enrol an agent in a pool: open and return a new session, and store the session's token.
 
-    An earlier session of the agent ends.
+    The agent's actor commits the session, the lease and a message to the pool. Any earlier session
+    of the agent ends, and its token is revoked.
 
     Args:
         services: the services with the agent service and the state table.
         request: the agent and the pool.
-        caller: the holder of the join token, which may be limited to an instance.
+        caller: the holder of a join token. The token names a pool, and may name a single instance.
 
     Raises:
-        RequestError: forbidden, if the token is for another pool or another instance, or for an
-            instance that the cluster no longer needs; invalid, if the pool does not exist;
-            conflict, if an agent of another pool has the name and is not lost.
-        CommandRefused: "forbidden", if the cluster is terminating the agent's instance;
-            "unavailable", if the instance's row changed in every attempt.
+        RequestError: forbidden, if the token names another pool or another instance, or the cluster
+            no longer needs the instance. invalid, if the pool does not exist. conflict, if an agent
+            of another pool has the name and is not lost, or a later enrolment has a token already.
+            unavailable, if other calls keep changing the same rows.
     """
     _check_pool(services, request, caller)
     epoch = services.agents.enrol(
@@ -73,10 +73,12 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
-    """Check that the caller's token lets the agent into the pool.
+    """Check that the caller's token lets the agent into the requested pool; write nothing.
 
     Raises:
-        RequestError: forbidden, invalid or conflict, as `enrol_agent`.
+        RequestError: forbidden, if the token names another pool, or `_check_instance` refuses its
+            instance. invalid, if the pool does not exist. conflict, if an agent of another pool has
+            the name and is not lost.
     """
     pool = request.resource_pool
     if pool != caller.subject:
@@ -92,10 +94,11 @@ def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_instance(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
-    """Check that the agent is the instance that the token is for, and that the instance is active.
+    """Check that the agent is the instance in the token, and that the instance is active.
 
     Raises:
-        RequestError: forbidden.
+        RequestError: forbidden, if the token names another instance, or the pool has no row of the
+            instance, or the instance is terminating or ended.
     """
     if request.name != caller.agent:
         text = f"this join token is not valid for agent {request.name}"

@@ -41,12 +41,12 @@ class AgentAnswer:
     """Whether the agent must start an allocation that it does not know, or stop one."""
 
     def with_next_sync(self, next_sync_ms: int, patient_ms: int | None = None) -> bytes:
-        """Encode the answer as JSON.
+        """Return `fields` and the given times as JSON.
 
         Args:
             next_sync_ms: the delay until the agent's next call.
             patient_ms: how long the agent may hold back training metrics and logs for its next
-                regular call. None lets the agent decide.
+                regular call. None leaves the field out, and the agent decides.
         """
         patience = {} if patient_ms is None else {"patient_ms": patient_ms}
         return to_json({**self.fields, "next_sync_ms": next_sync_ms, **patience})
@@ -60,20 +60,27 @@ def sync_agent(
     incarnation: str = "",
     cached: Sequence[int] = (),
 ) -> AgentAnswer:
-    """Execute a sync call that was split into several requests; return the answer to the last.
+    """Execute an agent's sync call, split into requests; return the answer to the last request.
+
+    Each request stores reports and logs, advances the trials, and renews the agent's lease.
 
     Args:
         services: the services with the agent service.
         agent_id: the agent.
         requests: the requests of the call, in order; at least one.
-        notice: an interruption notice of the agent's machine. It is stored, and a notice with a
-            deadline drains the agent.
-        incarnation: the incarnation that the agent enrolled with; "" from agents of older releases.
-        cached: the experiments whose packages the agent caches. The answer names the ended ones.
+        notice: a notice about the agent's machine, or None. The notice is stored. A notice with a
+            deadline also drains the agent, which then gets no new work.
+        incarnation: the incarnation of the cluster's state that the agent enrolled with; "" from
+            agents of older releases.
+        cached: the experiments whose packages the agent caches. The answer's field
+            `ended_experiments` lists the ended, deleted and unknown ones. Without numbers, the
+            answer lacks the field.
 
     Raises:
-        CommandRefused: as `answer_sync`; "conflict" also if `incarnation` is not the current
-            incarnation.
+        CommandRefused: "conflict" if `incarnation` is not the current one; nothing is stored.
+            "conflict" also for an older session or a lost agent. "not_found", "invalid",
+            "too_large" and "unavailable" as in `answer_sync`. The requests before the refused
+            request have taken effect.
     """
     *earlier, last = requests
     # Agents of releases without incarnations name none.
@@ -101,10 +108,11 @@ def _ended_experiments(services: Services, numbers: Sequence[int]) -> list[int]:
 
 
 def _store_notice(services: Services, notice: InstanceNotice) -> None:
-    """Store an interruption notice; drain the agent if the notice has a deadline.
+    """Store a notice about a machine; drain the machine's agent if the notice has a deadline.
 
-    Draining happens at once. Otherwise trials that leave the machine, perhaps with this call, could
-    be placed there again before the next provisioner pass.
+    A notice of the same kind that is stored already stays as it is. Draining happens at once:
+    otherwise trials that leave the machine, perhaps with this call, could be placed there again
+    before the next provisioner pass. A lost agent is not drained.
     """
     record_notice(services.table, notice, services.now_ms())
     if notice.deadline_ms is not None:
@@ -112,10 +120,11 @@ def _store_notice(services: Services, notice: InstanceNotice) -> None:
 
 
 def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> AgentAnswer:
-    """Pass an agent's sync request to the agent service, and return the answer to the agent.
+    """Pass an agent's sync request to the agent service; return the answer to the agent.
 
     The agent service stores the reports and logs in the request, advances the trials, and renews
-    the agent's lease. `_desired_entry` adds fields to each entry of the desired state.
+    the agent's lease. This function completes the entries of the desired state, as `_desired_entry`
+    describes.
 
     Raises:
         CommandRefused: "not_found" for an unknown agent. "conflict" for an older session or a lost
@@ -143,7 +152,10 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
 def _answer_fields(
     answer: SyncResponse, revision: int, desired: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON fields of the answer. `desired` are the entries of the desired state."""
+    """Return the JSON fields of the answer; `notice` only if the end of the machine is announced.
+
+    `desired` are the completed entries of the desired state.
+    """
     fields = {
         "acked": answer.acked,
         "logs_acked": answer.logs_acked,
@@ -157,17 +169,25 @@ def _answer_fields(
 
 
 def _trial_id(entry: dict[str, Any]) -> int:
-    """Return the trial's id in an entry of the desired state, from the allocation `TRIAL.EPOCH`."""
+    """Return the trial's id in an entry's field `allocation`, which is `TRIAL.EPOCH`."""
     return int(entry["allocation"].partition(".")[0])
 
 
 def _desired_entry(
     services: Services, entry: dict[str, Any], trial: TrialState | None, best: float | None
 ) -> dict[str, Any]:
-    """Return an entry of the desired state with the fields that the agent service leaves out.
+    """Return a copy of an entry of the desired state with the fields that the agent service lacks.
 
-    These are the size of the model code, the experiment's best validation among the directives, and
-    in the spec the source of credentials and grants. The slots move from the spec to the entry.
+    - `directives` get the experiment's best validation; directives of None are left out.
+    - `spec.storage` names the cluster as the source of credentials if the cluster issues them.
+    - `spec` gets the cluster's grants, and its slots move to the entry.
+    - `code` gets the size of the stored model code in bytes, 0 if the code is missing.
+
+    Args:
+        services: the services with the object store, the issuer of credentials and the grants.
+        entry: the agent service's entry for an allocation.
+        trial: the state of the allocation's trial; None if the trial does not exist.
+        best: the best validation of the trial's experiment, or None.
     """
     answered = dict(entry)
     if answered["directives"] is None:
@@ -188,7 +208,11 @@ def _desired_entry(
 
 
 def _best_validations(answer: SyncResponse) -> dict[int, float | None]:
-    """Return the best validation of each trial's experiment, by the trial's id."""
+    """Return the best validation of each trial's experiment, by the trial's id.
+
+    The value is None for an experiment without a validation or without a state. Trials that do not
+    exist are left out.
+    """
     bests = {number: state.best_metric for number, state in answer.experiments.items()}
     return {
         trial_id: bests.get(trial.experiment_id)

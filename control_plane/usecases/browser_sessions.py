@@ -1,4 +1,4 @@
-"""Sign-in of browsers: one-time codes, and sessions that a code or a token opens.
+"""Sign-in of browsers: single-use codes, and sessions that a code or a token opens.
 
 A session is a token in two halves. The browser keeps one half in a cookie that scripts cannot read,
 and the other half in the storage of the page's origin. A half alone is not a valid token.
@@ -51,14 +51,19 @@ class BrowserSession:
 
     @property
     def token(self) -> str:
-        """The token of the session, joined from both halves."""
+        """Return the token of the session, joined from both halves."""
         return join_halves(self.cookie, self.key)
 
 
 def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> SignInCode:
-    """Create a sign-in code for the caller. `bearer` is the caller's token.
+    """Store a new sign-in code for the caller, valid for CODE_MS; return the code.
 
-    Only the digest of the code is stored. The code is valid for CODE_MS, and ends with `bearer`.
+    Only the digest of the code is stored. The code becomes useless earlier if `bearer` is revoked.
+
+    Args:
+        services: the services with the state table and the tokens.
+        caller: the user who signs in.
+        bearer: the caller's token.
 
     Raises:
         RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if
@@ -79,17 +84,18 @@ def open_session_by_code(
 ) -> BrowserSession:
     """Store and return a new session for the user of a sign-in code, and delete the code.
 
-    Every refusal makes the same reads, so that the time of the answer does not reveal whether the
-    code exists.
+    A code can be used once. Every refusal makes the same reads, so that the time of the answer does
+    not reveal whether the code exists.
 
     Args:
         services: the services with the state table.
         code: the code.
-        last_ms: the lifetime of the session. It never outlives the token that created the code.
+        last_ms: the lifetime of the session. The session ends earlier with the token that created
+            the code.
 
     Raises:
-        RequestError: unauthenticated, if the code is unknown, used or expired, or if the token that
-            created the code was revoked. The message is always the same.
+        RequestError: unauthenticated, if the code is unknown, used or expired, or if a token that
+            led to the code was revoked. The message is always the same.
     """
     digest = token_digest(code)
     row = services.table.get(Key(CODES, digest))
@@ -112,10 +118,11 @@ def open_session_by_token(
 ) -> BrowserSession:
     """Store and return a new session for the user of a token.
 
-    The session ends at the latest with the token, also if the token is revoked.
+    The session ends at the latest with the token, also if the token is revoked. A token without an
+    expiry or a row does not limit the session.
 
     Args:
-        services: the services with the tokens.
+        services: the services with the state table and the tokens.
         token: the token.
         last_ms: the lifetime of the session.
 
@@ -152,10 +159,19 @@ def end_session(table: StateTable, token: str) -> None:
 def _open_session(
     services: Services, holder: Principal, last_ms: int, *writes: Write
 ) -> BrowserSession:
-    """Store and return a new session for `holder`.
+    """Store the token of a new session for `holder`, and return the session.
 
-    The session ends after `last_ms`, or earlier with the token of `holder`. `writes` are further
-    writes of the commit, which raises Conflict if a condition in `writes` does not hold.
+    The session ends after `last_ms`, or earlier at `holder.expires_ms`. The row of the token
+    expires then.
+
+    Args:
+        services: the services with the state table.
+        holder: the user and role of the session, with the tokens that led to it.
+        last_ms: the longest lifetime of the session.
+        writes: further writes of the commit.
+
+    Raises:
+        Conflict: a condition in `writes` does not hold; nothing was stored.
     """
     ends_ms = services.now_ms() + last_ms
     expires_ms = ends_ms if holder.expires_ms is None else min(ends_ms, holder.expires_ms)
@@ -168,5 +184,6 @@ def _open_session(
 
 
 def _refused_code_error() -> RequestError:
+    """Return RequestError unauthenticated, with a constant message, for an unusable code."""
     text = "the code is not known, was used or has expired; `detcloud open` creates a new one"
     return RequestError(Code.UNAUTHENTICATED, text)

@@ -17,8 +17,8 @@ def clear_damage(
 ) -> int:
     """Change a damaged checkpoint back to complete; return the trial's id.
 
-    The caller must have read all files before. In any state of the checkpoint, check that the
-    stored manifest is the recorded one and that the store has each file with its size. Then, for a
+    The caller must have read all files before. In any state of the checkpoint, the stored
+    manifest must be the recorded one, and the store must have each file with its size. For a
     checkpoint that is not damaged, commit only the extra writes.
 
     Args:
@@ -28,9 +28,11 @@ def clear_damage(
         extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found, if the checkpoint does not exist or its files were deleted;
-            conflict, if the manifest differs from the record, a file is missing or has another
-            size, or the state changed in the meantime; unavailable, if the store does not answer.
+        RequestError: not_found, if the checkpoint does not exist or its files were deleted.
+            invalid, if `uuid` is not a UUID. conflict, if the manifest differs from the record, a
+            file is missing or has another size, or the state changed in the meantime. unavailable,
+            if the store does not answer or the trial is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     record, _ = get_checkpoint(services, uuid)
     trial_id = record.checkpoint.trial_id

@@ -38,10 +38,12 @@ REQUEST_SECONDS_MAX = 20.0
 def delete_checkpoint(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Mark a checkpoint for deletion; return the trial's id. A collection deletes the files later.
+    """Mark a checkpoint as DELETING and request the removal of all files; return the trial's id.
 
-    A checkpoint that is already marked or deleted is not an error. If the checkpoint is the trial's
-    latest, the newest other checkpoint of the trial takes its place.
+    The commit changes the trial's record, marks the checkpoint's pin row as gone, and adds a row
+    for a later collection, which deletes the files. For a checkpoint that is already marked or
+    deleted, commit only the extra writes. If the checkpoint is the trial's latest, the newest other
+    complete checkpoint of the trial takes its place.
 
     Args:
         services: the services with the engine and the state table.
@@ -50,8 +52,10 @@ def delete_checkpoint(
         extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found, if the checkpoint does not exist; conflict, if it is pinned or its
-            trial needs it.
+        RequestError: not_found, if the checkpoint does not exist; invalid, if `uuid` is not a UUID;
+            conflict, if the checkpoint is pinned or a trial that has not ended continues from it;
+            unavailable, if the trial is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     record, _ = checkpoints.get_checkpoint(services, uuid)
     trial_id = record.checkpoint.trial_id
@@ -61,7 +65,9 @@ def delete_checkpoint(
             _check_deleted(services, record)
         return extra_writes(trial_id)
 
-    message = CheckpointDeletionRequested((uuid,), instead=_replacement(services, trial_id, uuid))
+    message = CheckpointDeletionRequested(
+        (uuid,), fallback_uuid=_replacement(services, trial_id, uuid)
+    )
     services.engine.execute_command(
         addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
     )
@@ -75,10 +81,12 @@ def delete_checkpoint_files(
     caller: Principal,
     extra_writes: ExtraWrites,
 ) -> int:
-    """Mark the files of a checkpoint that match any pattern for deletion; return the trial's id.
+    """Mark a checkpoint's files that match any pattern for deletion; return the trial's id.
 
-    Afterwards the checkpoint can only be downloaded: no trial can start from it. If all files
-    match, the whole checkpoint is deleted. A later collection deletes the files.
+    Afterwards the checkpoint is PARTIALLY_DELETED: users can download the remaining files, and no
+    trial can start from it. If it is the trial's latest, the newest other complete checkpoint takes
+    its place. If all remaining files match, the whole checkpoint is deleted as by
+    `delete_checkpoint`. A later collection deletes the files.
 
     Args:
         services: the services with the engine and the state table.
@@ -88,9 +96,12 @@ def delete_checkpoint_files(
         extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found, if the checkpoint does not exist; invalid, if no file matches or
-            the checkpoint's record would hold too many patterns; conflict, if the checkpoint is
-            damaged or pinned, or its trial needs it; unavailable, if the store does not answer.
+        RequestError: not_found, if the checkpoint does not exist or was deleted. invalid, if `uuid`
+            is not a UUID, no file matches, or the checkpoint's record would hold more than
+            PATTERNS_MAX patterns. conflict, if the checkpoint is damaged or pinned, its manifest
+            differs from the record, its trial needs it, or it changed in the meantime. unavailable,
+            if the store does not answer or the trial is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     record, _ = checkpoints.get_checkpoint(services, uuid)
     if record.state is CheckpointState.DAMAGED:
@@ -111,10 +122,10 @@ def delete_checkpoint_files(
     message = PartialDeletionRequested(
         uuid,
         patterns,
-        earlier=record.deleted_patterns,
+        earlier_patterns=record.deleted_patterns,
         files=len(folder.files) - len(chosen),
         size_bytes=sum(file.size for file in folder.files) - sum(file.size for file in chosen),
-        instead=_replacement(services, trial_id, uuid),
+        fallback_uuid=_replacement(services, trial_id, uuid),
     )
     services.engine.execute_command(
         addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
@@ -127,12 +138,14 @@ def delete_tensorboard_files(
 ) -> int:
     """Delete the TensorBoard event files of an ended experiment; return the experiment's id.
 
-    The deletion is limited to the cluster's rate of deletions. If REQUEST_SECONDS_MAX is too short,
-    the user must repeat the request to delete the remaining files.
+    A missing folder is not an error. The cluster's limit of deletions slows the deletion down. If
+    REQUEST_SECONDS_MAX is too short, the deleted files stay deleted, and the user must repeat the
+    request. The extra writes are committed after the last file.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; conflict, if the experiment has
             not ended; unavailable, if the store fails or files remain.
+        Conflict: the condition of an extra write does not hold; the files are deleted.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     if not state.status.is_final:
@@ -156,7 +169,13 @@ def delete_tensorboard_files(
 
 
 def _check_patterns(patterns: tuple[str, ...]) -> None:
-    """Check that a checkpoint's record has at most PATTERNS_MAX patterns; RequestError invalid."""
+    """Check that a checkpoint's record would have at most PATTERNS_MAX patterns.
+
+    `patterns` are those of earlier deletions and the new ones.
+
+    Raises:
+        RequestError: invalid, for more patterns.
+    """
     if len(patterns) > PATTERNS_MAX:
         text = (
             f"together with the patterns of earlier deletions, {len(patterns)} patterns would be "
@@ -166,16 +185,17 @@ def _check_patterns(patterns: tuple[str, ...]) -> None:
 
 
 def _replacement(services: Services, trial_id: int, uuid: str) -> str:
-    """Return the UUID of the trial's newest complete checkpoint other than `uuid`, or ""."""
+    """Return the UUID of the trial's newest complete checkpoint apart from `uuid`, or ""."""
     completed = completed_checkpoints(services.table, trial_id)
     newest = newest_checkpoint([reference for reference in completed if reference.uuid != uuid])
     return newest.uuid if newest else ""
 
 
 def _check_deleted(services: Services, record: CheckpointRecord) -> None:
-    """Check that the files of a checkpoint were deleted; otherwise raise RequestError conflict.
+    """Check that the record of a checkpoint, read again, is DELETED.
 
-    The error contains the reason why the checkpoint cannot be deleted.
+    Raises:
+        RequestError: conflict, with the reason why the checkpoint cannot be deleted.
     """
     reference = record.checkpoint
     now = services.engine.read_part(
@@ -186,7 +206,7 @@ def _check_deleted(services: Services, record: CheckpointRecord) -> None:
 
 
 def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
-    """Return RequestError conflict with the reason why the checkpoint cannot be deleted.
+    """Return RequestError conflict with the reason why the checkpoint stays; raise nothing.
 
     The reason is a pin, or a trial that has not ended and continues from the checkpoint. Without
     either, the message says that the checkpoint was changed in the meantime.

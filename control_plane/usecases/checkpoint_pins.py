@@ -30,7 +30,7 @@ PinExtraWrites = Callable[[PinChange], tuple[Write, ...]]
 def pin_checkpoint(
     services: Services, prefix: str, caller: Principal, extra_writes: PinExtraWrites
 ) -> PinChange:
-    """Pin a checkpoint for the caller, which prevents the deletion; return the pin.
+    """Pin a checkpoint for the caller, which prevents the deletion; return the UUID and the pin.
 
     Any user may pin any checkpoint. If the caller has already pinned the checkpoint, only the extra
     writes are committed.
@@ -42,9 +42,11 @@ def pin_checkpoint(
         extra_writes: returns further writes of the commit.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; conflict, if the checkpoint is
-            deleted or too many users have pinned it; unavailable, if other requests keep changing
-            the pin.
+        RequestError: not_found, if no checkpoint has the prefix. invalid, if several have it or it
+            is not the start of a UUID. conflict, if the checkpoint is deleted, also in part, or
+            USERS_OF_CHECKPOINT_MAX users have pinned it. unavailable, if other requests keep
+            changing the pin.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     uuid = get_checkpoint(services, prefix)[0].checkpoint.uuid
 
@@ -53,7 +55,7 @@ def pin_checkpoint(
         # that the commit fails if this happens after the read.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
-        if pin.gone or not record.state.may_be_pinned:
+        if pin.is_deleted or not record.state.may_be_pinned:
             text = f"checkpoint {uuid} was {record.state.deletion_text}, and cannot be pinned"
             raise RequestError(Code.CONFLICT, text)
         if caller.user in pin.users:
@@ -73,15 +75,16 @@ def pin_checkpoint(
 def unpin_checkpoint(
     services: Services, prefix: str, caller: Principal, extra_writes: PinExtraWrites
 ) -> PinChange:
-    """Remove the caller's pin from a checkpoint, for an admin the pins of all users; return the
-    remaining pin.
+    """Remove the caller's pin from a checkpoint, for an admin all users' pins; return the rest.
 
     Pins of experiments and model versions stay. If no user has pinned the checkpoint, only the
     extra writes are committed. `pin_checkpoint` describes the arguments.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; forbidden, if only other users have
-            pinned the checkpoint; unavailable, if other requests keep changing the pin.
+        RequestError: not_found or invalid, as `pin_checkpoint`; forbidden, if only other users have
+            pinned the checkpoint and the caller is no admin; unavailable, if other requests keep
+            changing the pin.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     uuid = get_checkpoint(services, prefix)[0].checkpoint.uuid
 
@@ -128,6 +131,6 @@ def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
 def _same_pin(
     uuid: str, pin: Pin, extra_writes: PinExtraWrites
 ) -> tuple[PinChange, tuple[Write, ...]]:
-    """Return the result and the extra writes of a change that does not change the pin."""
+    """Return the result and the writes of a change without effect: only the extra writes."""
     same = PinChange(uuid, pin)
     return same, extra_writes(same)

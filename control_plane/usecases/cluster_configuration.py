@@ -49,22 +49,23 @@ class ConfigurationDifference:
     """The paths of the fields outside the pools that change."""
 
     def names(self, action: Action) -> Iterator[str]:
-        """Return the names of the pools that need this action."""
+        """Yield the names of the pools that need this action, in the order of `changes`."""
         return (change.resource_pool for change in self.changes if change.action == action)
 
 
 def configuration_difference(
     before: ClusterConfig, after: ClusterConfig, names: Collection[str]
 ) -> ConfigurationDifference:
-    """Compare two configurations of a cluster.
+    """Compare two configurations of a cluster; read and write nothing.
 
     Args:
-        before: the current configuration.
+        before: the current configuration. It must have each pool of `names` that `after` has.
         after: the new configuration.
         names: the names of the existing pools.
 
     Returns:
-        The difference. Pools of `after` come first, in their order, then pools to remove.
+        The difference. Pools of `after` come first, in their order, with the action `create`,
+        `change` or `keep`. Then existing pools that `after` lacks follow, with `remove`.
     """
     changes = [
         _pool_change(before, after, pool)
@@ -84,9 +85,11 @@ def configuration_difference(
 def check_configuration(services: Services, after: ClusterConfig) -> ConfigurationDifference:
     """Check that the configuration can be applied to this cluster; return the changes.
 
+    Write nothing.
+
     Raises:
-        RequestError: conflict, if a pool that would be removed has jobs, agents or instances;
-            invalid, if a pool has a provider that the cluster does not support.
+        RequestError: conflict, naming each pool that would be removed and has jobs, agents or
+            instances; invalid, if a pool has a provider that the cluster does not support.
     """
     names = pools.pool_names(services)
     difference = configuration_difference(cluster_config(services), after, names)
@@ -104,7 +107,7 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
 
 
 def check_removable(services: Services, name: str) -> None:
-    """Check that the pool can be removed.
+    """Check that the pool can be removed. A pool that does not exist passes.
 
     Raises:
         RequestError: conflict, if the pool is a default pool, or has jobs, agents or instances.
@@ -119,7 +122,7 @@ def check_removable(services: Services, name: str) -> None:
 
 
 def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePool]) -> None:
-    """Check that the cluster supports the providers of the pools.
+    """Check that the cluster supports the providers of the pools. Pools without a provider pass.
 
     Args:
         services: the services with the supported providers.
@@ -146,9 +149,21 @@ def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePoo
 def apply_configuration(
     services: Services, difference: ConfigurationDifference, by: str, extra_writes: ExtraWrites
 ) -> None:
-    """Apply the changes. The extra writes are part of the last commit.
+    """Create and change pools, store the shared fields, and remove the pools that are left out.
 
-    Raises as `configure_pool`, `store_shared_config` and `remove_pool`.
+    Each pool and the shared fields are a commit of their own. After an error, the commits before
+    stay. Unchanged pools are configured too. The extra writes are part of the last commit.
+
+    Args:
+        services: the services with the engine and the state table.
+        difference: the checked changes.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the last commit.
+
+    Raises:
+        RequestError: unavailable, if other requests keep changing a pool or the shared fields;
+            conflict, if a pool to remove has jobs or agents.
+        Conflict: the condition of an extra write does not hold; the earlier commits stay.
     """
     # Unchanged pools are configured too, because shared fields, like the default scheduler, affect
     # the settings of all pools.
@@ -162,7 +177,10 @@ def apply_configuration(
 
 
 def _pool_change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool) -> PoolChange:
-    """Return the change of an existing pool. `pool` is the new configuration."""
+    """Return the change of an existing pool: `change` with the differing paths, or else `keep`.
+
+    `pool` is the new configuration. `before` must have the pool.
+    """
     present = before.find_pool(pool.pool_name)
     assert present is not None
     fields = sorted(_differing_paths(_pool_fields(before, present), _pool_fields(after, pool)))
@@ -171,23 +189,24 @@ def _pool_change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool
 
 
 def _pool_fields(cluster: ClusterConfig, pool: ResourcePool) -> dict[str, Any]:
-    """Return the fields of a pool's configuration, secrets included.
+    """Return the fields of a pool's configuration as JSON values, secrets included.
 
-    `scheduler` is the scheduler in use, which may be the cluster's default.
+    `scheduler` is the scheduler in use: the cluster's default if the pool names none.
     """
     fields = pool.model_dump(mode="json", context=REVEAL)
     return fields | {"scheduler": cluster.scheduler_of(pool).model_dump(mode="json")}
 
 
 def _shared_fields(cluster: ClusterConfig) -> dict[str, Any]:
-    """Return the fields of the configuration without the pools, secrets included."""
+    """Return the configuration without `resource_pools` as JSON values, secrets included."""
     return cluster.model_dump(mode="json", context=REVEAL, exclude={"resource_pools"})
 
 
 def _differing_paths(before: object, after: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of the values that differ between two trees of mappings.
+    """Yield the paths of the values that differ between two trees of mappings, in sorted order.
 
-    `path` is the path of the two trees themselves.
+    A key that one mapping lacks counts as None. Lists are compared as a whole. `path` is the path
+    of the two trees themselves.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):

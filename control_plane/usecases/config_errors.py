@@ -9,7 +9,10 @@ DETAILS_MAX = 200
 def config_error(
     error: ConfigInvalid, message: str = "the configuration is not valid"
 ) -> RequestError:
-    """Return RequestError invalid with the first DETAILS_MAX problems of a configuration."""
+    """Return RequestError invalid with a configuration's first DETAILS_MAX problems as details.
+
+    The message is `message`; with more problems, it also names their number.
+    """
     details = [
         Detail(problem.path, problem.message, problem.line, problem.hint or None)
         for problem in error.problems[:DETAILS_MAX]

@@ -21,7 +21,7 @@ _ALLOWED = (*LENGTHS, RESTARTS)
 
 
 def continue_command(definition: Definition, overrides: Sequence[str]) -> ContinueRequested:
-    """Return the command that continues an experiment with overrides.
+    """Check the overrides and return the command that continues an experiment; send nothing.
 
     If no value changes, the command has neither a configuration nor a plan.
 
@@ -38,16 +38,16 @@ def continue_command(definition: Definition, overrides: Sequence[str]) -> Contin
     for override in overrides:
         _check_allowed(override)
     if not overrides:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     before = parse_stored_config(definition)
     after = _apply_overrides(before, overrides)
     if after.max_restarts < before.max_restarts:
         raise _smaller_error(RESTARTS, before.max_restarts, after.max_restarts)
     plan = _longer_plan(definition, before, after)
     if plan is None and after.max_restarts == before.max_restarts:
-        return ContinueRequested(limited=True)
+        return ContinueRequested(limits_open_trials=True)
     return ContinueRequested(
-        limited=True,
+        limits_open_trials=True,
         config=after.to_json().decode(),
         plan=plan,
         max_restarts=after.max_restarts,
@@ -55,10 +55,12 @@ def continue_command(definition: Definition, overrides: Sequence[str]) -> Contin
 
 
 def _check_allowed(override: str) -> None:
-    """Check that an override `path=value` changes a field of _ALLOWED or a part of the field; else
-    RequestError invalid.
+    """Check that an override `path=value` changes a field of _ALLOWED or a part of the field.
 
     For example, `searcher.max_length.batches=10` changes a part of `searcher.max_length`.
+
+    Raises:
+        RequestError: invalid, for any other path.
     """
     name = override.partition("=")[0].strip()
     # The path of a length may end with a unit: searcher.max_length.batches.
@@ -71,7 +73,7 @@ def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> Expe
     """Return the checked configuration with the overrides applied. `before` does not change.
 
     Accept overrides of any field, because `_check_allowed` has checked the paths. Accept masks as
-    the values of secrets.
+    the values of secrets. The seed stays.
 
     Raises:
         RequestError: invalid, if an override is malformed or the new configuration is invalid.
@@ -92,10 +94,13 @@ def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> Expe
 def _longer_plan(
     definition: Definition, before: ExperimentConfig, after: ExperimentConfig
 ) -> SearchPlan | None:
-    """Return the plan of the search with the increased length. None if the length stays the same.
+    """Return the plan of the search with the increased length.
+
+    Return None if the length stays the same.
 
     Raises:
-        RequestError: invalid, if the length decreases, changes its unit, or cannot be changed.
+        RequestError: invalid, if the length decreases, changes its unit, cannot be changed, or is
+            new.
     """
     if before.searcher.is_open_ended and not after.searcher.is_open_ended:
         text = "the experiment has no length: its code decides how long a trial trains"
@@ -117,4 +122,5 @@ def _longer_plan(
 
 
 def _smaller_error(path: str, before: int, after: int) -> RequestError:
+    """Return RequestError invalid for a value that is below the present value; raise nothing."""
     return invalid(path, f"must be at least {before}, as before, not {after}")

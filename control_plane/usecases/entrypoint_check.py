@@ -16,9 +16,15 @@ def check_entrypoint(
 ) -> list[str]:
     """Check that the model code has the file that the entrypoint names; return warnings.
 
+    Args:
+        services: the services with the object store.
+        config: the configuration with the entrypoint.
+        model_code: the SHA-256 of the model code's archive, or None.
+
     Returns:
-        A warning if trials may not find the file. Empty if the file exists, or if nothing can be
-        checked: no model code, an archive above CODE_BYTES_CHECKED_MAX, or a damaged archive.
+        A single warning if trials may not find the file. Empty if the file exists or nothing can be
+        checked. Nothing can be checked without model code, for an entrypoint that names no file, or
+        for an archive that is missing, damaged or above CODE_BYTES_CHECKED_MAX.
 
     Raises:
         RequestError: invalid, if no trial can find the file.

@@ -75,6 +75,10 @@ class IdempotentRequest:
     ) -> StoredAnswer:
         """Execute the effect unless an earlier request with the key did, and return the answer.
 
+        The effect's commit also stores the key's row for KEPT_MS. Then the answer is stored in the
+        row, so that repetitions get an equal answer. Without a key, execute the effect each time
+        and store nothing.
+
         Args:
             services: the services with the state table.
             effect: executes the mutation. It commits the writes that its argument returns for the
@@ -84,8 +88,11 @@ class IdempotentRequest:
             is_secret: do not store the answer; build it from the stored reply for each repetition.
 
         Raises:
-            RequestError: conflict, if the key was used for another request; unavailable, if the key
-                expired in the meantime. Errors of `effect` and `describe` are passed on.
+            RequestError: conflict, if the key was used for another request; unavailable, if the
+                key's row is missing after the effect.
+            Exception: an error of `effect` or `describe`. A CommandRefused of `effect` is ignored
+                if the key's row exists: an earlier attempt has taken effect.
+            Conflict: `effect` raised it for another row than the key's.
         """
         if self.key is None:
             reply = effect(no_extra_writes)
@@ -99,7 +106,9 @@ class IdempotentRequest:
     def execute_for_reply(self, services: Services, effect: Callable[[ExtraWrites], object]) -> Any:
         """Execute the effect unless an earlier request with the key did, and return the reply.
 
-        No answer is stored. Args and errors are those of `execute`.
+        The commit also stores the key's row with the reply for KEPT_MS; no answer is stored. The
+        reply of an earlier request is plain JSON. Without a key, execute the effect each time. Args
+        and errors are as for `execute`.
         """
         if self.key is None:
             return effect(no_extra_writes)
@@ -111,7 +120,8 @@ class IdempotentRequest:
     def part(self, number: int) -> "IdempotentRequest":
         """Return the request for the effect with this number, for a request with several effects.
 
-        Effects are numbered from 0. Each effect gets a key of its own.
+        Effects are numbered from 0. Each effect gets a key of its own, except that effect 0 has the
+        request's key. Return the request itself if it has no key.
         """
         if self.key is None or number == 0:
             return self
@@ -137,8 +147,8 @@ class IdempotentRequest:
             status: the HTTP status code that the row stores.
 
         Raises:
-            RequestError: unavailable, if the row expired in the meantime. Other errors of `effect`
-                are passed on, also a Conflict of another row.
+            RequestError: unavailable, if the row is missing afterwards.
+            Exception: any other error of `effect`, also a Conflict of another row.
         """
 
         def key_row(reply: object) -> tuple[Write, ...]:
@@ -169,13 +179,13 @@ class IdempotentRequest:
     ) -> StoredAnswer:
         """Return the answer in the key's row, or build and store a missing answer.
 
-        Return the answer of a concurrent repetition that stored its answer first. If the answer
-        cannot be stored, log this and return the answer. A secret answer is built each time and
-        never stored.
+        Return the answer of a concurrent repetition that stored its answer first. If the table is
+        unavailable, log this and return the answer without storing it. A secret answer is built
+        each time and never stored.
 
         Raises:
-            RequestError: conflict, if the key was used for another request. Errors of `describe`
-                are passed on.
+            RequestError: conflict, if the key was used for another request.
+            Exception: an error of `describe`.
         """
         fields = self._stored_fields(row)
         if is_secret:
@@ -197,7 +207,7 @@ class IdempotentRequest:
         return StoredAnswer(fields["status"], fields["answer"].encode())
 
     def _stored_fields(self, row: Row) -> dict[str, Any]:
-        """Return the fields of the key's row.
+        """Return the fields of the key's row: `digest`, `status`, `reply`, maybe `answer`.
 
         Raises:
             RequestError: conflict, if the key was used for another request.

@@ -66,21 +66,26 @@ def change_job(
     *,
     keep_position: bool = False,
 ) -> object:
-    """Change a job; return the experiment's id.
+    """Change a job by a command to the experiment; return the experiment's id.
+
+    A new weight, priority, position or pool is committed with the extra writes. A move next to a
+    job in another pool, or to the present place, commits the extra writes alone.
 
     Args:
         services: the services with the engine and the state table.
         job: the job's UUID, a prefix of the UUID, or its experiment's id.
         change: the change.
         by: the user, for the journal.
-        extra_writes: returns further writes of the commit.
+        extra_writes: returns further writes of the commit, given the experiment's id.
         keep_position: a change of priority keeps the position from an earlier move.
 
     Raises:
-        RequestError: not_found, if the job does not exist or has ended; invalid, if the pool's
-            scheduler does not support the change or its value is wrong; unavailable, if the queue
+        RequestError: not_found, if a job does not exist or has ended. invalid, if a prefix is
+            ambiguous, the pool's scheduler does not support the change, or the value is wrong.
+            invalid also if the new pool cannot run the job. conflict, if the job is in the new pool
+            already, or the experiment is being deleted. unavailable, if the queue or the experiment
             changes too fast.
-        CommandRefused: the experiment refuses the change.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     group = find_job(services, job)
     try:
@@ -97,7 +102,7 @@ def change_job(
 def change_jobs(
     services: Services, changes: Sequence[tuple[str, JobChange]], request: IdempotentRequest
 ) -> list[int]:
-    """Apply changes of jobs in order; return the experiment id of each.
+    """Apply changes of jobs in order, each in a separate commit; return the experiment ids.
 
     All changes are tried, even if earlier ones fail. A change of priority keeps the position from
     an earlier move.
@@ -108,7 +113,9 @@ def change_jobs(
         request: the request, which makes each change take effect only once.
 
     Raises:
-        RequestError: a single error for all failed changes. The other changes took effect.
+        RequestError: a single error for all failed changes, with a detail for each. The other
+            changes took effect. The code is unavailable if any change is unavailable, else the
+            common code, or invalid for different codes.
     """
     groups: list[int] = []
     errors: list[tuple[int, RequestError]] = []
@@ -126,12 +133,18 @@ def change_jobs(
 def _change_in_batch(
     services: Services, job: str, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Apply a change of `change_jobs`, with the arguments of `change_job`."""
+    """Apply a change of `change_jobs`; return the experiment's id.
+
+    Arguments and errors are those of `change_job`. A change of priority keeps the position from an
+    earlier move.
+    """
     return change_job(services, job, change, by, extra_writes, keep_position=True)
 
 
 def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
-    """Combine the errors of several changes. Each error comes with the number of the change.
+    """Return a single error for several changes, with a detail for each.
+
+    `errors` has the changes' numbers.
 
     The code is unavailable if any error is unavailable, so that clients retry. Otherwise it is the
     errors' common code, or invalid.
@@ -149,10 +162,16 @@ def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
 def _change_command(
     services: Services, group: int, job: str, change: JobChange, keep_position: bool
 ) -> object | None:
-    """Return the command for the experiment. None for a move, which depends on other jobs.
+    """Check a change, and return the command for the experiment.
+
+    Return None for a move to a position.
+
+    A position depends on other jobs, so `_move` computes it. An unchanged priority gives a command
+    without effect.
 
     Raises:
-        RequestError: as `change_job`.
+        RequestError: not_found, if the job's experiment does not exist or has ended; invalid, if
+            the new pool cannot run the job.
         PositionError: the scheduler does not support the change, or the value is wrong.
     """
     pool, row = _load_job(services, group, job)
@@ -174,10 +193,12 @@ def _change_command(
 
 
 def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
-    """Load a job; return the name of the pool and the job's row.
+    """Return the name of the job's pool and the job's row, for the experiment `group`.
+
+    `job` is the user's name of the job, for the error.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist or has ended.
+        RequestError: not_found, if the experiment does not exist, was deleted or has ended.
     """
     pool = experiments.get_experiment(services, group)[0].pool
     row = services.table.get(Key(jobs_partition(pool), job_sort_key(group)))
@@ -190,7 +211,8 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
     """Check that the experiment can run in `pool`; return the command that moves the experiment.
 
     The pool must exist and accept work, a trial must fit on the pool's agents, and the pool must
-    allow the experiment's host folders. Nothing is checked if `pool` is the current pool `present`.
+    allow the experiment's host folders. Nothing is checked if `pool` is the current pool `present`;
+    the experiment then refuses the command.
 
     Raises:
         RequestError: invalid, if `pool` is "" or a check fails.
@@ -208,9 +230,18 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
 def _move(
     services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Move the job next to another job; return the experiment's id.
+    """Move the job next to another job by a command to the experiment; return the experiment's id.
 
-    Change nothing if the other job is in another pool. Errors are those of `change_job`.
+    The commit also increments the pool's row of moves. After a concurrent move, compute the
+    position again. Change no position if the other job is in another pool, or the job is in that
+    place already.
+
+    Raises:
+        RequestError: not_found, if a job does not exist; invalid, if a prefix is ambiguous;
+            conflict, if the experiment is being deleted; unavailable, if other moves in the pool
+            keep committing first.
+        PositionError: no number is left between the positions of the new neighbours.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     anchor = find_job(services, change.ahead_of or change.behind_of or "")
     pool = experiments.get_experiment(services, group)[0].pool
@@ -234,6 +265,7 @@ def _move(
 
 
 def _with_moves_row(moves_put: Put, extra_writes: ExtraWrites, reply: object) -> tuple[Write, ...]:
+    """Return the write of the pool's row of moves, followed by the extra writes for `reply`."""
     return (moves_put, *extra_writes(reply))
 
 
@@ -243,8 +275,8 @@ def _move_command(
     """Return the command that moves the job `group` directly ahead of or behind the job `anchor`.
 
     The command sets a position between the new neighbours, and the anchor's priority if the
-    priorities differ. The command sets neither if a job is not in the pool, if both jobs are the
-    same, or if the job is in that place already.
+    priorities differ. The command sets neither if a job is not in the pool, both jobs are the same,
+    or the job is already in that place.
 
     Raises:
         PositionError: no number is left between the positions of the new neighbours.
@@ -265,6 +297,7 @@ def _move_command(
 
 
 def _queue_entry(row: Row, default_priority: int) -> QueueEntry:
+    """Return the queue entry of a job's row. A job without a priority has `default_priority`."""
     job = decode_job(row.body)
     priority = default_priority if job.priority is None else job.priority
     return QueueEntry(int(row.key.sort), job.submitted_ms, priority, job.queue_position())

@@ -18,7 +18,7 @@ from control_plane.queries.checkpoint import get_checkpoint
 from control_plane.queries.trial import get_trial
 from control_plane.services import Services
 from control_plane.state.table import Expect, Key, Put, Row, Write
-from control_plane.usecases.checkpoint_uploads import deletion_checks
+from control_plane.usecases.experiment_deletion import deletion_checks
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 
@@ -30,9 +30,10 @@ def set_trial_metadata(
     revision: str | None,
     extra_writes: ExtraWrites,
 ) -> int:
-    """Set the metadata of a trial, even while the trial runs; return the id.
+    """Set the metadata of a trial, even while the trial runs; return the trial's id.
 
-    Only the differences to the metadata that the trial's code set are stored.
+    A row of the trial stores the differences to the metadata that the trial's code set. Later
+    metadata from the code stay visible in the fields that the user did not change.
 
     Args:
         services: the services with the state table.
@@ -45,6 +46,7 @@ def set_trial_metadata(
         RequestError: not_found, if the trial does not exist; conflict, if the metadata have another
             revision or the experiment is being deleted; unavailable, if other requests keep
             changing the metadata.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     experiment_id = get_trial(services, trial_id).experiment_id
     partition = addresses.trial(trial_id)
@@ -67,8 +69,21 @@ def set_checkpoint_metadata(
 ) -> str:
     """Set the metadata of a checkpoint in the state table; return the UUID.
 
-    The checkpoint's files and manifest do not change. Args and errors are as for
-    `set_trial_metadata`; `uuid` is the full UUID.
+    A row of the trial stores the differences to the recorded metadata. The checkpoint's files and
+    manifest do not change.
+
+    Args:
+        services: the services with the state table.
+        uuid: the full UUID.
+        metadata: the complete new metadata.
+        revision: the revision of the metadata that the user read; None skips the check.
+        extra_writes: returns further writes of the commit, given the UUID.
+
+    Raises:
+        RequestError: not_found, if the checkpoint does not exist; invalid, if `uuid` is not a UUID;
+            conflict, if the metadata have another revision or the experiment is being deleted;
+            unavailable, if other requests keep changing the metadata.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     record, experiment_id = get_checkpoint(services, uuid)
     key = Key(addresses.trial(record.checkpoint.trial_id), f"{METADATA_EDITS}{uuid}")
@@ -102,7 +117,8 @@ def _write_edit(
     """Replace the user's edit in the row `key`, so that users read `metadata` from then on.
 
     The edit is the difference between `metadata` and the metadata that the trial's code set. An
-    edit without differences is stored as well.
+    edit without differences is stored as well. After a concurrent change of the row or the
+    experiment, try again.
 
     Args:
         services: the services with the state table.
@@ -116,6 +132,7 @@ def _write_edit(
         RequestError: conflict, if the metadata have another revision or the experiment is being
             deleted; not_found, if the experiment does not exist; unavailable, if other requests
             keep changing the metadata.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[None, tuple[Write, ...]]:

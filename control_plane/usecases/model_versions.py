@@ -49,8 +49,8 @@ def register_version(
 ) -> tuple[VersionRecord, int]:
     """Register a checkpoint as the next version of a model; return the version and the revision.
 
-    The version pins the checkpoint, which is then not deleted while the version exists. The
-    checkpoint may belong to any user's experiment.
+    The commit also adds the version to the checkpoint's pin, and counts the version in the model's
+    row. A pinned checkpoint is not deleted. The checkpoint may belong to any user's experiment.
 
     Args:
         services: the services with the state table.
@@ -61,10 +61,12 @@ def register_version(
         extra_writes: returns further writes of the commit.
 
     Raises:
-        RequestError: not_found, if the model or checkpoint does not exist; forbidden, if the caller
-            does not own the model; conflict, if the model is archived, or the checkpoint is
-            damaged, deleted, or a version too many times; too_large, if the record is too large;
-            unavailable, if other requests keep changing the model.
+        RequestError: not_found, if the model or checkpoint does not exist. invalid, if `uuid` is no
+            prefix of a single UUID. forbidden, if the caller is neither the model's owner nor an
+            admin. conflict, if the model is archived, or the checkpoint is damaged, deleted, or has
+            VERSIONS_OF_CHECKPOINT_MAX versions. too_large, if the record is too large. unavailable,
+            if other requests keep changing the model.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     table = services.table
 
@@ -104,7 +106,8 @@ def update_version(
 ) -> tuple[VersionRecord, int]:
     """Set fields of a version; return the version and the revision.
 
-    If all fields already have the new values, only the extra writes are committed.
+    If all fields already have the new values, only the extra writes are committed, also for an
+    archived model.
 
     Args:
         table: the state table.
@@ -116,10 +119,11 @@ def update_version(
         expected_revision: the revision that the caller read; None skips the check.
 
     Raises:
-        RequestError: not_found, if the version does not exist; forbidden, if the caller owns
-            neither the version nor the model; conflict, if the version has another revision or the
-            model is archived; too_large, if the record is too large; unavailable, if other requests
-            keep changing the version.
+        RequestError: not_found, if the model or version does not exist. forbidden, if the caller
+            owns neither the version nor the model and is no admin. conflict, if the version has
+            another revision or the model is archived. too_large, if the record is too large.
+            unavailable, if other requests keep changing the version.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
@@ -142,15 +146,17 @@ def update_version(
 def delete_version(
     table: StateTable, model: str, number: int, changer: Changer, extra_writes: VersionExtraWrites
 ) -> tuple[VersionRecord, int]:
-    """Delete a version and remove the pin; return the deleted version and the last revision.
+    """Delete a version and the pin; return the deleted version and the last revision.
 
-    The checkpoint can then be deleted, unless other pins protect it. The version's number is never
-    used again.
+    The commit also reduces the count in the model's row. The checkpoint can then be deleted, unless
+    other pins protect it. The version's number is never used again. An archived model allows the
+    deletion.
 
     Raises:
-        RequestError: not_found, if the version does not exist; forbidden, if the caller owns
-            neither the version nor the model; unavailable, if other requests keep changing the
-            model.
+        RequestError: not_found, if the model or version does not exist; forbidden, if the caller
+            owns neither the version nor the model and is no admin; unavailable, if other requests
+            keep changing the model.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(_: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
@@ -167,6 +173,7 @@ def delete_version(
 def _new_version(
     model: str, number: int, checkpoint: Checkpoint, fields: dict[str, Any], changer: Changer
 ) -> VersionRecord:
+    """Return the record of a version of `checkpoint`, created by the changer; store nothing."""
     return VersionRecord(
         model=model,
         number=number,
@@ -184,16 +191,19 @@ def _new_version(
 def _pin_with_version(
     version: VersionRecord, checkpoint: Checkpoint, row: Row | None, now_ms: int
 ) -> Write:
-    """Return the write that adds a version to the checkpoint's pin. `row` is the pin's row.
+    """Return the write that adds a version to the checkpoint's pin; commit nothing.
+
+    `row` is the pin's row, or None without a pin.
 
     Raises:
-        RequestError: conflict, if the checkpoint is damaged or deleted, or has too many versions.
+        RequestError: conflict, if the checkpoint is damaged, deleted also in part, or has
+            VERSIONS_OF_CHECKPOINT_MAX versions.
     """
     pin = Pin() if row is None else decode_pin(row.body)
     if checkpoint.state is CheckpointState.DAMAGED:
         text = f"checkpoint {checkpoint.uuid} is damaged, and cannot be a version"
         raise RequestError(Code.CONFLICT, f"{text}: {checkpoint.damage}")
-    if pin.gone or checkpoint.state is not CheckpointState.COMPLETED:
+    if pin.is_deleted or checkpoint.state is not CheckpointState.COMPLETED:
         how = checkpoint.state.deletion_text
         text = f"checkpoint {checkpoint.uuid} was {how}, and cannot be a version"
         raise RequestError(Code.CONFLICT, text)

@@ -49,11 +49,12 @@ ModelExtraWrites = Callable[[ModelRecord, int], tuple[Write, ...]]
 def create_model(
     table: StateTable, model: ModelRecord, extra_writes: ModelExtraWrites
 ) -> tuple[ModelRecord, int]:
-    """Store a new model; return the model and the revision.
+    """Store a new model in a commit with the extra writes; return the model and the revision.
 
     Raises:
         RequestError: conflict, if a model with this name exists; too_large, if the record exceeds
             ROW_BYTES_MAX; unavailable, if other requests keep changing the model.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int], tuple[Write, ...]]:
@@ -77,7 +78,8 @@ def update_model(
 ) -> tuple[ModelRecord, int]:
     """Set fields of a model; return the model and the revision.
 
-    If all fields already have the new values, only the extra writes are committed.
+    If all fields already have the new values, only the extra writes are committed. An archived
+    model can only be changed by a change that also unarchives it.
 
     Args:
         table: the state table.
@@ -88,10 +90,11 @@ def update_model(
         expected_revision: the revision that the caller read; None skips the check.
 
     Raises:
-        RequestError: not_found, if the model does not exist; forbidden, if the caller does not own
-            the model; conflict, if the model has another revision, or is archived and stays
-            archived; too_large, if the record exceeds ROW_BYTES_MAX; unavailable, if other requests
-            keep changing the model.
+        RequestError: not_found, if the model does not exist. forbidden, if the caller is neither
+            the model's owner nor an admin. conflict, if the model has another revision, or is
+            archived and stays archived. too_large, if the record exceeds ROW_BYTES_MAX.
+            unavailable, if other requests keep changing the model.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int], tuple[Write, ...]]:
@@ -125,8 +128,10 @@ def delete_model(
         extra_writes: returns further writes of the last commit.
 
     Raises:
-        RequestError: not_found, if the model does not exist; forbidden, if the caller does not own
-            the model; unavailable, if other requests keep changing the model.
+        RequestError: not_found, if the model does not exist; forbidden, if the caller is neither
+            the model's owner nor an admin; unavailable, if other requests keep changing the model.
+        Conflict: the condition of an extra write does not hold; the model stays without its
+            versions.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int] | None, tuple[Write, ...]]:
@@ -148,17 +153,20 @@ def delete_model(
 def version_removals(
     table: StateTable, model: ModelRecord, row: Row, version_rows: Iterable[Row], now_ms: int
 ) -> tuple[Write, ...]:
-    """Return the writes that delete versions of a model.
+    """Return the writes that delete versions of a model; commit nothing.
 
     The writes delete the versions' rows, remove the versions from the checkpoints' pins, and reduce
     the count in the model's row.
 
     Args:
-        table: the state table.
+        table: the state table, from which the pins are read.
         model: the model.
         row: the model's row.
         version_rows: the rows of the versions.
         now_ms: the current time.
+
+    Raises:
+        RequestError: too_large, if the model's record exceeds ROW_BYTES_MAX.
     """
     deletes = [Delete(version_row.key, version_row.revision) for version_row in version_rows]
     names: dict[str, set[str]] = {}
@@ -173,10 +181,10 @@ def version_removals(
 def put_record(
     key: Key, record: ModelRecord | VersionRecord, former: Row | None, now_ms: int
 ) -> Put:
-    """Return the write that stores a model or version in place of the row `former`.
+    """Return the write that stores a model or version in place of the row `former`; commit nothing.
 
-    The first revision of a row is `now_ms`, so that a row that is deleted and created again does
-    not repeat a revision.
+    The write expects the revision of `former`, or no row if `former` is None. The first revision of
+    a row is `now_ms`, so that a row that is deleted and created again does not repeat a revision.
 
     Raises:
         RequestError: too_large, if the record exceeds ROW_BYTES_MAX.
@@ -194,9 +202,14 @@ def put_record(
 
 
 def check_revision(name: str, row: Row, expected: int | None) -> None:
-    """Check that the row has the expected revision; RequestError conflict otherwise.
+    """Check that a row still has the revision that the caller read.
 
-    `name` is the name of the object in the error. None as `expected` skips the check.
+    None as `expected` skips the check.
+
+    `name` is the name of the object in the error.
+
+    Raises:
+        RequestError: conflict, if the row has another revision.
     """
     if expected is not None and row.revision != expected:
         text = f"{name} was changed in the meantime: it has revision {row.revision}, not {expected}"
@@ -204,13 +217,17 @@ def check_revision(name: str, row: Row, expected: int | None) -> None:
 
 
 def archived_error(name: str) -> RequestError:
-    """Return RequestError conflict for a change of an archived model."""
+    """Return RequestError conflict for a change of an archived model; raise nothing."""
     text = f"model {name} is archived; unarchive it with `detcloud model unarchive` first"
     return RequestError(Code.CONFLICT, text)
 
 
 def _unpin(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Write | None:
-    """Return the write that removes versions from a checkpoint's pin. None without a pin."""
+    """Return the write that removes versions from a checkpoint's pin. Return None without a row.
+
+    The write deletes the row if nothing else holds the checkpoint. `names` are the versions, each
+    as `MODEL/NUMBER`.
+    """
     row = table.get(Key(PINS, uuid))
     if row is None:
         return None

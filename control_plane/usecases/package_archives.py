@@ -16,23 +16,27 @@ from control_plane.services import Services
 
 
 def list_signed(services: Services, experiment_id: int) -> list[tuple[PackageArchive, SignedUrl]]:
-    """List an experiment's archives, each with the request that downloads it."""
-    found = list_archives(services.objects, archives_folder(experiment_id))
+    """List an experiment's stored archives, each with a signed download request.
+
+    A request is valid for VALIDITY_MS_MAX. Return an empty list for an experiment without archives.
+    """
+    archives = list_archives(services.objects, archives_folder(experiment_id))
     expires_ms = services.now_ms() + VALIDITY_MS_MAX
     return [
-        (one, services.objects.signed_url("GET", one.object_key, expires_ms=expires_ms))
-        for one in found
+        (archive, services.objects.signed_url("GET", archive.object_key, expires_ms=expires_ms))
+        for archive in archives
     ]
 
 
 def sign_upload(services: Services, offered: PackageArchive) -> tuple[SignedUrl | None, str]:
-    """Return the request that uploads an archive, or None and the reason.
+    """Return a signed request that uploads the offered archive, and "". Store nothing.
 
-    The reason is "" if an archive of the same layer is stored already.
+    Return None and "" if an archive of the same layer (kind and key) is stored already. Return None
+    and a sentence if the archive would exceed a limit. A request is valid for VALIDITY_MS_MAX.
     """
     folder = archives_folder(offered.experiment_id)
     stored = list(list_archives(services.objects, folder))
-    if any((one.kind, one.key) == (offered.kind, offered.key) for one in stored):
+    if any((archive.kind, archive.key) == (offered.kind, offered.key) for archive in stored):
         return None, ""
     if reason := find_excess(stored, offered.size):
         return None, reason
@@ -47,8 +51,12 @@ def sign_upload(services: Services, offered: PackageArchive) -> tuple[SignedUrl 
 
 
 def find_excess(stored: Iterable[PackageArchive], size: int) -> str:
-    """Return a sentence if another archive of `size` bytes would exceed a limit, else ""."""
-    sizes = [one.size for one in stored]
+    """Return a sentence if another archive of `size` bytes would exceed a limit, else "".
+
+    The limits are ARCHIVE_BYTES_MAX for the archive, and ARCHIVES_MAX and EXPERIMENT_BYTES_MAX for
+    all archives of the experiment. `stored` are the experiment's archives so far.
+    """
+    sizes = [archive.size for archive in stored]
     if size > ARCHIVE_BYTES_MAX:
         return f"the archive has {size} bytes, the limit is {ARCHIVE_BYTES_MAX}"
     if len(sizes) >= ARCHIVES_MAX:

@@ -50,6 +50,7 @@ class Destination:
 
     @property
     def name(self) -> str:
+        """Return the name of the pool."""
         return self.pool.pool_name
 
 
@@ -57,6 +58,8 @@ def choose_destination(
     services: Services, named: str, slots: int, place: str = POOL
 ) -> Destination:
     """Return the pool with the name `named`, or a default pool if `named` is empty.
+
+    Reserve nothing.
 
     Args:
         services: the services with the configuration and pools.
@@ -85,7 +88,7 @@ def choose_destination(
 
 
 def trial_needs(resources: Resources) -> TrialNeeds:
-    """Return the needs of an experiment's trials, given the configured resources."""
+    """Return the needs of an experiment's trials, given the configured resources; check nothing."""
     is_single = bool(resources.is_single_node)
     return TrialNeeds(resources.slots_per_trial, resources.agent_label, is_single)
 
@@ -93,9 +96,9 @@ def trial_needs(resources: Resources) -> TrialNeeds:
 def choose_destinations(
     services: Services, named: Sequence[str], slots: int
 ) -> tuple[Destination, ...]:
-    """Return the pools with the names `named`, in the order of preference.
+    """Return the pools with the names `named`, in this order of preference.
 
-    `slots` are the slots of each trial.
+    An empty name stands for a default pool. `slots` are the slots of each trial.
 
     Raises:
         RequestError: invalid, for the first pool that does not exist or is draining.
@@ -119,8 +122,9 @@ def pool_places(count: int) -> tuple[str, ...]:
 def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: str = SLOTS) -> None:
     """Check that a trial fits on agents of the pool, present or launchable, if all were idle.
 
-    A pool without agents and without a provider accepts everything, because its agents may still
-    be started by hand.
+    A pool without agents and without a provider accepts every trial with slots, because its agents
+    may still be started by hand. So does a provider that does not know its sizes. A trial without
+    slots passes unless the pool allows none.
 
     Args:
         services: the services with the agents and instances.
@@ -181,7 +185,7 @@ def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> 
         place: the path for errors; "" for the path of the folder in the configuration.
 
     Raises:
-        RequestError: invalid, for a folder that the pool does not allow.
+        RequestError: invalid, for the first folder that the pool does not allow.
     """
     allowed = to.pool.provider.mounts_allowed if to.pool.provider else None
     for field, path in _host_paths(config) if allowed is not None else ():
@@ -197,7 +201,11 @@ def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> 
 
 
 def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
-    """Yield warnings about settings that have no effect in the pool, and about a used-up budget."""
+    """Yield warnings about resource settings without effect in the pool, and a used-up budget.
+
+    The settings are the priority, the weight, the cost limit and the deadline. Yield nothing if
+    each set one has an effect.
+    """
     kind = to.settings.scheduler.kind
     if resources.priority is not None and kind != "priority":
         yield f"resources.priority has no effect in pool {to.name}, {_scheduler_rule(kind)}"
@@ -216,9 +224,9 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
 def process_warnings(
     services: Services, to: Destination, config: ExperimentConfig
 ) -> Iterator[str]:
-    """Yield warnings about settings that only apply to containers.
+    """Yield warnings about settings that only apply to containers, each warning once.
 
-    Nothing is yielded unless all agents that could run the experiment run trials as processes.
+    Yield nothing unless all agents that could run the experiment run trials as processes.
     """
     reason = f"agents of pool {to.name} run trials as processes"
     values = config.masked_values()
@@ -235,7 +243,10 @@ def process_warnings(
 
 
 def _scheduler_rule(kind: str) -> str:
-    """Return a relative clause that says how the scheduler of this kind serves jobs."""
+    """Return a relative clause for a warning, about how a scheduler of this kind serves jobs.
+
+    Any kind but `fair_share` and `priority` takes jobs in turn.
+    """
     match kind:
         case "fair_share":
             return "which divides its slots by resources.weight"
@@ -246,7 +257,10 @@ def _scheduler_rule(kind: str) -> str:
 
 
 def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yield the field and the path of each host folder or device that a configuration names."""
+    """Yield the field and the path of each host folder or device that a configuration names.
+
+    These are mounts, devices, the data layer's folders and the folders of the checkpoint store.
+    """
     for number, mount in enumerate(config.bind_mounts):
         yield f"bind_mounts[{number}].host_path", mount.host_path
     for number, device in enumerate(config.resources.devices):

@@ -33,6 +33,9 @@ def configure_pool(
 ) -> None:
     """Create the pool, or change an existing pool to this configuration, in a single commit.
 
+    The commit writes the settings of the pool's actor and the row of the configuration. A draining
+    pool stays draining.
+
     Args:
         services: the services with the engine and the state table.
         pool: the pool's configuration.
@@ -41,8 +44,9 @@ def configure_pool(
         extra_writes: returns further writes of the commit.
 
     Raises:
-        RequestError: unavailable, if other requests keep changing the pool.
-        CommandRefused: the pool actor refuses the change.
+        RequestError: unavailable, if other requests keep changing the pool; too_large, if the
+            pool's state does not fit into a commit.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     _configure(
         services,
@@ -61,10 +65,22 @@ def set_draining(
     by: str,
     extra_writes: ExtraWrites = no_extra_writes,
 ) -> None:
-    """Drain the pool, so that no new trials start in the pool, or stop draining.
+    """Drain the pool or stop draining. While a pool drains, no new trials start, and others run on.
 
-    `by` is the user. `extra_writes` returns further writes of the same commit. Raises as
-    `configure_pool`, and RequestError not_found for a pool that does not exist.
+    The commit writes the pool's settings and the extra writes, also if the pool is in this state
+    already.
+
+    Args:
+        services: the services with the engine and the state table.
+        name: the name of the pool.
+        draining: True to drain, False to stop.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the commit.
+
+    Raises:
+        RequestError: not_found, if the pool does not exist; unavailable, if other requests keep
+            changing the pool.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(now: PoolSettings) -> PoolSettings:
@@ -88,13 +104,15 @@ def set_draining(
 def remove_pool(
     services: Services, name: str, by: str, extra_writes: ExtraWrites = no_extra_writes
 ) -> None:
-    """Remove an unused pool and delete the stored configuration, in a single commit.
+    """Remove a pool without jobs and agents, with the pool's configuration, in a single commit.
 
-    `by` is the user. `extra_writes` returns further writes of the commit.
+    `by` is the user. `extra_writes` returns further writes of the commit. Instances are not
+    checked.
 
     Raises:
-        CommandRefused: conflict, if the pool has jobs or agents. Instances are not checked here.
-        Conflict: the condition of an extra write does not hold.
+        CommandRefused: conflict, if the pool has jobs or agents; not_found, if the pool never
+            existed; unavailable, if the pool is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     removal = Delete(Key(POOL_CONFIGS, name), Expect.ANYTHING)
     services.engine.execute_command(
@@ -112,6 +130,7 @@ def store_shared_config(
 
     Raises:
         RequestError: unavailable, if other requests keep changing the configuration.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     fields = json.loads(cluster.to_json())
     del fields["resource_pools"]
@@ -138,18 +157,19 @@ def _configure(
     """Change the pool's settings and the row of the configuration in a single commit.
 
     The commit is conditional on the row's revision. After a concurrent change, the function reads
-    the pool and calls `change` again.
+    the pool and calls `change` and `config_body` again.
 
     Args:
         services: the services with the engine and the state table.
-        name: the name of the pool.
-        change: returns the new settings, given the current ones.
+        name: the name of the pool; a missing pool is created.
+        change: returns the new settings, given the current ones. Its errors are passed on.
         config_body: returns the new body of the row, given the current row or None.
         by: the user, for the journal.
         extra_writes: returns further writes of the commit.
 
     Raises:
         RequestError: unavailable, if other requests keep changing the pool.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     key = Key(POOL_CONFIGS, name)
     for _ in range(_TRIES_MAX):
@@ -173,4 +193,5 @@ def _configure(
 
 
 def _with_config_row(put: Put, extra_writes: ExtraWrites, reply: object) -> tuple[Write, ...]:
+    """Return the write of the pool's configuration, followed by the extra writes for `reply`."""
     return (put, *extra_writes(reply))

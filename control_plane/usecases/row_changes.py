@@ -19,13 +19,14 @@ def change_row(
     *,
     also: Collection[str] = (),
 ) -> T:
-    """Change a row of the table, and retry if the row was changed concurrently.
+    """Change a row of the table in a commit, and retry if the row was changed concurrently.
 
     Args:
         table: the state table.
         key: the key of the row.
         change: returns a result and the writes to commit, given the current row or None. It is
-            called again after a conflict. Without writes nothing is committed.
+            called again after a conflict. Without writes nothing is committed. Its errors are
+            passed on.
         name: the name of the row's object, for the error.
         also: the partitions of other rows that `change` reads. A conflict there is retried too.
 

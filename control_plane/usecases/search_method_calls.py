@@ -17,11 +17,12 @@ def record_method_call(services: Services, experiment_id: int, caller: Principal
     """Store the time of the search method's last call as a row, at most every 30 seconds.
 
     Store nothing if the caller may not change the experiment, because the caller is then not the
-    search method. The errors are raised for every caller and every call.
+    search method. Store nothing within RECORD_INTERVAL_MS of the last record. The errors are raised
+    for every caller and every call.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist.
-        CommandRefused: conflict; the experiment's search is not a custom search.
+        RequestError: not_found, if the experiment does not exist; conflict (CommandRefused), if the
+            experiment's search is not a custom search.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     custom_state(state)

@@ -100,7 +100,10 @@ def preview_submission(
     slots: int | None,
     unit_seconds: float,
 ) -> SearchPreview:
-    """Check a submission and preview the search, without submitting the experiment.
+    """Check a submission and preview the search, without submitting the experiment. Store nothing.
+
+    An estimate that takes too long or is not possible is no error: the result has the reason in
+    `estimate_missing`.
 
     Args:
         services: the services that check the submission.
@@ -111,8 +114,9 @@ def preview_submission(
         unit_seconds: the assumed duration of a unit of training.
 
     Raises:
-        RequestError: invalid, for a wrong configuration, or a search of more than TRIALS_MAX trials
-            or PREVIEW_SECONDS_MAX of computation; unavailable, while another preview is computed.
+        RequestError: invalid, for a submission that the cluster refuses, or a search whose lengths
+            are not predictable. invalid also for more than TRIALS_MAX trials or PREVIEW_SECONDS_MAX
+            of computation. unavailable, while this process computes another preview.
     """
     config = check_submission(services, submission, caller).config
     if (config.trials or 0) > TRIALS_MAX:
@@ -134,7 +138,11 @@ def preview_submission(
 
 @contextmanager
 def _hold_computing_lock() -> Iterator[None]:
-    """Hold the lock of computations; RequestError unavailable if another request holds the lock."""
+    """Hold this process's lock of computations within the block.
+
+    Raises:
+        RequestError: unavailable, at once, if another request holds the lock.
+    """
     if not _computing.acquire(blocking=False):
         text = "another preview is being computed; try again in a few seconds"
         raise RequestError(Code.UNAVAILABLE, text)
@@ -145,7 +153,7 @@ def _hold_computing_lock() -> Iterator[None]:
 
 
 def _time_limit(seconds_max: float) -> Callable[..., None]:
-    """Return a function that raises _TimeLimitExceeded after `seconds_max` seconds.
+    """Return a function that raises _TimeLimitExceeded from `seconds_max` seconds after now on.
 
     The function ignores its arguments, so that it can be used as a callback for progress.
     """
@@ -159,7 +167,11 @@ def _time_limit(seconds_max: float) -> Callable[..., None]:
 
 
 def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict[str, Any]:
-    """Return the field `estimate` of the preview, or `estimate_missing` with the reason."""
+    """Simulate the search; return a dict with `estimate`, or else with `estimate_missing`.
+
+    `estimate_missing` is the reason: a search that cannot be simulated, or a simulation of more
+    than ESTIMATE_SECONDS_MAX.
+    """
     try:
         check_simulable(config, slots, missing_package_reason(config.searcher.name))
         outcome = simulate_search(

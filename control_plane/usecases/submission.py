@@ -105,10 +105,12 @@ def check_submission(
     """Check that this cluster can run the submission; return the message that creates the job.
 
     Nothing is stored. The job's UUID is drawn at random, and so is the seed if the configuration
-    has none.
+    has none. The secrets of another user's template are left out, and a warning names them.
 
     Raises:
-        RequestError: invalid, with the problems of the configuration.
+        RequestError: invalid, if the configuration has problems, the template, the model code or a
+            pool does not exist, or no trial could run. invalid also if the deadline has passed, the
+            checkpoint store or the warm start cannot be used, or the configuration is too large.
     """
     kind = submission.kind
     if submission.test_mode and kind is not JobKind.EXPERIMENT:
@@ -153,8 +155,8 @@ def check_submission(
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
         kind=kind,
-        lists_figures=True,
-        grows_id_blocks=True,
+        listing_has_figures=True,
+        has_growing_id_blocks=True,
     )
     _check_size(config, message)
     warnings = (
@@ -168,7 +170,10 @@ def check_submission(
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
-    """Return the numbers of checkpoints that the configuration keeps."""
+    """Return the numbers of checkpoints to keep, from the configuration.
+
+    These are the best of the experiment, and the best and the latest of each trial.
+    """
     storage = config.checkpoint_storage
     return Retention(
         storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest
@@ -180,18 +185,21 @@ def submit_experiment(
 ) -> object:
     """Create the experiment under the next free id, and return the id.
 
-    The commit increments the counter of ids, so that no id is skipped or used twice.
+    The commit creates the experiment's actor, increments the counter of ids, and includes the extra
+    writes. So no id is skipped or used twice. The trials are created in the same commit or soon
+    after.
 
     Args:
         services: the services with the engine and the state table.
         submission: the checked submission.
         by: the user, for the journal.
-        extra_writes: returns further writes of the commit.
+        extra_writes: returns further writes of the commit, given the id.
 
     Raises:
         RequestError: unavailable, if too many experiments are created at the same time.
-        CommandRefused: the experiment is too large to store, or too busy.
-        Conflict: the condition of an extra write does not hold.
+        CommandRefused: too_large, if the experiment is too large to store; conflict, if the
+            checkpoint of the warm start was deleted; unavailable, if the experiment is too busy.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     for _ in range(_RESERVE_TRIES_MAX):
         row = services.table.get(EXPERIMENT_COUNTER)
@@ -217,23 +225,26 @@ def submit_experiment(
 
 
 def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
+    """Return a function that returns the write of the counter, followed by the extra writes."""
     return lambda reply: (counter_put, *extra_writes(reply))
 
 
 def _place(
     services: Services, submission: Submission, caller: Principal
 ) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
-    """Choose the pools, and apply the defaults of the first pool to the configuration.
+    """Return the configuration with all defaults, and the pools for the experiment.
 
-    The secrets of another user's template are left out, which depends on `caller`. Without a seed
-    in the configuration, draw a random seed.
+    The configuration contains the template, the overrides and the defaults of the first pool. The
+    secrets of another user's template are left out, unless `caller` is an admin. Without a seed in
+    the configuration, draw a random seed.
 
     Returns:
-        The configuration, the pools in the order of preference, and a warning that names the
-        secrets that were left out.
+        The configuration, the pools in the order of preference, and at most one warning, which
+        names the secrets that were left out.
 
     Raises:
-        RequestError: invalid, for problems of the configuration, the template or the pools.
+        RequestError: invalid, if the configuration or the template has problems, or a template or
+            pool does not exist. invalid also if a pool is draining.
     """
     template, left_out = _find_template(services, submission.template, caller)
     seed = secrets.randbelow(_SEEDS)
@@ -263,11 +274,11 @@ def _find_template(
     """Load the template of a submission.
 
     Returns:
-        The template, or None without a name. The secrets of another user's template are left out;
-        a warning names them.
+        The template, or None if `name` is None; and the warnings. The template of another user is
+        parsed and lacks its secrets; a warning names them. An admin sees all secrets.
 
     Raises:
-        RequestError: invalid, if the template does not exist.
+        RequestError: invalid, if the template does not exist or can no longer be read.
     """
     if name is None:
         return None, ()
@@ -293,11 +304,11 @@ def _find_template(
 def _check_pools(
     services: Services, pools: Sequence[Destination], config: ExperimentConfig, kind: JobKind
 ) -> None:
-    """Check that each of the pools could run the experiment.
+    """Check that each of the pools could run the experiment: trials fit, and mounts are allowed.
 
     Raises:
-        RequestError: invalid. If the configuration names several pools, the error's path is the
-            pool that cannot run the experiment.
+        RequestError: invalid, for the first pool that could not. If the configuration names several
+            pools, the error's path is that pool; otherwise it is the field, such as the slots.
     """
     needs = trial_needs(config.resources)
     if len(pools) == 1:
@@ -310,12 +321,10 @@ def _check_pools(
 
 
 def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a user can connect to the machines of the pools. Call it only for notebooks and
-    shells.
+    """Check that a user can connect to the machines of the pools, for notebooks and shells.
 
     Args:
-        pools: the pools of the job. Pools without a provider, or with the provider `local`,
-            pass.
+        pools: the pools of the job. Pools without a provider, or with the provider `local`, pass.
         kind: the kind of the job, for the message.
 
     Raises:
@@ -332,7 +341,12 @@ def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
-    """Return the plan of the search; RequestError invalid if a Python package is missing."""
+    """Return the plan of the configured search.
+
+    Raises:
+        RequestError: invalid, if this process must compute suggestions and a Python package is
+            missing.
+    """
     if not services.suggests and (why := missing_package_reason(config.searcher.name)):
         raise invalid("searcher.name", why)
     return config.search_plan()
@@ -350,16 +364,23 @@ def _is_installed(module: str) -> bool:
 
 
 def _check_model_code(services: Services, model_code: str | None) -> None:
-    """Check that model code with this digest is stored; RequestError invalid otherwise."""
+    """Check that model code with this digest is stored. None passes.
+
+    Raises:
+        RequestError: invalid, if the object store lacks the model code.
+    """
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; register it with POST /model-code and upload it first"
         raise invalid("model_code", text)
 
 
 def _check_groups(config: ExperimentConfig) -> None:
-    """Check the names of the workspace and the project.
+    """Check the names of the workspace and the project. Empty names pass.
 
     Configurations that are already stored may break the rules, so that loading does not check them.
+
+    Raises:
+        RequestError: invalid, for the first name that breaks a rule.
     """
     for kind, name in (("workspace", config.workspace), ("project", config.project)):
         if name and (problem := find_name_problem(name)):
@@ -367,7 +388,7 @@ def _check_groups(config: ExperimentConfig) -> None:
 
 
 def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
-    """Check that the message, which holds the configuration, fits into a row of the state table.
+    """Check that the message, encoded with the configuration, has at most STORED_BYTES_MAX bytes.
 
     Raises:
         RequestError: invalid, naming the largest section of the configuration.
@@ -387,6 +408,9 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
     """Check that trials and cluster can use the configured checkpoint store.
+
+    A configuration without a store passes, because the cluster's own store is used. No request is
+    sent to the store.
 
     Raises:
         RequestError: invalid, if a package is missing, the cluster must not call the store's

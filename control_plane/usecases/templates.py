@@ -41,14 +41,19 @@ class TemplateRecord:
     """The version of the masking rules that produced `masked`."""
 
     def shows_secrets_to(self, caller: Principal) -> bool:
-        """Return whether the caller may see and use the template's secrets: an admin or the
-        template's
-        owner.
-        """
+        """Return whether the caller, as an admin or the owner, may see the template's secrets."""
         return find_refusal(caller, Action.CHANGE, owned_template(self)) is None
 
     def text_for(self, caller: Principal) -> str:
-        """Return the text of the template. Secrets are masked unless the caller may see them."""
+        """Return the text of the template for a caller.
+
+        Secrets are masked unless the caller may see them.
+
+        A row that older masking rules wrote is masked again.
+
+        Raises:
+            ConfigInvalid: the text of such a row can no longer be read.
+        """
         if self.shows_secrets_to(caller):
             return self.config
         masked = self.masked if self.masking == MASKING else masked_template(self.config)
@@ -59,7 +64,7 @@ _CODEC = JsonCodec(user_rows.TEMPLATE, TemplateRecord, ensure_ascii=False)
 
 
 def decode_template(body: bytes) -> TemplateRecord:
-    """Decode the body of a template's row."""
+    """Decode the body of a template's row. Ignore fields of newer versions."""
     return _CODEC.decode(body)
 
 
@@ -70,13 +75,13 @@ def owned_template(template: TemplateRecord) -> OwnedObject:
 
 
 def load_template(table: StateTable, name: str) -> TemplateRecord | None:
-    """Load a template. Return None if the template does not exist."""
+    """Load a template, secrets included. Return None if the template does not exist."""
     row = table.get(Key(TEMPLATES, name))
     return None if row is None else decode_template(row.body)
 
 
 def find_owned_template(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a template. Empty if the template does not exist."""
+    """Return the ownership of a template, as a tuple. Empty if the template does not exist."""
     record = load_template(table, name)
     return () if record is None else (owned_template(record),)
 
@@ -91,8 +96,9 @@ def put_template(
 ) -> TemplateRecord:
     """Create a template or replace the text; return the stored template.
 
-    An existing template keeps its owner and its time of creation. The same text again does not
-    change `updated_ms`.
+    The new row also has the text with masked secrets, for other users. An existing template keeps
+    its owner and its time of creation. The same text again does not change `updated_ms`; otherwise
+    `updated_ms` always increases.
 
     Args:
         table: the state table.
@@ -103,10 +109,11 @@ def put_template(
             exist. None skips the check.
 
     Raises:
-        ConfigInvalid: the text is not a part of a configuration.
+        ConfigInvalid: the text is not a part of a configuration, or has masks in place of secrets.
         RequestError: forbidden, if another user owns the template and the caller is not an admin;
             conflict, if `updated_ms` is not the expected one; unavailable, if other requests keep
             changing the template.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     check_masks(template.config)
     masked = masked_template(template.config)
@@ -137,12 +144,13 @@ def put_template(
 def delete_template(
     table: StateTable, name: str, caller: Principal, extra_writes: TemplateExtraWrites
 ) -> TemplateRecord:
-    """Delete a template; return the deleted template.
+    """Delete a template in a commit with the extra writes; return the deleted template.
 
     Raises:
         RequestError: not_found, if the template does not exist; forbidden, if another user owns the
             template and the caller is not an admin; unavailable, if other requests keep changing
             the template.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
@@ -156,14 +164,18 @@ def delete_template(
 
 
 def missing_template_error(name: str) -> RequestError:
-    """Return RequestError not_found for a template that does not exist."""
+    """Return RequestError not_found for a template that does not exist; raise nothing."""
     return RequestError(Code.NOT_FOUND, f"there is no template {name}")
 
 
 def _check_time(name: str, row: Row | None, expected: int | None) -> None:
-    """Check that the template was last changed at the expected time; RequestError conflict.
+    """Check that the template in `row` was last changed at the expected time.
 
-    0 expects that the template does not exist. None skips the check.
+    0 expects that the template does not exist. None skips the check. `row` is None for a missing
+    template.
+
+    Raises:
+        RequestError: conflict, if the template was deleted, created or changed in the meantime.
     """
     known = 0 if row is None else decode_template(row.body).updated_ms
     if expected is None or known == expected:

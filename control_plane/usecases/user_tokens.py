@@ -97,6 +97,8 @@ class TokenRequest:
 def draft_record(services: Services, request: TokenRequest, caller: Principal) -> TokenRecord:
     """Check that the caller may create the token; return the record without id and digest.
 
+    Store nothing.
+
     The token ends no later than the caller's own token. Only admins may create tokens for other
     users, tokens of the role admin, and join tokens.
 
@@ -132,7 +134,10 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
 def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> None:
     """Check that a join token names an existing pool and other tokens name no pool.
 
-    Raises as `draft_record`.
+    Raises:
+        RequestError: invalid, for a join token without a pool, or another token with a pool;
+            forbidden, for a join token of a caller who is no admin; not_found, if the pool does not
+            exist.
     """
     if (request.role is Role.JOIN) is (request.resource_pool is None):
         raise invalid(
@@ -146,24 +151,29 @@ def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> No
 
 
 def owned_token(record: TokenRecord) -> OwnedObject:
-    """Return the ownership of a token. The token's user owns the token."""
+    """Return the ownership of a token. The token's user owns the token, not the creator."""
     return OwnedObject(f"token {record.id}", (record.user,))
 
 
 def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a token; RequestError not_found if the token does not exist."""
+    """Return the ownership of a token, as a tuple with a single element.
+
+    Raises:
+        RequestError: not_found, if the token does not exist.
+    """
     return (owned_token(load_record(table, token_id)),)
 
 
 def decode_record(body: bytes) -> TokenRecord:
-    """Decode the body of a token's row."""
+    """Decode the body of a token's row. Ignore fields of newer versions."""
     return _CODEC.decode(body)
 
 
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
     """Return the ids of the records with revoked tokens.
 
-    A token is revoked by itself or together with a maker. Expired tokens are not included.
+    A token is revoked by itself or together with a maker, a token that led to its creation. Expired
+    tokens are not included. The rows of all makers are read.
     """
     revoked = find_revoked(table, [digest for record in records for digest in record.makers])
     return {
@@ -192,10 +202,11 @@ def create_token(
     bearer: str,
     extra_writes: ExtraWrites,
 ) -> MintedToken:
-    """Create the token that `draft` describes, with a new id, in a single commit.
+    """Create the token that `draft` describes, with a new id; return the token encrypted.
 
-    The returned token is encrypted with `bearer`, because the answer is stored for repetitions of
-    the request. Only a request with the same bearer can decrypt it.
+    A single commit stores the token's digest and its record, and increments the counter of ids. The
+    token is encrypted with `bearer`, because the answer is stored for repetitions of the request.
+    Only a request with the same bearer can decrypt it.
 
     Args:
         table: the state table.
@@ -209,6 +220,7 @@ def create_token(
         RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if the new
             token would have more than MAKERS_MAX makers; unavailable, if too many tokens are
             created at the same time.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
     token = mint_token()
     bearer_key = Key(user_rows.TOKEN.partition, token_digest(bearer))
@@ -251,7 +263,7 @@ def create_token(
 def extend_makers(
     table: StateTable, tokens: TokenStore, makers: tuple[str, ...], bearer: str
 ) -> tuple[str, ...]:
-    """Return the makers of a token that the token `bearer` creates, oldest first.
+    """Return the makers of a token that the token `bearer` creates, oldest first; write nothing.
 
     The result is `makers` and, at the end, the digest of `bearer`. For a token of the cluster
     itself, return `makers` unchanged: the token has no row and cannot be revoked.
@@ -263,8 +275,8 @@ def extend_makers(
         bearer: the token of the caller.
 
     Raises:
-        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if the
-            result would have more than MAKERS_MAX makers.
+        RequestError: unauthenticated, if `bearer` is not valid, for example revoked in the
+            meantime; conflict, if the result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
     if table.get(Key(user_rows.TOKEN.partition, digest)) is None:
@@ -287,15 +299,19 @@ def encrypt_token(content: bytes, bearer: str, token_id: int) -> bytes:
 
 
 def decrypt_token(minted: MintedToken, record: TokenRecord, bearer: str) -> str | None:
-    """Decrypt a new token. Return None if `bearer` is not the token that created the new token."""
+    """Return the new token in plain text. Return None if `bearer` did not create the new token.
+
+    `record` has the digest of the new token, which proves the result.
+    """
     token = encrypt_token(bytes.fromhex(minted.sealed), bearer, minted.id).decode(errors="replace")
     return token if token_digest(token) == record.digest else None
 
 
 def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraWrites) -> int:
-    """Revoke a token and all tokens created with this token, directly or through other tokens.
+    """Revoke a token and, directly or indirectly, all tokens created with the token; return the id.
 
-    The record is kept and names the user who revoked the token first.
+    The commit deletes the row of the token's digest. The record is kept and names the user who
+    revoked the token first. Revoking the token again changes nothing but commits the extra writes.
 
     Args:
         table: the state table.
@@ -303,12 +319,10 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
         by: the user who revokes the token.
         extra_writes: returns further writes of the commit, given the id.
 
-    Returns:
-        The id.
-
     Raises:
         RequestError: not_found, if the token does not exist; unavailable, if other requests keep
             changing the token.
+        Conflict: the condition of an extra write does not hold; nothing was written.
     """
 
     def change(row: Row | None) -> tuple[int, tuple[Write, ...]]:
@@ -327,8 +341,10 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
 
 
 def _missing_error(token_id: int) -> RequestError:
+    """Return RequestError not_found for a token that does not exist; raise nothing."""
     return RequestError(Code.NOT_FOUND, f"there is no token {token_id}")
 
 
 def _record_key(token_id: int) -> Key:
+    """Return the key of a token's record."""
     return Key(RECORDS, f"{token_id:012d}")

@@ -17,15 +17,16 @@ _TRIAL, _CHECKPOINT = "searcher.source_trial_id", "searcher.source_checkpoint_uu
 
 
 def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointRef | None:
-    """Return the checkpoint that the experiment's trials start from.
+    """Return the checkpoint that the experiment's trials start from. Pin nothing.
 
     Returns:
-        The latest checkpoint of `source_trial_id`, if configured; otherwise the checkpoint
-        `source_checkpoint_uuid`; None if neither is configured.
+        The checkpoint of `source_trial_id` with the most steps, if configured; otherwise the
+        checkpoint `source_checkpoint_uuid`, a prefix of a UUID. None if neither is configured.
 
     Raises:
-        RequestError: invalid, naming the field, if the checkpoint does not exist, is damaged or
-            deleted, or is in another checkpoint store than the experiment's.
+        RequestError: invalid, naming the field, if the checkpoint does not exist or the prefix is
+            ambiguous. invalid also if the checkpoint is damaged, deleted, or in another store than
+            the experiment's. not_found, if the checkpoint's experiment was deleted.
     """
     searcher = config.searcher
     if searcher.source_trial_id is not None:
@@ -65,7 +66,12 @@ def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
 
 
 def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
-    """Return the complete checkpoint with this prefix of the UUID; RequestError invalid."""
+    """Return the complete checkpoint with this prefix of the UUID.
+
+    Raises:
+        RequestError: invalid, if no or several checkpoints have the prefix, or the checkpoint is
+            damaged or deleted, also in part.
+    """
     try:
         record, _ = checkpoints.get_checkpoint(services, prefix)
     except RequestError as error:
@@ -86,7 +92,8 @@ def _check_store(
     """Check that the checkpoint is in the experiment's own store, the only store that trials read.
 
     Raises:
-        RequestError: invalid, naming the configuration's `field`.
+        RequestError: invalid, naming the configuration's `field`, if the stores differ; not_found,
+            if the checkpoint's trial or experiment was deleted.
     """
     trial = trials.get_trial(services, record.checkpoint.trial_id)
     _, definition = experiments.get_experiment(services, trial.experiment_id)
@@ -101,5 +108,10 @@ def _check_store(
 
 
 def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:
-    """Return a name of the configured store; `checkpoints` is the cluster's default store."""
+    """Return a name of the configured store, without secrets.
+
+    `checkpoints` is the cluster's own store.
+
+    The cluster's own store is the default if the configuration names none.
+    """
     return display_storage(storage_fields(config.checkpoint_storage, checkpoints))

@@ -17,6 +17,7 @@ class Caller:
     account: str
     """The account's id of 12 digits."""
     arn: str
+    """The ARN of the user, of the session of a role, or of the account's root user."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class TypeFacts:
     """An instance type as EC2 describes it."""
 
     vcpus: int
+    """The default number of vCPUs."""
     architectures: frozenset[str]
     """Such as `x86_64`."""
     gpus: tuple[tuple[str, str], ...] = ()
@@ -33,6 +35,7 @@ class TypeFacts:
     gpu_count: int = 0
     """0 if the type has no GPU or EC2 reports no count."""
     memory_mib: int = 0
+    """0 if EC2 reports no memory."""
     store_gb: int = 0
     """The total size of the local disks, 0 without any."""
     network: str = ""
@@ -44,6 +47,7 @@ class DiskKey:
     """The account's default key for encrypting disks."""
 
     key: str
+    """The ARN or the alias of the key."""
     is_own: bool
     """Whether the account created the key, instead of AWS."""
 
@@ -65,6 +69,7 @@ class NetworkCount:
     """The number of networks (VPCs) that the account has in the region."""
 
     count: int
+    """The VPCs in the region, of all owners in the account."""
     limit: float
     """The quota of networks."""
     has_own: bool = False
@@ -79,7 +84,9 @@ class DryRun:
     """
 
     code: str
+    """EC2's error code."""
     message: str
+    """EC2's text; empty if the launch would have succeeded."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,9 @@ class Interface:
     """A network interface of a file system."""
 
     vpc: str
+    """The id of the VPC."""
     zone: str
+    """The availability zone."""
     groups: frozenset[str]
     """The ids of the interface's security groups."""
 
@@ -107,6 +116,7 @@ class FileSystemFacts:
     """A file system that pools mount."""
 
     interfaces: tuple[Interface, ...]
+    """The network interfaces through which the file system is mounted; () without any."""
     mount_name: str = ""
     """The mount name of a Lustre file system; empty for EFS."""
 
@@ -133,7 +143,7 @@ class NetworkFacts:
     """The network of instances, and the rules of file systems' security groups."""
 
     vpc: str
-    """Empty if the stack has not created its VPC yet."""
+    """The id of the VPC. Empty if the stack has not created its VPC yet."""
     group: str
     """The id of the instances' security group; empty if the stack has not created it yet."""
     blocks: tuple[str, ...] = ()

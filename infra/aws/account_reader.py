@@ -72,7 +72,10 @@ def aws_clients(region: str) -> Clients:
 
 
 def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -> AccountFacts:
-    """Return all facts that the settings and the pools depend on; Unknown for a failed read."""
+    """Read all facts that the settings and the pools depend on from AWS.
+
+    A read that AWS refuses or does not answer becomes Unknown, also without credentials.
+    """
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
     pools = _read_pool_facts(settings, cluster, clients)
     facts = AccountFacts(
@@ -96,7 +99,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
 
 
 def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Return the facts that the pools depend on; Unknown for a failed read."""
+    """Read the facts that the pools depend on from AWS; Unknown for a failed read."""
     facts = _read_pool_facts(settings, cluster, clients)
     return _with_file_systems(facts, settings, cluster, clients)
 
@@ -158,10 +161,12 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
 
 
 def _code(error: sdk.ClientError) -> str:
+    """Return AWS's error code, or "an error" without a code."""
     return str(error.response.get("Error", {}).get("Code", "")) or "an error"
 
 
 def _caller(clients: Clients) -> Caller:
+    """Return the identity of the credentials. Raise the SDK's errors."""
     answer = clients("sts").get_caller_identity()
     return Caller(answer["Account"], answer["Arn"])
 
@@ -171,7 +176,8 @@ def _denied_actions(
 ) -> tuple[str, ...]:
     """Return the sorted actions of the deployer's policy that IAM denies to the caller.
 
-    Return () for the account's root user. Raise NoCredentialsError if the caller is Unknown.
+    IAM simulates the policy; no action is carried out. Return () for the account's root user. Raise
+    NoCredentialsError if the caller is Unknown, and the SDK's errors.
     """
     if isinstance(caller, Unknown):
         raise sdk.NoCredentialsError
@@ -234,6 +240,8 @@ def _principal(caller: Caller, clients: Clients) -> str:
 
 
 def _quota(clients: Clients, code: str) -> float | Unknown:
+    """Read the value of a quota of EC2 by the code; Unknown if the read failed."""
+
     def read() -> float:
         asked = {"ServiceCode": "ec2", "QuotaCode": code}
         value: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
@@ -249,6 +257,7 @@ def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
 
 
 def _type_facts(described: Mapping[str, Any]) -> TypeFacts:
+    """Convert EC2's description of an instance type."""
     gpus = described.get("GpuInfo", {}).get("Gpus", ())
     return TypeFacts(
         vcpus=described["VCpuInfo"]["DefaultVCpus"],
@@ -263,6 +272,7 @@ def _type_facts(described: Mapping[str, Any]) -> TypeFacts:
 
 
 def _zones(clients: Clients, names: list[str]) -> dict[str, frozenset[str]]:
+    """Return the zones that offer each of the types, without types that no zone offers."""
     where = {"LocationType": "availability-zone"}
     operation = "describe_instance_type_offerings"
     found: dict[str, set[str]] = {}
@@ -276,7 +286,8 @@ def _describe(
 ) -> list[dict[str, Any]]:
     """Return the entries under `result` of all pages of an EC2 operation for instance types.
 
-    `more` holds further arguments of the operation.
+    Return [] without calling EC2 if `types` is empty. `more` has further arguments of the
+    operation. Raise the SDK's errors.
     """
     pages = clients("ec2").get_paginator(operation)
     return [
@@ -288,16 +299,18 @@ def _describe(
 
 
 def _disk_key(clients: Clients) -> DiskKey:
+    """Return the account's default key for disks. Raise the SDK's errors."""
     key = clients("ec2").get_ebs_default_kms_key_id()["KmsKeyId"]
     return DiskKey(key, is_own=not key.endswith("alias/aws/ebs"))
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Return the limits of concurrent function runs, or Unknown if the read failed."""
+    """Read the limits of concurrent function runs from AWS; Unknown if the read failed."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
+    """Return Lambda's limits in the settings' region. Raise the SDK's errors."""
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
         _reserved_concurrency(clients, settings.names.part(name))
@@ -321,6 +334,7 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
 
 
 def _networks(settings: Settings, clients: Clients) -> NetworkCount:
+    """Count the VPCs in the region, and return the count with the quota. Raise the SDK's errors."""
     pages = clients("ec2").get_paginator("describe_vpcs").paginate()
     found = [vpc for page in pages for vpc in page["Vpcs"]]
     own = {"Key": CLUSTER_TAG, "Value": settings.names.cluster}
@@ -343,7 +357,10 @@ def _plan(clients: Clients) -> str:
 
 
 def _default_image(clients: Clients) -> str:
-    """Return the id of the default image, or "" if the region has no parameter with the id."""
+    """Return the id of the default image, or "" if the region has no parameter with the id.
+
+    Raise the SDK's errors.
+    """
     name = IMAGE_DEFAULT.removeprefix("resolve:ssm:")
     found = clients("ssm").get_parameters(Names=[name])["Parameters"]
     return str(found[0]["Value"]) if found else ""
@@ -395,6 +412,10 @@ def _dry_run(settings: Settings, clients: Clients, types: list[str]) -> DryRun |
 
 
 def _key(settings: Settings, clients: Clients) -> KeyFacts:
+    """Return the state of `kms_key`, and the services that the key's policy allows.
+
+    Conditions in the policy are ignored. Raise the SDK's errors, also for a missing key.
+    """
     kms, key = clients("kms"), settings.kms_key
     state = kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"]
     text = kms.get_key_policy(KeyId=key, PolicyName="default")["Policy"]
@@ -408,6 +429,10 @@ def _key(settings: Settings, clients: Clients) -> KeyFacts:
 
 
 def _has_spot_role(clients: Clients) -> bool:
+    """Return whether the account has the service role of EC2's spot market.
+
+    Raise the SDK's errors except the one for a missing role.
+    """
     try:
         clients("iam").get_role(RoleName="AWSServiceRoleForEC2Spot")
     except sdk.ClientError as error:

@@ -68,6 +68,10 @@ def make_alarms(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], t
 
 
 def _make_topic(scope: Scope) -> Any:
+    """Create and return the topic, with a policy for alarms and budgets.
+
+    Subscribe the setting `alarm_email`, if set.
+    """
     topic = aws.sns.Topic(
         "alarms", name=scope.names.part("alarms"), tags=scope.tags(), opts=scope.options()
     )
@@ -108,6 +112,7 @@ def _error_metric(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _throttle_queries(table: Any) -> list[dict[str, Any]]:
+    """Return the queries of an alarm for the sum of the table's throttled reads and writes."""
     metrics = {"reads": "ReadThrottleEvents", "writes": "WriteThrottleEvents"}
     queries = [
         {
@@ -127,11 +132,16 @@ def _throttle_queries(table: Any) -> list[dict[str, Any]]:
 
 
 def _metric(namespace: str, name: str, statistic: str, **dimensions: Any) -> dict[str, Any]:
+    """Return an alarm's arguments for a metric. Empty `dimensions` are left out."""
     metric = {"namespace": namespace, "metric_name": name, "statistic": statistic}
     return {**metric, **({"dimensions": dimensions} if dimensions else {})}
 
 
 def _make_alarm(scope: Scope, name: str, topic: Any, **settings: Any) -> None:
+    """Create an alarm that notifies `topic` once a value exceeds the threshold.
+
+    Missing values do not trigger the alarm. `settings` has the threshold and the metric.
+    """
     aws.cloudwatch.MetricAlarm(
         name,
         name=scope.names.part(name),

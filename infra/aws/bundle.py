@@ -36,6 +36,7 @@ class Target:
     """A runtime of functions, for which packages are installed."""
 
     name: str
+    """The name in TARGETS and in file names of archives."""
     python: str
     """Python's version, such as `3.13`."""
     machine: str
@@ -66,8 +67,9 @@ TARGETS = {
 def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path:
     """Build the target's archive in `folder` and return the archive's path.
 
-    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Raise
-    CalledProcessError if pip or the compiler fails.
+    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Packages are
+    downloaded from the package index. Without an interpreter of the target's version, print a
+    warning and leave the code uncompiled. Raise CalledProcessError if pip or the compiler fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)
@@ -86,6 +88,11 @@ def archive_name(kind: str, architecture: str) -> str:
 
 
 def _install_packages(target: Target, content: Path, packages: list[str]) -> None:
+    """Install `packages` and PINNED for the target into `content`, and delete unused parts.
+
+    Unused parts are tests, programs, and the descriptions of AWS services that no function calls.
+    Raise CalledProcessError if pip fails, for example because no wheel exists.
+    """
     place = ["--target", str(content)]
     place += [word for platform in target.platforms for word in ("--platform", platform)]
     version = ["--python-version", target.python, "--implementation", "cp"]
@@ -135,6 +142,10 @@ def find_interpreter(version: str) -> str | None:
 
 
 def _write_archive(content: Path, archive: Path) -> None:
+    """Write the files below `content` as a ZIP file, which replaces `archive` once complete.
+
+    Equal files give equal bytes: the times and modes of the files are not stored.
+    """
     partial = archive.with_suffix(".partial")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as written:
         for found in sorted(content.rglob("*")):
@@ -149,7 +160,8 @@ def _write_archive(content: Path, archive: Path) -> None:
 def main() -> int:
     """Build all kinds of archives for the targets named on the command line; return 0.
 
-    Without targets, build for x86_64 and arm64. An unknown target exits with a usage error.
+    Without targets, build for x86_64 and arm64. Print the path and size of each archive. An unknown
+    target exits with status 2 and a usage error. Raise CalledProcessError if a build fails.
     """
     parser = argparse.ArgumentParser(prog="python -m infra.aws.bundle", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))

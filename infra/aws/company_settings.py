@@ -26,8 +26,9 @@ _DOMAIN: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\
 def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
     """Return a line for each contradiction between individually valid settings.
 
-    `values` maps field names of Settings to parsed values; `account` and `region` are required.
-    Check that ARNs match account and region, and that dependent settings occur together.
+    Return [] without contradictions. `values` maps field names of Settings to parsed values;
+    `account` and `region` are required. Check that ARNs match account and region, and that
+    dependent settings occur together.
     """
     account, region = values["account"], values["region"]
     found = []
@@ -76,6 +77,7 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def _parse_tags(text: str) -> dict[str, str]:
+    """Return the tags of a JSON map. Raise ValueError with a text of what was expected."""
     tags = _decode_json(text)
     if not isinstance(tags, dict) or len(tags) > TAGS_MAX:
         raise ValueError(f"a map of at most {TAGS_MAX} tags, each a text")
@@ -91,6 +93,10 @@ def _parse_tags(text: str) -> dict[str, str]:
 
 
 def _parse_endpoints(text: str) -> tuple[str, ...]:
+    """Return the names of a JSON list without duplicates, in the order of the list.
+
+    Raise ValueError with a text of what was expected if a name is not in ENDPOINTS.
+    """
     names = _decode_json(text)
     if isinstance(names, list) and "execute-api" in names:
         # The endpoint's private DNS names capture every HTTP API's address and then answer 403.
@@ -101,6 +107,7 @@ def _parse_endpoints(text: str) -> tuple[str, ...]:
 
 
 def _parse_secret(text: str) -> str:
+    """Return the secret unchanged. Raise ValueError with a text that does not quote the secret."""
     # The message must not contain any part of the secret.
     if not re.fullmatch(r"[A-Za-z0-9_-]{32,128}", text):
         raise ValueError("32 to 128 letters, digits, - and _")
@@ -108,12 +115,14 @@ def _parse_secret(text: str) -> str:
 
 
 def _parse_bool(text: str) -> bool:
+    """Return whether the text is `true`. Raise ValueError unless the text is `true` or `false`."""
     if text not in ("true", "false"):
         raise ValueError("true or false")
     return text == "true"
 
 
 def _parse_domain(text: str) -> str:
+    """Return a host name unchanged. Raise ValueError with a text of what was expected."""
     if not _DOMAIN.fullmatch(text):
         raise ValueError("a lowercase host name, such as detcloud.example.com")
     return text
@@ -128,6 +137,7 @@ def _decode_json(text: str) -> Any:
 
 
 def _camel(name: str) -> str:
+    """Convert a name in snake case to camel case."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 

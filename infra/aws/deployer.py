@@ -12,9 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from infra.aws import policies
+from infra.aws.key_policies import key_use
+from infra.aws.launch_policies import service_role_arn
 from infra.aws.names import Names, bucket_arn
-from infra.aws.policies import Document, Statement
+from infra.aws.policy_statements import (
+    Condition,
+    Document,
+    Statement,
+    make_document,
+    make_statement,
+)
 from infra.aws.settings import Settings
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -243,7 +250,10 @@ def actions_needed() -> frozenset[str]:
 
 
 def check_actions() -> frozenset[str]:
-    """Return the SERVICE:ACTION that only the check of an account calls."""
+    """Return each SERVICE:ACTION that only the check of an account calls.
+
+    A deployment works without these permissions.
+    """
     texts = [text for needs in NEEDS.values() for text in needs]
     others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
     return frozenset(split_actions(CHECK_NEEDS)) - frozenset(others)
@@ -284,7 +294,7 @@ def deployer_policy(settings: Settings) -> Document:
         distributions = [f"arn:aws:cloudfront::{names.account}:distribution/*"]
         statements.append(_statement("Front", front, distributions))
         statements.append(_statement("Acl", firewall, [settings.web_acl]))
-    return {"Version": policies.VERSION, "Statement": statements}
+    return make_document(*statements)
 
 
 def render_policy(settings: Settings) -> str:
@@ -296,9 +306,13 @@ def _statement(
     sid: str,
     actions: Iterable[str],
     resources: Iterable[str],
-    condition: policies.Condition | None = None,
+    condition: Condition | None = None,
 ) -> Statement:
-    return policies.make_statement(sid, list(actions), list(resources), condition)
+    """Return a statement called `sid` that allows the actions on the resources.
+
+    Empty resources and a condition of None are left out.
+    """
+    return make_statement(sid, list(actions), list(resources), condition)
 
 
 def _places(names: Names) -> Mapping[str, list[str]]:
@@ -319,7 +333,7 @@ def _places(names: Names) -> Mapping[str, list[str]]:
         "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
         "dynamodb": [names.table_arn],
         "events": [f"arn:aws:events:{own}:rule/{name}-*"],
-        "iam": [*roles, policies.service_role_arn(names, "spot")],
+        "iam": [*roles, service_role_arn(names, "spot")],
         "lambda": [
             f"arn:aws:lambda:{own}:function:{name}-*",
             f"arn:aws:lambda:{own}:event-source-mapping:*",
@@ -391,12 +405,12 @@ def _key(settings: Settings, actions: list[str]) -> list[Statement]:
     key = [settings.kms_key]
     return [
         _statement("KeyGrants", actions, key),
-        *policies.key_use(settings.names, settings.kms_key),
+        *key_use(settings.names, settings.kms_key),
     ]
 
 
 def main() -> int:
-    """Write the policy of the example team TEAM to POLICY_FILE, and return 0."""
+    """Write the policy of the example team TEAM to POLICY_FILE, and return 0. Raise OSError."""
     POLICY_FILE.write_text(render_policy(EXAMPLE), encoding="utf-8")
     return 0
 

@@ -62,7 +62,10 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
 
 
 def _find_tagged(names: Names, clients: Clients) -> list[str]:
-    """Return the sorted ARNs as `find_leftovers`. Raise the SDK's errors."""
+    """Return the sorted ARNs of resources with the cluster's tag, without terminated instances.
+
+    Raise the SDK's errors.
+    """
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")
     asked = [{"Key": CLUSTER_TAG, "Values": [names.cluster]}]
     found = [
@@ -96,8 +99,9 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
     """Set the tick's reserved concurrency to 0, so that no tick starts any more.
 
-    Return for how many seconds a running tick may still launch instances that then become
-    visible; 0.0 if the function does not exist. Raise the SDK's errors if AWS refuses.
+    Report the stop to `progress`. Return for how many seconds a running tick may still launch
+    instances that then become visible. Return 0.0, without a report, if the function does not
+    exist. Raise the SDK's errors if AWS refuses.
     """
     tick = names.part("tick")
     try:

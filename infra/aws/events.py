@@ -26,7 +26,8 @@ WARNINGS = (
 def new_row_pattern(function: Function) -> dict[str, Any]:
     """Return the pattern of stream records about new rows that wake a function.
 
-    Rows of actors are selected by the sort key, and other rows by the partition.
+    Rows of actors are selected by the sort key, and other rows by the partition. Raise
+    AssertionError if the function is woken by rows of both kinds.
     """
     row_types = sorted(waking_row_types(function), key=lambda row_type: row_type.partition)
     sorts = [{"prefix": row_type.sort} for row_type in row_types if row_type.is_of_actors]
@@ -63,6 +64,11 @@ def connect_events(
 
 
 def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:
+    """Let the table's stream invoke `advance` for new messages, from the stream's beginning.
+
+    A failed batch is split and retried 5 times within an hour. Records that then fail go to the
+    queue `dead_letters`.
+    """
     aws.lambda_.EventSourceMapping(
         "mail",
         event_source_arn=table.stream_arn,
@@ -83,6 +89,7 @@ def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_let
 
 
 def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
+    """Let the table's stream invoke the tick for new rows that need the tick, from now on."""
     aws.lambda_.EventSourceMapping(
         "intents",
         event_source_arn=table.stream_arn,
@@ -101,6 +108,7 @@ def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
 
 
 def _connect_minute(scope: Scope, tick: Any) -> None:
+    """Let a rule invoke the tick every minute. A failed run is not retried."""
     rule = aws.cloudwatch.EventRule(
         "minute",
         name=scope.names.part("minute"),
@@ -113,6 +121,10 @@ def _connect_minute(scope: Scope, tick: Any) -> None:
 
 
 def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any) -> None:
+    """Let EC2's warnings of the account invoke `spot_notice`.
+
+    A failed run is retried twice within two minutes. Events that then fail go to `dead_letters`.
+    """
     rule = aws.cloudwatch.EventRule(
         "warnings",
         name=scope.names.part("warnings"),
@@ -126,6 +138,10 @@ def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters
 
 
 def _make_target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
+    """Let a rule invoke the alias `function`, and create the permission.
+
+    EventBridge drops an event that was not delivered within `seconds_max`.
+    """
     aws.cloudwatch.EventTarget(
         name,
         rule=rule.name,

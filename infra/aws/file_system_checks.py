@@ -25,8 +25,9 @@ def find_file_system_problems(
 ) -> Iterator[Finding]:
     """Yield a finding for each file system of each pool on AWS.
 
-    The finding is a warning if the file system or the network is Unknown, and an error if the
-    file system does not exist. Otherwise, instances can reach it, or the first obstacle is named.
+    Yield nothing without file systems. The finding is a warning if the file system or the network
+    is Unknown, and an error if the file system does not exist. Otherwise the finding is fine, or
+    names the first obstacle that keeps instances from mounting the file system.
     """
     for name, provider in aws_pools(cluster):
         for wanted in provider.file_systems:
@@ -51,7 +52,7 @@ def find_file_system_problems(
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
     """Return the sorted zones in which the pool's instances may be, without duplicates.
 
-    If an offering names no zone, return all zones of the stack; see `zones_in_use`.
+    If an offering names no zone, return all zones with subnets of the stack.
     """
     named = [offering_config.zone for offering_config in offerings_of(provider)]
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
@@ -97,6 +98,11 @@ def _place_problem(
     network: NetworkFacts,
     zones: tuple[str, ...],
 ) -> Finding | None:
+    """Return a finding if VPC or zones keep instances from the file system; None otherwise.
+
+    Missing mount targets are a warning before the first deployment. A file system of Lustre in
+    another VPC is a warning if the setting `network` is set, and all else an error.
+    """
     make = (
         f"`aws efs create-mount-target --file-system-id {wanted.id}` with a subnet of the stack's "
         "in each of them and its security group"
@@ -128,8 +134,8 @@ def _closed_ports(
 ) -> list[tuple[int, int]]:
     """Return the required port ranges that no rule of the interface's groups opens.
 
-    A rule counts if it allows the instances' security group, a prefix list, or address blocks
-    that include all subnets of the instances.
+    Return [] if all are open. A rule counts if it allows the instances' security group, a prefix
+    list, or address blocks that include all subnets of the instances.
     """
     rules = [rule for name in interface.groups for rule in network.rules.get(name, ())]
     open_to_us = [

@@ -66,7 +66,8 @@ def read_network(
     facts = [
         file_system for file_system in file_systems if isinstance(file_system, FileSystemFacts)
     ]
-    ids = sorted({name for fact in facts for one in fact.interfaces for name in one.groups})
+    interfaces = [interface for fact in facts for interface in fact.interfaces]
+    ids = sorted({group for interface in interfaces for group in interface.groups})
     described = ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"] if ids else []
     return NetworkFacts(
         vpc=subnets[0]["VpcId"] if subnets else "",
@@ -77,10 +78,15 @@ def read_network(
 
 
 def _cluster_filter(cluster: str) -> dict[str, Any]:
+    """Return EC2's filter for resources with the tag of the cluster."""
     return {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}
 
 
 def _interfaces(clients: Clients, ids: Iterable[str]) -> tuple[Interface, ...]:
+    """Read network interfaces by id. Return () without a call for no ids.
+
+    Raise the SDK's errors.
+    """
     names = sorted(ids)
     if not names:
         return ()
@@ -96,6 +102,7 @@ def _interfaces(clients: Clients, ids: Iterable[str]) -> tuple[Interface, ...]:
 
 
 def _rule(permission: Mapping[str, Any]) -> Rule:
+    """Convert EC2's description of an incoming rule. A rule for all protocols has all ports."""
     is_all = permission["IpProtocol"] == "-1"
     first, last = (
         _ALL_PORTS if is_all else (permission.get("FromPort", 0), permission.get("ToPort", 0))

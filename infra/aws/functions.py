@@ -27,7 +27,9 @@ class Size:
     """The limits of a function. Lambda assigns processor time in proportion to memory."""
 
     seconds_max: int
+    """The time after which Lambda stops a run."""
     memory_mb: int
+    """The memory in MB."""
 
 
 SIZES = {
@@ -52,7 +54,7 @@ def make_functions(
     """Create all functions and log groups, and return the functions by name.
 
     Every function gets the environment variables `environment`. A function named in `extra` also
-    gets these variables. `deployment` becomes the description of the published versions.
+    gets these variables. Publish a version of each function, with the description `deployment`.
     """
     archive = pulumi.FileArchive(scope.settings.archive)
     archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
@@ -121,7 +123,11 @@ def make_permission(scope: Scope, name: str, alias: Any, service: str, source: A
 
 
 def _concurrency(settings: Settings, name: str) -> int | None:
-    """Return the reserved concurrency of a function; -1 or None reserves nothing."""
+    """Return the reserved concurrency of a function. -1 and None reserve nothing.
+
+    The API and the tick have the settings' values. Functions that the tick invokes have 1, if the
+    tick reserves any.
+    """
     if name == "api":
         return settings.api_concurrency
     if name == "tick":
@@ -138,6 +144,10 @@ def _make_function(
     environment: Mapping[str, Any],
     deployment: str,
 ) -> Any:
+    """Create the log group and the function `name`, publish a version, and return the function.
+
+    `environment` has the environment variables, and `deployment` the description of the version.
+    """
     names, settings, size = scope.names, scope.settings, SIZES[name]
     group = aws.cloudwatch.LogGroup(
         name,

@@ -29,7 +29,8 @@ LOGGED = {
 def make_api(scope: Scope) -> Any:
     """Create and return the HTTP API, without routes.
 
-    Functions need its address, so it is created before them; `route_requests` adds the routes.
+    The functions need the address of the API, so the API is created before the functions.
+    `route_requests` adds the routes.
     """
     return aws.apigatewayv2.Api(
         "api",
@@ -87,6 +88,10 @@ def route_requests(scope: Scope, api: Any, function: Any) -> Any:
 
 
 def _make_stage(scope: Scope, api: Any, routes: Sequence[Any]) -> Any:
+    """Create and return the stage, with throttles and an access log, after the routes.
+
+    The log group of the access log is created too.
+    """
     group = aws.cloudwatch.LogGroup(
         "access",
         # All log groups with this prefix share a resource policy; AWS limits the policies' size.

@@ -26,7 +26,8 @@ def end_own_parts(
 ) -> DrainReport:
     """Terminate the instances and delete the launch templates of a cluster in another cloud.
 
-    The cluster's tick in that cloud must be stopped. Report progress about terminated instances.
+    The cluster's tick in that cloud must be stopped. Wait until no instance is left, and at least
+    VISIBLE_SECONDS. Report progress about terminated instances.
 
     Raises:
         DrainFailed: instances did not end within END_SECONDS_MAX.
@@ -43,9 +44,9 @@ def end_until_quiet(
 ) -> int:
     """Terminate the cluster's instances until all have ended, and at least until `quiet_at`.
 
-    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Return
-    the number of terminated instances. Raise DrainFailed after END_SECONDS_MAX, and the SDK's
-    errors.
+    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Report
+    the instances that are terminated. Return the number of instances that this call terminated.
+    Raise DrainFailed if instances are left after END_SECONDS_MAX, and the SDK's errors.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX
@@ -95,7 +96,7 @@ def delete_templates(names: Names, clients: Clients) -> int:
 
 
 def list_templates(names: Names, clients: Clients) -> list[str]:
-    """Return the ids of the cluster's launch templates."""
+    """Return the ids of the cluster's launch templates; [] without any. Raise the SDK's errors."""
     filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]}]
     pages = clients("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
     return [
@@ -106,7 +107,10 @@ def list_templates(names: Names, clients: Clients) -> list[str]:
 
 
 def _delete_template(clients: Clients, template: str) -> bool:
-    """Delete a launch template by id; return False if the template no longer exists."""
+    """Delete a launch template by id, and return True.
+
+    Return False if the template no longer exists. Raise the SDK's other errors.
+    """
     try:
         clients("ec2").delete_launch_template(LaunchTemplateId=template)
     except sdk.ClientError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.aws import policies, trial_policies
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document
 from infra.aws.settings import Settings
 from infra.remote_settings import describe_remote_accounts
 
@@ -23,11 +23,15 @@ ADDED_CHARACTERS: Final = 900
 
 
 def find_limit_problems(settings: Settings) -> list[str]:
-    """Return a line for each group of settings that exceeds a limit; [] if all fit."""
+    """Return a line for each group of settings that exceeds a limit of AWS; [] if all fit.
+
+    The limits are the length of policies and the size of functions' environments.
+    """
     return [*_policy_problems(settings), *_environment_problems(settings)]
 
 
 def _policy_problems(settings: Settings) -> Iterator[str]:
+    """Yield a line for each setting with a policy of more than POLICY_CHARACTERS_MAX characters."""
     api = trial_policies.with_sessions(
         policies.api(settings.names), list(settings.task_roles.values())
     )
@@ -46,6 +50,7 @@ def _policy_problems(settings: Settings) -> Iterator[str]:
 
 
 def _environment_problems(settings: Settings) -> Iterator[str]:
+    """Yield a line for each group of settings that fills a function's environment."""
     place = len(settings.names.iam_path + settings.names.iam_prefix)
     grants = {"repositories": settings.image_repositories, "pool_roles": settings.task_roles}
     remotes = len(describe_remote_accounts(settings.remote_accounts).encode())
@@ -65,4 +70,5 @@ def _environment_problems(settings: Settings) -> Iterator[str]:
 
 
 def _length(document: Document) -> int:
+    """Return the characters of a policy without spaces between JSON's parts."""
     return len(json.dumps(document, separators=(",", ":")))

@@ -17,6 +17,7 @@ class Names:
     """Names and ARNs of a team's resources, known before the resources exist."""
 
     team: str
+    """The team's name, from which all names are derived."""
     account: str
     """The account's id of 12 digits."""
     region: str
@@ -56,17 +57,21 @@ class Names:
 
     @property
     def table_arn(self) -> str:
+        """The ARN of the state table."""
         return self._regional_arn("dynamodb", f"table/{self.cluster}")
 
     @property
     def dead_letters_arn(self) -> str:
+        """The ARN of the queue for events that functions failed to process."""
         return self._regional_arn("sqs", self.part("dead_letters"))
 
     @property
     def alarms_arn(self) -> str:
+        """The ARN of the topic for notifications of alarms."""
         return self._regional_arn("sns", self.part("alarms"))
 
     def function_arn(self, function: str) -> str:
+        """Return the ARN of a function, without version and alias."""
         return self._regional_arn("lambda", f"function:{self.part(function)}")
 
     def live_function(self, function: str) -> str:
@@ -74,9 +79,11 @@ class Names:
         return f"{self.part(function)}:{LIVE}"
 
     def live_function_arn(self, function: str) -> str:
+        """Return the ARN of a function's alias LIVE."""
         return f"{self.function_arn(function)}:{LIVE}"
 
     def log_group_arn(self, function: str) -> str:
+        """Return the ARN of a function's log group."""
         return self.any_log_group_arn(self.log_group(function))
 
     def any_log_group_arn(self, group: str) -> str:
@@ -91,6 +98,7 @@ class Names:
         return f"{self.iam_prefix}{self.part(name)}"
 
     def role_arn(self, name: str) -> str:
+        """Return the ARN of the role `name`, with the IAM path."""
         return f"arn:aws:iam::{self.account}:role{self.iam_path}{self.role(name)}"
 
     @property
@@ -108,6 +116,7 @@ class Names:
         return f"arn:aws:ec2:{self.region}:*:{resource}"
 
     def _regional_arn(self, service: str, resource: str) -> str:
+        """Return the ARN of a resource in the stack's account and region."""
         return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
 
 

@@ -21,9 +21,9 @@ ANYWHERE = "0.0.0.0/0"
 def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
     """Create the network, and return the JSON of the tick's variable DETCLOUD_NETWORK.
 
-    With the setting `network`, use its subnets and security group instead. The JSON contains the
-    subnets by zone, the security group, the instance profile's ARN, the placement groups by zone
-    and the defaults of instances.
+    With the setting `network`, use the subnets and the security group of the setting instead, and
+    create only the placement groups. The JSON contains the subnets by zone, the security group, the
+    instance profile's ARN, the placement groups by zone and the defaults of instances.
     """
     network = scope.settings.network
     if network is not None:
@@ -71,7 +71,11 @@ def _instance_defaults(scope: Scope) -> dict[str, Any]:
 
 
 def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
-    """Create the VPC with everything in it; return (subnet ids by zone, security group id)."""
+    """Create the VPC with all parts, and return (subnet ids by zone, security group id).
+
+    The VPC gets a subnet for each zone of the settings, routes out, an endpoint of S3, the security
+    group and the `endpoints` of the settings. Private subnets also get a NAT gateway.
+    """
     vpc = aws.ec2.Vpc(
         "network",
         cidr_block=str(CIDR),
@@ -105,6 +109,10 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
 def _make_subnet(
     scope: Scope, vpc: Any, name: str, zone: str, block: Any, routes: Any, *, is_public: bool
 ) -> Any:
+    """Create and return a subnet with the addresses `block`, associated with the routes.
+
+    Instances in a public subnet get a public address by default.
+    """
     subnet = aws.ec2.Subnet(
         name,
         vpc_id=vpc.id,
@@ -142,6 +150,7 @@ def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> Any:
 
 
 def _make_routes(scope: Scope, vpc: Any, name: str, way_out: dict[str, Any]) -> Any:
+    """Create and return a route table that sends all outside traffic to the gateway `way_out`."""
     routes = aws.ec2.RouteTable(name, vpc_id=vpc.id, tags=scope.tags(name), opts=scope.options())
     aws.ec2.Route(
         "out" if name == "routes" else name,
@@ -154,6 +163,7 @@ def _make_routes(scope: Scope, vpc: Any, name: str, way_out: dict[str, Any]) -> 
 
 
 def _make_s3_endpoint(scope: Scope, vpc: Any, routes: Any) -> None:
+    """Create a gateway endpoint of S3 in the route table."""
     # Traffic of checkpoints through this endpoint is free.
     aws.ec2.VpcEndpoint(
         "s3",
@@ -187,6 +197,10 @@ def _make_endpoint(scope: Scope, vpc: Any, service: str, subnets: list[Any], gro
 
 
 def _make_security_group(scope: Scope, vpc: Any) -> Any:
+    """Create and return the group of instances.
+
+    Members may connect to each other and to any address; nobody else may connect to a member.
+    """
     group = aws.ec2.SecurityGroup(
         "instances",
         name=scope.names.part("instances"),

@@ -24,7 +24,10 @@ def aws_pools(cluster: ClusterConfig) -> Iterator[tuple[str, AwsProvider]]:
 
 
 def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
-    """Return the pool's offerings; without any, derive an offering from `instance_type`."""
+    """Return the pool's offerings.
+
+    Without any, return an offering of `instance_type` in any zone, spot or on demand as configured.
+    """
     return provider.offerings or (
         OfferingConfig(
             instance_type=provider.instance_type, market="spot" if provider.spot else "on_demand"
@@ -87,6 +90,7 @@ def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
 
 
 def _place_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    """Yield a line for another region, instance profile, subnet or security group."""
     if provider.region not in ("", settings.region):
         yield (
             f"provider.region is {provider.region}: expected {settings.region}, where the stack "
@@ -103,6 +107,10 @@ def _place_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
 
 
 def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    """Yield a line for each subnet or security group that the setting `network` does not name.
+
+    Without the setting, any named subnet or group is a problem.
+    """
     network, interface = settings.network, provider.network_interface
     known = set(network.subnets.values()) if network else set()
     for subnet in filter(None, (interface.subnet_id, *interface.subnet_ids)):
@@ -124,6 +132,7 @@ def _foreign_name_problem(settings: Settings, kind: str, name: str, known: str) 
 
 
 def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    """Yield a line for each offering in a foreign zone, or that the default image cannot boot."""
     zones = zones_in_use(settings)
     where = settings.network.setting if settings.network else "detcloud:zones"
     for offering in offerings_of(provider):
@@ -141,6 +150,7 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
 
 
 def _image_problems(provider: AwsProvider) -> Iterator[str]:
+    """Yield a line if `image_id` is neither an image nor a public parameter of AWS."""
     image = provider.image_id
     if image and not image.startswith(("ami-", f"resolve:ssm:{PUBLIC_PARAMETERS}")):
         yield (
@@ -150,6 +160,7 @@ def _image_problems(provider: AwsProvider) -> Iterator[str]:
 
 
 def _tag_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    """Yield a line if the tags of an instance exceed EC2's limit."""
     keys = {*settings.tags, *(tag.key for tag in provider.custom_tags)} - {provider.tag_key, "Name"}
     most = EC2_TAGS_MAX - OWN_TAGS
     if len(keys) > most:

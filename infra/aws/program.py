@@ -16,8 +16,8 @@ from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.key_policies import log_key
 from infra.aws.limits import find_limit_problems
-from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
 from infra.aws.rollback import move_functions
@@ -97,8 +97,9 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     """Add the API's reserved concurrency and the zones to `stack_config` if unset.
 
-    AWS is asked, because both depend on the account. Return a line for each value that could not be
-    determined. Raise SettingsInvalid if the configuration is invalid.
+    AWS is called, because both values depend on the account. Return a line for each value that
+    could not be determined, except a line about missing credentials. Raise SettingsInvalid if the
+    settings or the cluster configuration are invalid.
     """
     return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
 
@@ -141,7 +142,8 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Return findings on whether a team's stack can run in the account and remote accounts.
 
-    AWS is called with the deployer's credentials. Raise SettingsInvalid if the settings, the
+    AWS and the clouds of remote accounts are called with the deployer's credentials. A failed call
+    becomes a warning, and refused credentials an error. Raise SettingsInvalid if the settings, the
     cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
@@ -210,6 +212,7 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
+    """Return the checked settings. Raise SettingsInvalid, also if they exceed a limit of AWS."""
     settings = parse_settings(team, setting_texts(stack_config))
     if problems := find_limit_problems(settings):
         raise SettingsInvalid(problems)
@@ -217,16 +220,22 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
 
 
 def _lacks_image(provider: Provider) -> bool:
+    """Return whether a provider belongs to AWS and names no machine image."""
     return isinstance(provider, AwsProvider) and not provider.image_id
 
 
 def _archive_path(settings: Settings, setting: str, path: str) -> str:
+    """Return `path`, or if empty the path of the archive in `dist`.
+
+    Raise SettingsInvalid, which names `setting`, if the file does not exist.
+    """
     architecture = settings.architecture
     name = bundle.archive_name(ARCHIVE_KINDS[setting], architecture)
     return find_archive(setting, path, name, f"python -m infra.aws.bundle {architecture}")
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
+    """Build an archive as `bundle.build_archive`, for `x86_64` or `arm64`."""
     return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
 
 

@@ -34,7 +34,9 @@ class AwsRemoteSettings(RemoteSettings):
     """The value of `otherClouds.aws`, which describes a remote account on AWS."""
 
     account: Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
+    """The account's id of 12 digits."""
     region: Annotated[str, AfterValidator(parse_region)]
+    """The region of the instances."""
     subnets: Annotated[
         dict[
             Annotated[str, StringConstraints(pattern=r"^[a-z]{2}-[a-z]+-[0-9][a-z]$")],
@@ -42,7 +44,9 @@ class AwsRemoteSettings(RemoteSettings):
         ],
         Field(min_length=1, max_length=SUBNETS_MAX),
     ]
+    """The id of a subnet for each zone."""
     security_group: Annotated[str, StringConstraints(pattern="^sg-[0-9a-f]+$")]
+    """The id of the instances' security group."""
 
 
 class AwsRemoteAccount:
@@ -62,6 +66,7 @@ class AwsRemoteAccount:
 
     @cached_property
     def _clients(self) -> Clients:
+        """The SDK clients, created at the first call unless given."""
         return self._given_clients or aws_clients(self._names.region)
 
     def variables(self) -> Mapping[str, Any]:
@@ -95,11 +100,17 @@ class AwsRemoteAccount:
         return render_script(self._roles(cluster))
 
     def removal_commands(self) -> str:
-        """Return a shell script with AWS's command line that removes the remote account."""
+        """Return a shell script with AWS's command line that removes the remote account.
+
+        The script stops with an error while instances of the cluster exist.
+        """
         return render_removal(RemoteRoles(self._names, self._network, self._launcher))
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return a line for each problem of AWS pools with this account; [] without problems."""
+        """Return a line for each problem of AWS pools with this account; [] without problems.
+
+        AWS is not called.
+        """
         return [
             f"pool {name}: {problem}"
             for name, provider in aws_pools(cluster)
@@ -109,7 +120,8 @@ class AwsRemoteAccount:
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
         """Return findings about the set-up of the remote account and about pools on AWS.
 
-        The pools are checked only if the credentials belong to the account.
+        AWS is called; a failed read becomes a warning. The pools are checked only if the
+        credentials belong to the account.
         """
         found = find_remote_findings(self._roles(cluster), self._clients)
         if found[0].level is Level.FINE:
@@ -170,6 +182,7 @@ class AwsRemoteAccount:
             ) from None
 
     def _roles(self, cluster: ClusterConfig) -> RemoteRoles:
+        """Return the roles of the account, with the log groups that AWS pools of `cluster` name."""
         groups = {provider.log_group for _, provider in aws_pools(cluster)} - {""}
         return RemoteRoles(self._names, self._network, self._launcher, tuple(sorted(groups)))
 

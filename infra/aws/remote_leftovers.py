@@ -29,6 +29,7 @@ def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
 
 
 def _parts(names: Names, clients: Clients) -> Iterator[str]:
+    """Yield a text like `the role NAME` for each remaining resource. Raise the SDK's errors."""
     iam, profile = clients("iam"), names.role("instance")
     for role in (names.role("launcher"), names.role("instance")):
         if _is_there(iam.get_role, RoleName=role):
@@ -42,6 +43,7 @@ def _parts(names: Names, clients: Clients) -> Iterator[str]:
 
 
 def _is_there(read: Callable[..., Any], **named: str) -> bool:
+    """Return whether `read` finds the named IAM resource. Raise the SDK's other errors."""
     try:
         read(**named)
     except sdk.ClientError as error:

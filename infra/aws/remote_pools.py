@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from control_plane.config.pools import ClusterConfig
-from infra.aws.account_checks import check_disks, check_launch, check_pools
+from infra.aws.account_checks import check_disks, check_launch
 from infra.aws.account_facts import Clients
 from infra.aws.account_reader import read_pools
 from infra.aws.pool_checks import aws_pools
+from infra.aws.purchase_checks import check_pools
 from infra.aws.settings import Settings
 from infra.findings import Finding
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pulumi_aws as aws
 
-from infra.aws import policies, trial_policies
+from infra.aws import key_policies, policies, trial_policies
 from infra.aws.names import FUNCTIONS
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document, add_statements
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
 
@@ -25,7 +25,9 @@ class Roles:
     storage: Any
     """The role that the API assumes for trials' access to checkpoints."""
     instance: Any
+    """The role of instances."""
     instance_profile: Any
+    """The instance profile with the role of instances."""
     data: Any = None
     """The role for trials' access to `data_buckets`, if set."""
     pull: Any = None
@@ -54,24 +56,20 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
     granted = {}
     for name, role in functions.items():
         more = policies.logs(names, name, is_traced=settings.tracing)
-        more += policies.key_use(names, key) if key else []
-        more += policies.disk_encryption(names, key) if key and name == "tick" else []
-        granted[name] = _make_policy(
-            scope, name, role, policies.add_statements(documents[name], more)
-        )
+        more += key_policies.key_use(names, key) if key else []
+        more += key_policies.disk_encryption(names, key) if key and name == "tick" else []
+        granted[name] = _make_policy(scope, name, role, add_statements(documents[name], more))
     api_trust = policies.storage_trust(names)
     storage = _make_role(scope, "storage", api_trust, after=functions["api"])
-    stored = policies.add_statements(
-        policies.storage(names), policies.key_use(names, key) if key else []
+    stored = add_statements(
+        policies.storage(names), key_policies.key_use(names, key) if key else []
     )
     _make_policy(scope, "storage", storage, stored)
     instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
     more = trial_policies.data_key_use(names, key) if key else []
     if journal_groups:
         more = [*more, policies.journal(names, journal_groups)]
-    _make_policy(
-        scope, "instance", instance, policies.add_statements(policies.instance(names), more)
-    )
+    _make_policy(scope, "instance", instance, add_statements(policies.instance(names), more))
     if settings.session_manager:
         aws.iam.RolePolicyAttachment(
             "instance",
@@ -92,7 +90,7 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
         data = _make_role(scope, "data", api_trust, after=functions["api"])
         document = trial_policies.data_access(settings.data_buckets)
         more = trial_policies.data_key_use(names, key) if key else []
-        _make_policy(scope, "data", data, policies.add_statements(document, more))
+        _make_policy(scope, "data", data, add_statements(document, more))
     if settings.image_repositories:
         pull = _make_role(scope, "pull", api_trust, after=functions["api"])
         _make_policy(scope, "pull", pull, trial_policies.pulls(settings.image_repositories))
@@ -110,6 +108,10 @@ def _trial_roles(settings: Settings) -> list[str]:
 
 
 def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
+    """Create and return a role with the trust policy `trust` and the settings' boundary.
+
+    With `after`, create the role after that resource.
+    """
     return aws.iam.Role(
         name,
         name=scope.names.role(name),
@@ -123,6 +125,7 @@ def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> A
 
 
 def _make_policy(scope: Scope, name: str, role: Any, document: Document) -> Any:
+    """Create and return the inline policy `document` of a role."""
     return aws.iam.RolePolicy(
         name,
         name=scope.names.part(name),

@@ -99,6 +99,7 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
 
 
 def _newest(found: Mapping[str, FunctionVersions]) -> str:
+    """Return the deployment of the API's newest version."""
     versions = found[_LAST].by_deployment
     return max(versions, key=lambda name: versions[name])
 
@@ -142,7 +143,8 @@ def _move(
 ) -> FunctionMove:
     """Move a function's alias to the version of the deployment `target`; return the move.
 
-    Call nothing if the alias points there already.
+    Report the move. Call and report nothing if the alias points there already. Raise ClientError if
+    AWS refuses, also because a deployment has moved the alias meanwhile.
     """
     function, version = names.part(name), found.by_deployment[target]
     if version != found.live:

@@ -15,18 +15,20 @@ class Scope:
     """The common context of a stack's resources."""
 
     settings: Settings
+    """The settings of the stack."""
     parent: pulumi.Resource
     """The Pulumi component that contains all resources of the stack."""
 
     @property
     def names(self) -> Names:
+        """The names of the stack's resources."""
         return self.settings.names
 
     def tags(self, name: str = "") -> dict[str, str]:
         """Return the settings' tags and the cluster's tag.
 
-        With `name`, also return the tag Name, whose value is the cluster's name for this part.
-        Resources without a name of their own get the tag Name.
+        With `name`, also return the tag Name with the value of `Names.part(name)`, for example
+        `detcloud-TEAM-network`. Resources without a name of their own get the tag Name.
         """
         name_tag = {"Name": self.names.part(name)} if name else {}
         return {**self.settings.tags, CLUSTER_TAG: self.names.cluster, **name_tag}

@@ -44,9 +44,11 @@ class Settings:
     """The settings of a team's stack."""
 
     team: str
+    """The team's name, which is part of all names."""
     account: str
     """The account's id; a deployment refuses credentials of other accounts."""
     region: str
+    """The region of the stack."""
     cluster_config: str
     """The path of the cluster configuration, which contains the resource pools."""
     admin_sha256: str
@@ -123,11 +125,15 @@ class Settings:
 
     @property
     def names(self) -> Names:
+        """The names of the stack's resources."""
         return Names(self.team, self.account, self.region, self.iam_path, self.iam_prefix)
 
     @property
     def remote_accounts(self) -> dict[str, RemoteAccount]:
-        """The cluster's remote accounts in other clouds, by the cloud's name."""
+        """The cluster's remote accounts in other clouds, by the cloud's name.
+
+        Raises ValueError if a description is invalid, which `parse_settings` excludes.
+        """
         return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
 
@@ -173,7 +179,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
 
 
 def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
-    """Return a line for each contradiction between individually valid settings.
+    """Return a line for each contradiction between individually valid settings; [] without any.
 
     `values` maps field names of Settings to parsed values.
     """
@@ -191,6 +197,7 @@ def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
 
 
 def _problem(place: str, value: object, expected: str) -> str:
+    """Return the line `PLACE is VALUE: expected EXPECTED`; VALUE is JSON, cut to 80 characters."""
     shown = json.dumps(value)
     return f"{place} is {shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}"
 
@@ -229,26 +236,31 @@ def _number_parser(least: int, most: int) -> Callable[[str], int]:
 
 
 def _parse_concurrency(text: str) -> int:
+    """Return -1 or a number from 1 to 100. Raise ValueError for other texts."""
     return -1 if text == "-1" else _number_parser(1, 100)(text)
 
 
 def _parse_api_concurrency(text: str) -> int:
+    """Return -1 or a number from 5 to 1000. Raise ValueError for other texts."""
     return -1 if text == "-1" else _number_parser(5, 1_000)(text)
 
 
 def _parse_bool(text: str) -> bool:
+    """Return whether the text is `true`. Raise ValueError unless the text is `true` or `false`."""
     if text not in ("true", "false"):
         raise ValueError("true or false")
     return text == "true"
 
 
 def _parse_log_days(text: str) -> int:
+    """Return a number of LOG_DAYS. Raise ValueError for other texts."""
     if text not in map(str, LOG_DAYS):
         raise ValueError(f"one of {', '.join(map(str, LOG_DAYS))}")
     return int(text)
 
 
 def _parse_zones(text: str) -> tuple[str, ...]:
+    """Return the zones of a JSON list without duplicates. Raise ValueError for other texts."""
     zones = _decode_json(text)
     is_list = isinstance(zones, list) and all(isinstance(zone, str) for zone in zones)
     if not is_list or not 0 < len(set(zones)) == len(zones) <= ZONES_MAX:
@@ -257,6 +269,7 @@ def _parse_zones(text: str) -> tuple[str, ...]:
 
 
 def _parse_network(text: str) -> Network:
+    """Return the network that a JSON map describes. Raise ValueError for other texts."""
     expected = '{"subnets": {ZONE: "subnet-..."}, "securityGroup": "sg-..."}'
     found = _decode_json(text)
     if not isinstance(found, dict) or set(found) != {"subnets", "securityGroup"}:
@@ -281,16 +294,19 @@ def _decode_json(text: str) -> Any:
 
 
 def _parse_email(text: str) -> str:
+    """Return an e-mail address unchanged. Raise ValueError for other texts."""
     if not _EMAIL.fullmatch(text):
         raise ValueError("an e-mail address")
     return text
 
 
 def _snake(name: str) -> str:
+    """Convert a name in camel case to snake case."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
 def _camel(name: str) -> str:
+    """Convert a name in snake case to camel case."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 

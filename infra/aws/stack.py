@@ -29,8 +29,14 @@ from lambdas.other_clouds import VARIABLE
 class TeamStack(pulumi.ComponentResource):
     """The Pulumi component of a team's cluster.
 
-    `cluster_config` is the text of the cluster configuration. `outputs` are the stack's outputs for
-    users, such as `url`.
+    The constructor declares all resources of the cluster. Raises OSError if an archive of functions
+    cannot be read, and ConfigInvalid for an invalid cluster configuration.
+
+    Args:
+        cluster_config: the text of the cluster configuration.
+
+    Attributes:
+        outputs: the stack's outputs for users, such as `url`.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ def _journal_groups(cluster_config: str) -> list[str]:
 
 
 def _sha256(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

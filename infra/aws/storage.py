@@ -7,6 +7,8 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws import policies
+from infra.aws.key_policies import SPOT_GRANT
+from infra.aws.launch_policies import service_role_arn
 from infra.aws.scope import Scope
 
 CONFIG_KEY = "config/cluster.yaml"
@@ -16,8 +18,8 @@ INDEX = "due"
 def make_table(scope: Scope) -> Any:
     """Create and return the state table, with the layout of control_plane.aws.state_table.
 
-    The table has a stream of changed keys, point-in-time recovery, and the setting `protect` as its
-    deletion protection.
+    The table has a stream of changed keys, point-in-time recovery, encryption with `kms_key` if
+    set, and the setting `protect` as deletion protection.
     """
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return aws.dynamodb.Table(
@@ -47,7 +49,7 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
     """Create and return the private buckets `objects` and `checkpoints`.
 
     The buckets block public access, require TLS, encrypt objects and abort unfinished multipart
-    uploads after a day.
+    uploads after a day. Without the setting `protect`, deleting the stack deletes their objects.
     """
     names = scope.names
     return {
@@ -57,7 +59,7 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
 
 
 def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
-    """Store the cluster configuration's text in the bucket, at CONFIG_KEY."""
+    """Store the cluster configuration's text as an object of the bucket, at CONFIG_KEY."""
     aws.s3.BucketObjectv2(
         "cluster-configuration",
         bucket=bucket.id,
@@ -69,6 +71,7 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
 
 
 def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
+    """Create and return a private bucket with all protections of `make_buckets`."""
     bucket = aws.s3.Bucket(
         name,
         bucket=bucket_name,
@@ -122,6 +125,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
 
 
 def _encryption_rule(key: str) -> dict[str, Any]:
+    """Return a bucket's rule for encryption with the KMS key, or with S3's own key if ""."""
     if not key:
         return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
     # A bucket key, which S3 caches, saves a KMS call for each object.
@@ -139,7 +143,7 @@ def grant_key_to_spot_market(scope: Scope) -> None:
             "spot",
             name=scope.names.part("spot"),
             key_id=scope.settings.kms_key,
-            grantee_principal=policies.service_role_arn(scope.names, "spot"),
-            operations=policies.SPOT_GRANT,
+            grantee_principal=service_role_arn(scope.names, "spot"),
+            operations=SPOT_GRANT,
             opts=scope.options(),
         )

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from control_plane.aws.trial_grants import PULL_ACTIONS
 from detcloud.shared.registries import ecr_repository
 from infra.aws.names import Names, bucket_arn
-from infra.aws.policies import VERSION, Document, Statement, add_statements, make_statement
+from infra.aws.policy_statements import (
+    Document,
+    Statement,
+    add_statements,
+    make_document,
+    make_statement,
+)
 from infra.data_buckets import DataBucket
 
 
@@ -34,12 +40,13 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
             bucket = [bucket_arn(data_bucket.bucket)]
             listing = make_statement(f"List{number}", ["s3:ListBucket"], bucket, condition)
             statements.append(listing)
-    return {"Version": VERSION, "Statement": statements}
+    return make_document(*statements)
 
 
 def _object_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
+    """Return a list of the statement about the objects of the buckets; [] without buckets."""
     arns = [bucket_arn(f"{bucket.bucket}/{bucket.folder}*") for bucket in buckets]
     return [make_statement(sid, actions, arns)] if arns else []
 
@@ -47,6 +54,7 @@ def _object_statement(
 def _bucket_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
+    """Return a list of the statement about the buckets themselves; [] without buckets."""
     arns = [bucket_arn(name) for name in dict.fromkeys(bucket.bucket for bucket in buckets)]
     return [make_statement(sid, actions, arns)] if arns else []
 
@@ -67,14 +75,11 @@ def pulls(repositories: tuple[str, ...]) -> Document:
     """
     found = [ecr_repository(name) for name in repositories]
     arns = [repository.arn for repository in found if repository is not None]
-    return {
-        "Version": VERSION,
-        "Statement": [
-            # GetAuthorizationToken accepts no resource in a policy.
-            make_statement("LogIn", ["ecr:GetAuthorizationToken"], ["*"]),
-            make_statement("Pull", PULL_ACTIONS, arns),
-        ],
-    }
+    return make_document(
+        # GetAuthorizationToken accepts no resource in a policy.
+        make_statement("LogIn", ["ecr:GetAuthorizationToken"], ["*"]),
+        make_statement("Pull", PULL_ACTIONS, arns),
+    )
 
 
 def with_sessions(document: Document, roles: list[str]) -> Document:

@@ -23,7 +23,7 @@ _REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,255}\*?|\*")
 def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
     """Return a line for each data bucket or task role that is the cluster's own.
 
-    `values` maps field names of Settings to parsed values.
+    Return [] if none is. `values` maps field names of Settings to parsed values.
     """
     found = find_own_buckets(values.get("data_buckets", ()), (names.objects, names.checkpoints))
     for pool, role in values.get("task_roles", {}).items():
@@ -36,10 +36,12 @@ def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
 
 
 def _parse_buckets(text: str) -> tuple[DataBucket, ...]:
+    """Return the data buckets of a JSON map. Raise ValueError for other texts."""
     return parse_data_buckets(_decode_json(text), _BUCKET, BUCKETS_MAX)
 
 
 def _parse_task_roles(text: str) -> dict[str, str]:
+    """Return the ARN of a role by the pool, from a JSON map. Raise ValueError for other texts."""
     given = _decode_json(text)
     if not isinstance(given, dict) or not all(
         isinstance(role, str) and _ROLE.fullmatch(role) for role in given.values()
@@ -49,6 +51,10 @@ def _parse_task_roles(text: str) -> dict[str, str]:
 
 
 def _parse_repositories(text: str) -> tuple[str, ...]:
+    """Return the ECR repositories of a JSON list without duplicates.
+
+    Raise ValueError for other texts.
+    """
     expected = (
         f"a list of at most {REPOSITORIES_MAX} like "
         "ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY, of which a * at the end stands for the "

@@ -78,12 +78,17 @@ def _missing(roles: RemoteRoles, subject: str, problem: str) -> Finding:
 
 
 def _caller_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the credentials belong to another account. Raise the SDK's errors."""
     account = clients("sts").get_caller_identity()["Account"]
     if account != roles.names.account:
         yield f"{_NOT_CHECKED}: the credentials are of the account {account}"
 
 
 def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the launcher's role is missing, of another cluster, or outdated.
+
+    Trust and permissions are compared with the present release's. Raise the SDK's errors.
+    """
     iam, role = clients("iam"), roles.names.role("launcher")
     found = _find(lambda: iam.get_role(RoleName=role)["Role"])
     if found is None:
@@ -102,6 +107,10 @@ def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem if the instance profile is missing or lacks the role or the permissions.
+
+    Raise the SDK's errors.
+    """
     iam, role = clients("iam"), roles.names.role("instance")
     found = _find(lambda: iam.get_instance_profile(InstanceProfileName=role)["InstanceProfile"])
     if found is None or role not in [item["RoleName"] for item in found["Roles"]]:
@@ -113,6 +122,10 @@ def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    """Yield a problem for each missing or misplaced subnet and a missing security group.
+
+    Raise the SDK's errors.
+    """
     ec2, network = clients("ec2"), roles.network
     for zone, subnet in network.subnets.items():
         found = _find(partial(_describe_subnet, ec2, subnet))
@@ -124,6 +137,7 @@ def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _describe_subnet(ec2: Any, subnet: str) -> Any:
+    """Return a list of EC2's description of a subnet. Raise the SDK's errors, also if missing."""
     return ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
 
 

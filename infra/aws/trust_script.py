@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from infra.aws import policies
 from infra.aws.instance_ends import LIVE
 from infra.aws.names import Names
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document
 from infra.aws.settings import Network
 from infra.remote_accounts import Launcher
 from provisioner.clouds.aws.federation import federation_audience
@@ -32,6 +32,7 @@ class RemoteRoles:
     """The roles of a remote account."""
 
     names: Names
+    """The names of the cluster's resources in the remote account."""
     network: Network
     """The network of the account's instances."""
     launcher: Launcher
@@ -56,7 +57,7 @@ class RemoteRoles:
 
     @property
     def policy(self) -> Document:
-        """The permissions of the launcher's role."""
+        """The permissions of the launcher's role: to manage the cluster's instances."""
         return policies.launcher(self.names, self.network)
 
     @property
@@ -137,6 +138,7 @@ def render_removal(roles: RemoteRoles) -> str:
 
 
 def _check_instances(roles: RemoteRoles) -> Iterator[str]:
+    """Yield script lines that stop the script if instances of the cluster have not ended."""
     names, launcher = roles.names, roles.launcher
     listed = _run(
         *("ec2", "describe-instances", "--region", names.region),
@@ -157,6 +159,7 @@ def _check_instances(roles: RemoteRoles) -> Iterator[str]:
 
 
 def _template_removal(names: Names) -> Iterator[str]:
+    """Yield the script line that deletes all launch templates of the cluster."""
     where = ("--region", names.region)
     listed = _run(
         *("ec2", "describe-launch-templates", *where),
@@ -168,6 +171,7 @@ def _template_removal(names: Names) -> Iterator[str]:
 
 
 def _profile_removal(name: str) -> Iterator[str]:
+    """Yield the script line that deletes an instance profile, if it exists."""
     profile = ("--instance-profile-name", name)
     there, delete = (
         _run("iam", f"{word}-instance-profile", *profile) for word in ("get", "delete")
@@ -179,6 +183,7 @@ def _profile_removal(name: str) -> Iterator[str]:
 
 
 def _role_removal(role: str) -> Iterator[str]:
+    """Yield script lines that delete a role with all inline policies, if it exists."""
     named = ("--role-name", role)
     there, delete = (_run("iam", f"{verb}-role", *named) for verb in ("get", "delete"))
     listed = _run("iam", "list-role-policies", *named, "--query", "PolicyNames", "--output", "text")
@@ -190,12 +195,17 @@ def _role_removal(role: str) -> Iterator[str]:
 
 
 def _check_account(names: Names) -> Iterator[str]:
+    """Yield the script line that stops the script if the credentials are of another account."""
     whose = _run("sts", "get-caller-identity", "--query", "Account", "--output", "text")
     other = f"these credentials are of another account than {names.account}"
     yield f'if [ "$({whose})" != {names.account} ]; then echo {shlex.quote(other)} >&2; exit 1; fi'
 
 
 def _check_own_cluster(names: Names) -> Iterator[str]:
+    """Yield script lines that stop the script if the account has a cluster of the same name.
+
+    The functions of that cluster would terminate the instances of the remote account.
+    """
     described = _run(
         *("dynamodb", "describe-table", "--table-name", names.cluster, "--region", names.region)
     )
@@ -232,6 +242,10 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
 
 
 def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
+    """Yield script lines that create a tagged role, or replace the trust policy of an existing one.
+
+    `trust` is the trust policy as a word of the shell.
+    """
     there = _run("iam", "get-role", "--role-name", role)
     update = _run("iam", "update-assume-role-policy", "--role-name", role)
     tags = (_tag(CLUSTER_TAG, roles.names.cluster), _tag(HOME_TAG, roles.home))
@@ -241,6 +255,7 @@ def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
 
 
 def _policy_line(names: Names, role: str, document: Document) -> str:
+    """Return the script line that creates or replaces the inline policy of a role."""
     return _run(
         *("iam", "put-role-policy", "--role-name", names.role(role)),
         *("--policy-name", names.part(role), "--policy-document", _text(document)),
@@ -261,12 +276,15 @@ def _profile_lines(name: str) -> Iterator[str]:
 
 
 def _tag(key: str, value: str) -> str:
+    """Return a tag as a word of AWS's command line."""
     return f"Key={key},Value={value}"
 
 
 def _text(document: Document) -> str:
+    """Return a policy as JSON without spaces between the parts."""
     return json.dumps(document, separators=(",", ":"))
 
 
 def _run(*words: str) -> str:
+    """Return a shell command of AWS's command line with quoted words."""
     return shlex.join(("aws", *words))

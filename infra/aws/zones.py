@@ -47,6 +47,7 @@ def default_zones(region: str, types: Collection[str]) -> tuple[tuple[str, ...],
 
 
 def _read_offerings(api: Any, types: Collection[str]) -> Iterable[Mapping[str, Any]]:
+    """Yield EC2's entries of a type and a zone for all types. Raise the SDK's errors."""
     request: dict[str, Any] = {
         "LocationType": "availability-zone",
         "Filters": [{"Name": "instance-type", "Values": sorted(types)}],

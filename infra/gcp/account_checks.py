@@ -84,7 +84,10 @@ def _policies(
 
 
 def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
-    """Return a finding about the machine type of each purchase, and findings about quotas."""
+    """Return a finding about the machine type of each purchase, and findings about quotas.
+
+    Unknown facts become warnings. Return [] without purchases.
+    """
     types = [
         type_finding for purchase in purchases for type_finding in _type_findings(purchase, facts)
     ]
@@ -92,6 +95,10 @@ def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> li
 
 
 def _project(settings: Settings, project: Project) -> Iterator[Finding]:
+    """Yield an error if the project has another number or is scheduled for deletion.
+
+    Otherwise yield a fine finding.
+    """
     if project.number != settings.project_number:
         text = (
             f"the number of {settings.project} is {project.number}, and detcloud:projectNumber is "
@@ -106,6 +113,10 @@ def _project(settings: Settings, project: Project) -> Iterator[Finding]:
 
 
 def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
+    """Yield an error if no billing account pays for the project.
+
+    Otherwise yield a fine finding.
+    """
     if is_billed:
         yield fine_finding("billing", "an account pays for the project")
     else:
@@ -115,6 +126,10 @@ def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
 
 
 def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield an error about Google APIs that the project has not enabled.
+
+    Yield a fine finding if `disabled` is empty.
+    """
     if disabled:
         names = " ".join(f"{name}.googleapis.com" for name in disabled)
         remedy = f"gcloud services enable {names} --project {settings.project}"
@@ -125,6 +140,10 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield an error about permissions that the deployer lacks.
+
+    Yield a fine finding if `denied` is empty. The text lists at most 8 permissions.
+    """
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         remedy = "`detcloud deploy policy gcp` prints the role that a deployer needs"
@@ -139,6 +158,10 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
 def _host_permissions(
     settings: Settings, subnetwork: str, denied: tuple[str, ...]
 ) -> Iterator[Finding]:
+    """Yield an error about permissions that the deployer lacks on another project's subnetwork.
+
+    A lack of USE_SUBNETWORK alone is a warning, and no lack a fine finding. `subnetwork` is a path.
+    """
     subject = f"subnetwork {subnetwork}"
     if not denied:
         yield fine_finding(subject, "the deployer may use it, and let the cluster's tick use it")
@@ -161,6 +184,11 @@ def _host_permissions(
 
 
 def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
+    """Yield the finding about the machine type of a purchase: the first error, or a fine finding.
+
+    Errors are a type that the region does not offer, too many attached GPUs, and the errors of
+    `_size` and `_zones`. Unknown types are a warning.
+    """
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     if isinstance(facts.types, Unknown):
         yield from read_fact(facts.types, subject, lambda item: iter(()))
@@ -189,10 +217,10 @@ def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
 
 
 def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
-    """Return an error if the pool's facts or machine image do not fit the machine type.
+    """Return an error if the pool's built-in GPUs or machine image do not fit the machine type.
 
-    The facts are the number of built-in GPUs. The default image does not fit ARM processors. Return
-    None if both fit.
+    The configured number of GPUs must be Compute Engine's. The default image does not fit ARM
+    processors. Return None if both fit.
     """
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     own = purchase.gpus - purchase.attached
@@ -207,6 +235,10 @@ def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
 
 
 def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset[str]) -> Finding:
+    """Return an error if no zone of the region, or not the pool's zone, is among `offered`.
+
+    Otherwise return a fine finding with the zones and the size of the type.
+    """
     what = f"it with {purchase.accelerator}" if purchase.accelerator else "it"
     here = sorted(name for name in offered if region_of(name) == purchase.region)
     if not here:

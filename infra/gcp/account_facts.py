@@ -11,6 +11,7 @@ class Project:
     """A project of Google Cloud."""
 
     number: str
+    """The project's number."""
     is_active: bool
     """Whether the project is not scheduled for deletion."""
 
@@ -20,7 +21,9 @@ class TypeFacts:
     """Compute Engine's description of a machine type in a region."""
 
     vcpus: int
+    """The number of vCPUs."""
     memory_mb: int
+    """The memory in MiB."""
     zones: frozenset[str]
     """The zones of the region that offer the type."""
     gpus: int = 0

@@ -63,7 +63,11 @@ MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 def read_project(
     settings: Settings, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
 ) -> ProjectFacts:
-    """Return all facts that the settings and the pools depend on; Unknown for a failed read."""
+    """Read all facts that the settings and the pools depend on from Google.
+
+    A read that Google refuses or does not answer becomes Unknown, also without credentials. Raises
+    nothing.
+    """
     project = settings.project
     pools = read_pools(project, settings.region, cluster, api, catalog)
     wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
@@ -84,9 +88,9 @@ def read_project(
 def read_pools(
     project: str, region: str, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
 ) -> PoolFacts:
-    """Return the facts that the pools depend on; Unknown for a failed read.
+    """Read the facts that the pools depend on from Google; Unknown for a failed read.
 
-    `region` is the region of pools that name none.
+    `region` is the region of pools that name none. The quotas of `region` are read in any case.
     """
     purchases = list_purchases(region, cluster, gives_addresses=False)
     regions = sorted({purchase.region for purchase in purchases} | {region})
@@ -130,7 +134,7 @@ def _names_instead(
 
 
 def read_billing(project: str, api: GoogleApi) -> bool | Unknown:
-    """Return whether a billing account pays for a project; Unknown if the read failed."""
+    """Read whether a billing account pays for a project; Unknown if the read failed."""
     url = f"https://cloudbilling.googleapis.com/v1/projects/{project}/billingInfo"
     return _ask(
         "resourcemanager.projects.get", lambda: bool(api.call("GET", url).get("billingEnabled"))
@@ -149,7 +153,7 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
 
 
 def read_state(project: str, api: GoogleApi) -> Project | Unknown:
-    """Return a project's number and state; Unknown if the read failed."""
+    """Read a project's number and state from Google; Unknown if the read failed."""
 
     def read() -> Project:
         found = api.call("GET", f"{MANAGER}/{project}")
@@ -161,8 +165,8 @@ def read_state(project: str, api: GoogleApi) -> Project | Unknown:
 def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[str, ...] | Unknown:
     """Return the Google APIs among `wanted` that the project has not enabled.
 
-    `number` is the project's number, and the names are like `compute`. Return Unknown if the read
-    failed.
+    `number` is the project's number, and the names are like `compute`. The result keeps the order
+    of `wanted`, and is () if all are enabled. Return Unknown if the read failed.
     """
     parent = f"projects/{number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
@@ -213,11 +217,13 @@ def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknow
 
 
 def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, float] | Unknown:
+    """Read the limit of each quota of a region by metric; Unknown if the read failed."""
     place = f"projects/{project}/regions/{region}"
     return _ask("compute.regions.get", lambda: _quotas(api, place))
 
 
 def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
+    """Return the limit of each quota of a project or region by metric. Raise GoogleError."""
     found = api.call("GET", f"{COMPUTE}/{place}").get("quotas", ())
     return {str(item["metric"]): float(item["limit"]) for item in found}
 

@@ -36,15 +36,18 @@ class Accounts:
     """The grants to each account, which must exist before anything uses the account."""
 
     def email(self, name: str) -> Any:
-        """Return the e-mail address of the named account, as a Pulumi output."""
+        """Return the e-mail address of the named account, as a Pulumi output.
+
+        Raise KeyError for an account that the stack does not have.
+        """
         return self.accounts[name].email
 
 
 def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
     """Create the service accounts and the custom roles that `grants` use.
 
-    Accounts of TRIAL_ACCOUNTS are created only if a grant is made on them. The roles are not
-    granted yet; `give_roles` grants them.
+    Accounts of TRIAL_ACCOUNTS are created only if `grants` has a grant on the account. The roles
+    are not granted yet; `give_roles` grants them.
     """
     places = {grant.place.name for grant in grants if grant.place.kind == "account"}
     trials = [name for name in TRIAL_ACCOUNTS if name in places]
@@ -55,6 +58,7 @@ def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
 
 
 def _make_account(scope: Scope, name: str) -> Any:
+    """Create and return a service account."""
     cluster = scope.names.cluster
     title = TITLES.get(name, f"the function {name}")
     return serviceaccount.Account(
@@ -68,6 +72,7 @@ def _make_account(scope: Scope, name: str) -> Any:
 
 
 def _make_role(scope: Scope, role: str) -> Any:
+    """Create and return a custom role of the project with the permissions of ROLES."""
     return projects.IAMCustomRole(
         role,
         project=scope.settings.project,
@@ -107,7 +112,10 @@ def give_roles(
 
 
 def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -> pulumi.Resource:
-    """Create and return the IAM member for a grant, on the resource of the grant's place."""
+    """Create and return the IAM member for a grant, on the resource of the grant's place.
+
+    On a subnetwork of another project, grant HOST_ROLE instead of the grant's role.
+    """
     place = grant.place
     name = "-".join(filter(None, (grant.account, grant.role, place.name.replace("/", "-"))))
     if grant.account == "data":

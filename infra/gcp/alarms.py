@@ -30,6 +30,7 @@ def make_alarms(scope: Scope) -> None:
 
 
 def _make_channel(scope: Scope) -> Any:
+    """Create and return the channel that sends notifications to the setting `alarm_email`."""
     return monitoring.NotificationChannel(
         "alarms",
         project=scope.settings.project,
@@ -80,6 +81,10 @@ def _make_alarm(
     channels: list[Any],
     rate_limit: str = "",
 ) -> None:
+    """Create an alarm with a single condition that notifies `channels` and closes after a day.
+
+    `rate_limit` is the least time between notifications, like `3600s`; "" for none.
+    """
     # A condition on the log requires a limit on notifications.
     limit = {"notification_rate_limit": {"period": rate_limit}} if rate_limit else {}
     monitoring.AlertPolicy(

@@ -37,6 +37,10 @@ def archive_name(kind: str) -> str:
 
 
 def _write_archive(content: Path, archive: Path) -> None:
+    """Write the files below `content` as a gzipped tar file, which replaces `archive` at the end.
+
+    Equal files give equal bytes: the times and modes of the files are not stored.
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as written:
         for found in sorted(content.rglob("*")):
@@ -51,7 +55,10 @@ def _write_archive(content: Path, archive: Path) -> None:
 
 
 def main() -> int:
-    """Build the archives of all kinds, print the paths and sizes, and return 0."""
+    """Build the archives of all kinds, print the paths and sizes, and return 0.
+
+    Raise PackageNotFoundError if a required package is not installed.
+    """
     parser = argparse.ArgumentParser(prog="python -m infra.gcp.bundle", description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
     folder = parser.parse_args().output

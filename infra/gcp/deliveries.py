@@ -41,7 +41,10 @@ def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
 
 
 def _extend(subscription: str, api: GoogleApi, progress: Progress) -> None:
-    """Set a subscription's deadline to DELIVERY_SECONDS, and report a change."""
+    """Set a subscription's deadline to DELIVERY_SECONDS, and report the change.
+
+    Change and report nothing if the deadline is right. Raise GoogleError.
+    """
     url = f"{PUBSUB}/{subscription}"
     if api.call("GET", url).get("ackDeadlineSeconds") == DELIVERY_SECONDS:
         return

@@ -184,7 +184,7 @@ def render_key_binding(settings: Settings) -> str:
 
 
 def main() -> int:
-    """Write the deployer's role to ROLE_FILE, and return 0."""
+    """Write the deployer's role to ROLE_FILE, and return 0. Raise OSError."""
     ROLE_FILE.write_text(render_role(), encoding="utf-8")
     return 0
 

@@ -27,9 +27,11 @@ class NamedType(NamedTuple):
     """A machine type that a pool names."""
 
     pool: str
+    """The name of the pool."""
     region: str
     """The region of the pool's instances."""
     name: str
+    """The name of the machine type."""
     needs_facts: bool
     """Whether only Compute Engine's description decides how many slots the type has."""
 
@@ -90,7 +92,12 @@ def read_described_types(
     for pool, region, name, needs_facts in dict.fromkeys(named):
         if not needs_facts or (region, name) in facts:
             continue
-        zones = {zone for (_, other), one in facts.items() if other == name for zone in one.zones}
+        zones = {
+            zone
+            for (_, offered_name), type_facts in facts.items()
+            if offered_name == name
+            for zone in type_facts.zones
+        }
         missing = describe_missing(name, region, zones, catalog.list_names(region))
         problems.append(f"pool {pool}: {name}: {'; '.join(missing)}")
     return described, problems
@@ -114,6 +121,7 @@ def describe_missing(
 
 
 def _describe(facts: TypeFacts) -> MachineTypeConfig:
+    """Convert Compute Engine's description of a machine type to the configuration's."""
     return MachineTypeConfig(
         vcpus=facts.vcpus,
         memory_gb=facts.memory_mb / 1024,

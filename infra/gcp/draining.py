@@ -38,10 +38,10 @@ def drain(
 
 
 def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Let the tick scale automatically again if `drain` stopped the tick; report that.
+    """Let the tick scale automatically again if `drain` stopped the tick, and report the start.
 
-    Pulumi does not notice the stop. Do nothing if the tick does not exist. Raise DrainFailed if
-    Google refuses.
+    Pulumi does not notice the stop. Do nothing if the tick does not exist or was not stopped. Raise
+    DrainFailed if Google refuses.
     """
     url = _tick_url(names)
     try:
@@ -101,12 +101,14 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
 
 
 def _database_url(names: Names) -> str:
+    """Return the URL of the state database in Firestore's API."""
     return (
         f"https://firestore.googleapis.com/v1/projects/{names.project}/databases/{names.database}"
     )
 
 
 def _tick_url(names: Names) -> str:
+    """Return the URL of the tick's service in Cloud Run's API."""
     services = f"projects/{names.project}/locations/{names.region}/services"
     return f"https://run.googleapis.com/v2/{services}/{names.part('tick')}"
 
@@ -127,8 +129,9 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
     """Scale the tick's service to zero instances, so that no tick starts any more.
 
-    Return for how many seconds a running tick may still launch instances that then become
-    visible; 0.0 if the service does not exist. Raise GoogleError.
+    Report the stop to `progress`. Return for how many seconds a running tick may still launch
+    instances that then become visible. Return 0.0, without a report, if the service does not exist.
+    Raise GoogleError for other refusals.
     """
     tick = names.part("tick")
     # Without instances, the service refuses all requests and costs nothing.

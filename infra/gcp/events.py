@@ -45,6 +45,10 @@ def _make_trigger(
     database: Any,
     given: list[pulumi.Resource],
 ) -> None:
+    """Create the trigger that calls a function for each new document that matches `path`.
+
+    The trigger is created after the grants `given`, because Google checks the account.
+    """
     region = scope.settings.region
     eventarc.Trigger(
         name,
@@ -69,6 +73,7 @@ def _make_trigger(
 
 
 def _make_minute(scope: Scope, tick: Any, accounts: Accounts, given: list[pulumi.Resource]) -> None:
+    """Create the job that calls the tick every minute. A failed call is not repeated."""
     cloudscheduler.Job(
         "minute",
         project=scope.settings.project,

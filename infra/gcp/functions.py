@@ -34,6 +34,7 @@ class Size:
     concurrency: int
     """The concurrent requests of an instance."""
     instances_max: int
+    """The most instances at a time."""
 
 
 SIZES: Final[Mapping[str, Size]] = {
@@ -107,6 +108,12 @@ def _make_function(
     environment: Mapping[str, Any],
     deployment: str,
 ) -> Any:
+    """Create and return the Cloud Run service of a function, after the grants to the account.
+
+    All requests go to the new revision, which has the label `deployment`. Only the API and the
+    functions of STARTED_BY_TICK can be reached from the internet. The API accepts any caller, and
+    the others accept only the accounts in the service's IAM policy.
+    """
     names, settings, size = scope.names, scope.settings, size_of(scope.settings, name)
     # The tick calls STARTED_BY_TICK over the internet, and Cloud Run authenticates the caller.
     is_inside = name not in ("api", *STARTED_BY_TICK)

@@ -52,7 +52,11 @@ class RestApi:
         self._credentials = credentials
 
     def call(self, method: str, url: str, body: JsonObject | None = None) -> JsonObject:
-        """Send a request, as described in GoogleApi. Retry failed connections twice."""
+        """Send a request to a full URL and return the JSON answer; {} for an empty answer.
+
+        Retry failed connections twice. Raise GoogleError if Google refuses the call, no JSON object
+        arrives or credentials are missing.
+        """
         headers = {"Content-Type": "application/json"}
         self._authorize(method, url, headers)
         content = None if body is None else json.dumps(body).encode()
@@ -121,7 +125,7 @@ def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
 
 
 def is_deleted(found: JsonObject) -> bool:
-    """Return whether a resource is deleted, although Google still lists it for some days."""
+    """Return whether Google lists a resource although the resource is deleted."""
     return bool(found.get("deleted")) or found.get("state") == "DELETED"
 
 

@@ -44,6 +44,7 @@ class Build:
     """The build of an image."""
 
     names: Names
+    """The names of the stack's resources."""
     package: str
     """The image's name in the repository."""
     source: str
@@ -67,7 +68,8 @@ def make_image(
     """Upload the archive to the bucket and build the image; return the image's full name.
 
     `kind` becomes the image's name in the repository. The returned output resolves after `builder`
-    has built the image. A preview builds nothing.
+    has built the image, and fails with the errors of `builder`. A preview builds nothing. Raise
+    OSError if the archive cannot be read.
     """
     digest = hashlib.sha256(Path(archive).read_bytes()).hexdigest()
     build = Build(scope.names, kind, f"{SOURCES}{digest}.tar.gz", digest[:TAG_CHARACTERS])
@@ -129,7 +131,9 @@ def build_image(
 ) -> None:
     """Build an image with Cloud Build and wait for the end, unless the repository has the image.
 
-    Raise BuildFailed if the build fails, takes longer than BUILD_SECONDS_MAX or Google refuses.
+    Log the address of the build's log. Raise BuildFailed if the build fails, takes longer than
+    BUILD_SECONDS_MAX or Google refuses. A failed build is fine if another deployment has pushed the
+    image meanwhile.
     """
     api = api or RestApi(build.names.project)
     try:
@@ -210,6 +214,7 @@ def build_request(build: Build) -> dict[str, Any]:
 
 
 def _has_image(api: GoogleApi, build: Build) -> bool:
+    """Return whether the repository has the image with the build's tag. Raise GoogleError."""
     names = build.names
     repository = f"projects/{names.project}/locations/{names.region}/repositories/{names.cluster}"
     url = f"https://artifactregistry.googleapis.com/v1/{repository}/packages/{build.package}/tags"

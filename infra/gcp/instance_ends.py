@@ -24,7 +24,8 @@ def end_instances(
 ) -> int:
     """Terminate the instances of a cluster in another cloud; return the number of instances.
 
-    The cluster's tick in that cloud must be stopped.
+    The cluster's tick in that cloud must be stopped. Wait until no instance is left, and at least
+    VISIBLE_SECONDS. Report the instances that are deleted.
 
     Raises:
         DrainFailed: instances did not end within END_SECONDS_MAX.
@@ -40,8 +41,9 @@ def end_until_quiet(
 ) -> int:
     """Delete the cluster's instances until all are gone, and at least until `quiet_at`.
 
-    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Return
-    the number of deleted instances. Raise DrainFailed after END_SECONDS_MAX, and GoogleError.
+    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Report
+    the instances that are deleted. Return the number of instances that this call deleted. Raise
+    DrainFailed if instances are left after END_SECONDS_MAX, and GoogleError.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX
@@ -74,7 +76,8 @@ def end_until_quiet(
 def list_parts(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
     """Return the status of each resource with the cluster's label in all zones, by path.
 
-    `kind` is `instance` or `disk`. Raise GoogleError if a call fails.
+    `kind` is `instance` or `disk`. Stopped instances are included. Return {} without any. Raise
+    GoogleError if a call fails.
     """
     url = f"{COMPUTE}/projects/{names.project}/aggregated/{kind}s"
     url += f"?filter=labels.{CLUSTER_TAG}%3D{names.cluster}"
@@ -88,6 +91,7 @@ def list_parts(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
 
 
 def _delete(api: GoogleApi, place: str) -> None:
+    """Request the deletion of the resource at a path. Ignore a missing one; raise GoogleError."""
     try:
         api.call("DELETE", f"{COMPUTE}/{place}")
     except GoogleError as error:

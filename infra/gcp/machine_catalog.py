@@ -57,8 +57,8 @@ class GoogleCatalog:
     def read_types(self, names: Collection[str]) -> dict[tuple[str, str], TypeFacts]:
         """Return the named machine types in all regions, by (region, name).
 
-        Compute Engine lists no custom types. They are assumed to exist where an ordinary type of
-        the same series exists.
+        Compute Engine lists no custom types. A custom type is assumed to exist in each region with
+        an ordinary type of the same series. Types that a region does not offer are left out.
         """
         siblings = {name: sibling for name in names if (sibling := custom_sibling(name))}
         found: dict[tuple[str, str], TypeFacts] = {}
@@ -90,7 +90,10 @@ class GoogleCatalog:
         return found
 
     def list_names(self, region: str) -> frozenset[str]:
-        """Return the names of all machine types in the region's zones; call Google per zone."""
+        """Return the names of all machine types in the region's zones; call Google per zone.
+
+        Raise GoogleError, also for an unknown region.
+        """
         with _google_errors():
             place = self._client("RegionsClient").get(
                 project=self._project, region=region, **_call_options()
@@ -122,6 +125,10 @@ class GoogleCatalog:
                     yield scope.removeprefix(_ZONES), scoped
 
     def _client(self, kind: str) -> Any:
+        """Create a client of Google's library by the name of the class.
+
+        Raise GoogleError if the credentials are missing or invalid.
+        """
         from google.api_core.client_options import ClientOptions
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import compute_v1

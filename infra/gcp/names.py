@@ -37,9 +37,11 @@ class Names:
     """Names of a team's resources, known before the resources exist."""
 
     team: str
+    """The team's name, from which all names are derived."""
     project: str
     """The project's id."""
     project_number: str
+    """The project's number."""
     region: str
     """The region of functions, state and buckets."""
 
@@ -113,11 +115,17 @@ class Names:
         return f"dc-{self.team}-{_ACCOUNT_ENDINGS[name]}"
 
     def email(self, name: str) -> str:
-        """Return the e-mail address of the service account `name`."""
+        """Return the e-mail address of the service account `name`.
+
+        Raise KeyError for a name that the cluster does not have.
+        """
         return f"{self.account_id(name)}@{self.project}.iam.gserviceaccount.com"
 
     def member(self, name: str) -> str:
-        """Return the service account `name` in the form of IAM policies, serviceAccount:EMAIL."""
+        """Return the service account `name` in the form of IAM policies, serviceAccount:EMAIL.
+
+        Raise KeyError for a name that the cluster does not have.
+        """
         return f"serviceAccount:{self.email(name)}"
 
     def role_id(self, role: str) -> str:

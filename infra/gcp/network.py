@@ -17,8 +17,8 @@ from infra.gcp.scope import Scope
 def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
     """Create the network, or use the setting `network`; return (network, subnetworks by region).
 
-    With `private_subnets`, also create Cloud NAT in each region. The firewall allows connections
-    among instances only.
+    With the setting `network`, create nothing. With `private_subnets`, also create Cloud NAT in
+    each region. The firewall allows incoming connections among instances only.
     """
     given = scope.settings.network
     if given is not None:
@@ -68,6 +68,7 @@ def describe_network(
 
 
 def _make_subnetwork(scope: Scope, network: Any, region: str, block: str) -> Any:
+    """Create and return a subnetwork of a region with the addresses `block`."""
     return compute.Subnetwork(
         region,
         project=scope.settings.project,
@@ -83,6 +84,7 @@ def _make_subnetwork(scope: Scope, network: Any, region: str, block: str) -> Any
 
 
 def _make_way_out(scope: Scope, network: Any, region: str) -> None:
+    """Create a router with Cloud NAT for all subnetworks of a region."""
     router = compute.Router(
         region,
         project=scope.settings.project,

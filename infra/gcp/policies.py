@@ -107,11 +107,13 @@ class Grant:
     role: str
     """A key of ROLES."""
     place: Place
+    """The resource on which the role is granted."""
     condition: str = ""
     """An IAM condition that must hold; empty for none."""
 
     @property
     def permissions(self) -> tuple[str, ...]:
+        """The permissions of the role."""
         return ROLES[self.role]
 
 
@@ -134,6 +136,7 @@ def list_grants(names: Names, regions: tuple[str, ...], *, logs_instances: bool)
 
 
 def _rows(names: Names, account: str) -> Grant:
+    """Return the grant to read and write rows of the cluster's database, and of no other."""
     database = f"projects/{names.project}/databases/{names.database}"
     return Grant(account, "rows", Place(PROJECT), f'resource.name == "{database}"')
 
@@ -192,7 +195,7 @@ def instance_condition(names: Names) -> str:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: delete in both buckets, and read checkpoints.
+    """Return the grants of `checkpoint_gc`: list and delete in both buckets, read checkpoints.
 
     The grant on the database is not included.
     """
@@ -203,7 +206,10 @@ def _checkpoint_gc() -> list[Grant]:
 
 
 def _storage() -> list[Grant]:
-    """Return the upper bound of a trial's permissions: read and write checkpoints, never delete."""
+    """Return the upper bound of a trial's permissions.
+
+    The bound allows to list, read and write checkpoints, but never to delete or overwrite.
+    """
     return [Grant("storage", "write_objects", CHECKPOINTS)]
 
 

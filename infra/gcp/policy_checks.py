@@ -70,18 +70,21 @@ def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str,
 
 
 def _address_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, remedy) about a policy that refuses public addresses of instances."""
     refuses = settings.gives_addresses and (policy.denies_all or policy.allowed)
     problem = "instances get no public address" if refuses else ""
     return problem, "set detcloud:privateSubnets: true"
 
 
 def _build_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, remedy) about a policy that refuses Cloud Build's own workers."""
     refuses = not settings.image and (policy.denies_all or policy.allowed)
     problem = "Cloud Build may not build the images with its own workers" if refuses else ""
     return problem, "build the images elsewhere, and set detcloud:image and suggestImage"
 
 
 def _key_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, remedy) about a policy that requires a customer-managed key."""
     keyed = ("artifactregistry", "firestore", "run", "storage")
     found = [name for name in keyed if f"{name}.googleapis.com" in policy.denied]
     refuses = found and not settings.kms_key
@@ -90,16 +93,19 @@ def _key_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
 
 
 def _service_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, "") about a policy that refuses a Google API of the stack."""
     refused = [service for service in SERVICES if _is_refused(f"{service}.googleapis.com", policy)]
     return (f"{', '.join(refused)} may not be used" if refused else "", "")
 
 
 def _ingress_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, "") about a policy that keeps the internet from the API."""
     refuses = policy.allowed and "all" not in policy.allowed
     return ("the API cannot be reached from the internet" if refuses else "", "")
 
 
 def _soft_delete_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
+    """Return (problem, "") about a policy that requires buckets to keep deleted objects."""
     refuses = _is_refused(_SOFT_DELETE_SECONDS, policy)
     problem = "buckets have to keep what is deleted, and the stack's do not"
     return (problem if refuses else "", "")
@@ -132,6 +138,7 @@ def _image_project(project: str, image: str) -> str:
 
 
 def _is_shielded(provider: object) -> bool:
+    """Return whether a pool's `base_config` turns on secure boot and turns no protection off."""
     options = getattr(provider, "base_config", {}).get("shieldedInstanceConfig") or {}
     return options.get("enableSecureBoot") is True and all(
         options.get(name, True) is True for name in _SHIELDED

@@ -67,6 +67,8 @@ _NO_IMAGE: Final = (
 def run() -> None:
     """Declare the resources and outputs of the team that Pulumi's selected stack is named after.
 
+    During a deployment, Cloud Build builds the images that the settings do not name.
+
     Raises:
         RunError: the configuration is invalid. Pulumi shows this error without a traceback.
     """
@@ -84,8 +86,8 @@ def run_export() -> None:
 def make_stack(builder: ImageBuilder | None) -> None:
     """Declare the resources and outputs of the team's stack.
 
-    If the settings name no image, `builder` builds the functions' images. Raise RunError if the
-    configuration is invalid, or if neither `builder` nor an image is given.
+    If the settings name no image, `builder` builds the functions' images; None builds no images.
+    Raise RunError if the configuration is invalid, or if neither `builder` nor an image is given.
     """
     settings, text = read_present_stack(read_stack_config)
     if builder is None and not settings.image:
@@ -141,8 +143,9 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Return findings on whether a team's stack can run in the project and remote accounts.
 
-    Google is called with the deployer's credentials. Raise SettingsInvalid if the settings, the
-    cluster configuration or a pool is invalid.
+    Google and the clouds of remote accounts are called with the deployer's credentials. A failed
+    call becomes a warning, and refused credentials an error. Raise SettingsInvalid if the settings,
+    the cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
     cluster = check_pools(_read_cluster(settings), partial(find_pool_problems, settings))
@@ -257,6 +260,7 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
+    """Return the checked settings. Raise SettingsInvalid."""
     return parse_settings(team, setting_texts(stack_config))
 
 
@@ -270,19 +274,26 @@ def _read_cluster(settings: Settings) -> str:
 
 
 def _lacks_image(provider: Provider) -> bool:
+    """Return whether a provider belongs to Google Cloud and names no machine image."""
     return isinstance(provider, GcpProvider) and not provider.boot_disk_source_image
 
 
 def _archive_path(setting: str, path: str | None) -> str:
+    """Return `path`, or if empty the path of the archive in `dist`.
+
+    Raise SettingsInvalid, which names `setting`, if the file does not exist.
+    """
     name = bundle.archive_name(ARCHIVE_KINDS[setting])
     return find_archive(setting, path, name, "python -m infra.gcp.bundle")
 
 
 def _archive_name(kind: str, architecture: str) -> str:
+    """Return the file name of an archive, which does not depend on the architecture."""
     return bundle.archive_name(kind)
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
+    """Build an archive as `bundle.build_archive`; the architecture does not matter."""
     return bundle.build_archive(folder, kind)
 
 

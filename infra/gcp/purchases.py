@@ -18,10 +18,13 @@ class Purchase(NamedTuple):
     """An offering of a pool."""
 
     pool: str
+    """The name of the pool."""
     region: str
+    """The region of the pool's instances."""
     zone: str
     """Empty for any zone of the region."""
     machine_type: str
+    """Compute Engine's name of the type, without attached GPUs."""
     accelerator: str
     """The name of an instance's GPUs; empty without GPUs."""
     gpus: int
@@ -29,6 +32,7 @@ class Purchase(NamedTuple):
     attached: int
     """The number of GPUs attached to the machine type; 0 for built-in GPUs."""
     market: Market
+    """Spot or on-demand."""
     instances_max: int
     """The maximum number of instances of the whole pool."""
     metric: str
@@ -36,7 +40,7 @@ class Purchase(NamedTuple):
     disk_type: str
     """The type of the boot disk."""
     disk_gb: int
-    """The size of the boot disk."""
+    """The size of the boot disk in GB."""
     has_own_image: bool
     """Whether the pool names a machine image."""
     has_address: bool

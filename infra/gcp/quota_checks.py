@@ -26,7 +26,9 @@ class Demand(NamedTuple):
     """The demand of a pool's offering on a quota."""
 
     pool: str
+    """The name of the pool."""
     machine_type: str
+    """The name of the machine type, for messages."""
     amount: int
     """The demand of an instance, in `unit`."""
     instances_max: int
@@ -46,13 +48,13 @@ def check_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> I
     - A fine finding: the quota suffices.
     - No finding: the quota of vCPUs over all regions is unlisted.
     """
-    for (region, metric), those in _demands(purchases, facts).items():
+    for (region, metric), demands in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")
         limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
         if metric == ALL_REGIONS_CPUS and not isinstance(limits, Unknown) and metric not in limits:
             # Not every project has a quota of vCPUs over all regions.
             continue
-        yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
+        yield from read_fact(limits, subject, partial(_quota, project, subject, demands, metric))
 
 
 def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str], list[Demand]]:
@@ -117,33 +119,38 @@ def _vcpus(purchase: Purchase, facts: PoolFacts) -> int:
 def _quota(
     project: str,
     subject: str,
-    those: list[Demand],
+    demands: list[Demand],
     metric: str,
     limits: Mapping[str, float],
 ) -> Iterator[Finding]:
+    """Yield the finding about the quota `metric`, against which the demands count.
+
+    A warning if a spot quota is 0 and the instances count against an on-demand quota instead;
+    otherwise the finding of `_compare`. `limits` has the limit of each listed metric.
+    """
     limit = limits.get(metric)
-    instead = _standards(those, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
+    instead = _standards(demands, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
     if instead:
         # Google does not report whether the project ever requested a spot quota. After a request,
         # spot instances no longer count against the on-demand quota.
         text = (
-            f"0 {those[0].unit}, so that spot instances count against {' and '.join(instead)}; "
-            f"where any of {metric} was requested before, there are none"
+            f"0 {demands[0].unit}, so that spot instances count against "
+            f"{' and '.join(instead)}; where any of {metric} was requested before, there are none"
         )
         remedy = f"request {metric} at {quota_url(project)}"
         yield Finding(Level.WARNING, subject, text, remedy)
     else:
-        yield _compare(project, subject, those, limit)
+        yield _compare(project, subject, demands, limit)
 
 
-def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
+def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
     """Return a text for each on-demand quota that can count the demands' spot instances instead.
 
     A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included without a
     limit, because no list has it.
     """
     found = {}
-    for demand in those:
+    for demand in demands:
         if demand.standard not in limits:
             if demand.standard == FAMILY_CPUS:
                 found[demand.standard] = f"{demand.standard}, which no list of the region has"
@@ -154,19 +161,24 @@ def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
     return list(found.values())
 
 
-def _compare(project: str, subject: str, those: list[Demand], limit: float | None) -> Finding:
+def _compare(project: str, subject: str, demands: list[Demand], limit: float | None) -> Finding:
+    """Return the finding about a quota. An unlisted quota has the limit None.
+
+    An error: the quota is below the smallest instance, a warning for vCPUs. A warning: an instance
+    or the pools' maximum does not fit, or the quota is unlisted. Otherwise a fine finding.
+    """
     remedy = f"request an increase at {quota_url(project)}"
     if limit is None and subject.startswith(f"quota {FAMILY_CPUS}"):
-        types = ", ".join(sorted({demand.machine_type for demand in those}))
+        types = ", ".join(sorted({demand.machine_type for demand in demands}))
         text = f"not known: Compute Engine lists no quota for the vCPUs of {types}"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
     if limit is None:
         text = "Compute Engine does not list it with the region's quotas"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
-    wanted = {demand.pool: 0 for demand in those}
-    for demand in those:
+    wanted = {demand.pool: 0 for demand in demands}
+    for demand in demands:
         wanted[demand.pool] = max(wanted[demand.pool], demand.amount * demand.instances_max)
-    smallest = min(those, key=lambda item: item.amount)
+    smallest = min(demands, key=lambda item: item.amount)
     known = f"{limit:g} {smallest.unit}"
     if limit < smallest.amount:
         text = f"{known}, and one {smallest.machine_type} has {smallest.amount}"
@@ -174,7 +186,7 @@ def _compare(project: str, subject: str, those: list[Demand], limit: float | Non
         # not prevent a deployment.
         level = Level.WARNING if smallest.unit == VCPUS else Level.ERROR
         return Finding(level, subject, text, remedy)
-    too_large = sorted({demand.machine_type for demand in those if demand.amount > limit})
+    too_large = sorted({demand.machine_type for demand in demands if demand.amount > limit})
     if too_large:
         text = f"{known}, too few for one {', '.join(too_large)}"
         return Finding(Level.WARNING, subject, text, remedy)

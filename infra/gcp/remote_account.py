@@ -40,7 +40,9 @@ class GoogleRemoteSettings(RemoteSettings):
     """The value of `otherClouds.gcp`, which describes a remote account on Google Cloud."""
 
     project: ProjectId
+    """The project's id."""
     project_number: ProjectNumber
+    """The project's number."""
     region: Region
     """The region of pools that name no region."""
     regions: Annotated[
@@ -105,16 +107,22 @@ class GoogleRemoteAccount:
     def commands(self, cluster: ClusterConfig) -> str:
         """Return a shell script with gcloud that creates or completes the remote account.
 
-        Instances may write to Cloud Logging only if a pool in `cluster` uses it.
+        Instances may write to Cloud Logging only if a pool in `cluster` does so.
         """
         return render_script(self._trust, self._regions, logs_instances=_has_logging_pools(cluster))
 
     def removal_commands(self) -> str:
-        """Return a shell script with gcloud that removes the remote account."""
+        """Return a shell script with gcloud that removes the remote account.
+
+        The script stops with an error while instances of the cluster exist.
+        """
         return render_removal(self._trust, self._regions)
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return a line for each problem of Google Cloud pools with this project; [] if all fit."""
+        """Return a line for each problem of Google Cloud pools with this project; [] if all fit.
+
+        Google is not called.
+        """
         place = PoolPlace(
             self._names, self._regions, "detcloud:otherClouds", "`regions` of gcp there"
         )
@@ -127,7 +135,8 @@ class GoogleRemoteAccount:
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
         """Return findings about the set-up of the remote account and about pools on Google Cloud.
 
-        Without valid credentials, return only a warning about the credentials.
+        Google is called; a failed read becomes a warning. Without valid credentials, return only a
+        warning about the credentials.
         """
         logs = _has_logging_pools(cluster)
         found = find_remote_findings(self._trust, self._regions, self._api, logs_instances=logs)
@@ -185,4 +194,5 @@ def open_remote_account(value: object, launcher: Launcher) -> GoogleRemoteAccoun
 
 
 def _has_logging_pools(cluster: ClusterConfig) -> bool:
+    """Return whether agents of any pool on Google Cloud write journals to Cloud Logging."""
     return any(provider.use_cloud_logging for _, provider in gcp_pools(cluster))

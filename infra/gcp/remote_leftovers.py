@@ -29,6 +29,10 @@ def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi
 
 
 def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:
+    """Yield a text like `the role ID` for each remaining resource that is not deleted.
+
+    Raise GoogleError.
+    """
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=True)
     roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]

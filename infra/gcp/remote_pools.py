@@ -38,8 +38,8 @@ def find_pool_findings(
 ) -> list[Finding]:
     """Return findings about project, billing, services, types, quotas and policies for the pools.
 
-    The facts are read from Google. Return [] without pools on Google Cloud. Subjects that do not
-    name a pool name the project.
+    The facts are read from Google; a failed read becomes a warning. Return [] without pools on
+    Google Cloud. Subjects that do not name a pool name the project.
     """
     names, purchases = (
         trust.names,
@@ -75,6 +75,10 @@ def find_pool_findings(
 
 
 def _project(trust: Trust, project: Project) -> Iterator[Finding]:
+    """Yield an error if the project has another number or is about to be deleted.
+
+    Otherwise yield a fine finding.
+    """
     names = trust.names
     if project.number != names.project_number:
         text = f"its number is {project.number}, and not {names.project_number}"
@@ -87,6 +91,10 @@ def _project(trust: Trust, project: Project) -> Iterator[Finding]:
 
 
 def _billing(is_billed: bool) -> Iterator[Finding]:
+    """Yield an error if no billing account pays for the project.
+
+    Otherwise yield a fine finding.
+    """
     if is_billed:
         yield Finding(Level.FINE, "billing", "an account pays for the project")
     else:
@@ -95,6 +103,10 @@ def _billing(is_billed: bool) -> Iterator[Finding]:
 
 
 def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield an error about Google APIs that the project has not enabled.
+
+    Yield a fine finding if `disabled` is empty.
+    """
     if disabled:
         team, cloud = trust.launcher.team, trust.launcher.cloud
         text = f"not enabled: {', '.join(disabled)}"
@@ -107,6 +119,10 @@ def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
 def _instance_policy(
     project: str, cluster: ClusterConfig, name: str, policy: Policy
 ) -> Iterator[Finding]:
+    """Yield an error if a policy refuses the images or the unshielded instances of pools.
+
+    Otherwise yield a fine finding.
+    """
     problem, remedy = find_instance_problem(project, cluster, name, policy)
     subject = f"policy {name}"
     if problem:
@@ -116,6 +132,10 @@ def _instance_policy(
 
 
 def _policy(trust: Trust, name: str, policy: Policy) -> Iterator[Finding]:
+    """Yield an error if a policy on a constraint of REFUSALS refuses a need of the account.
+
+    Otherwise yield a fine finding.
+    """
     allowed = {_ACCOUNTS: trust.launcher.account, "iam.workloadIdentityPoolProviders": _AWS}
     needed = allowed.get(name, "")
     is_refused = policy.denies_all or needed in policy.denied

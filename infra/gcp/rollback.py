@@ -141,6 +141,7 @@ def _live_revision(service: Mapping[str, Any]) -> str:
 
 
 def _short(name: str) -> str:
+    """Return the last part of a path."""
     return str(name).rpartition("/")[2]
 
 
@@ -202,7 +203,8 @@ class _AliasMoves:
     ) -> tuple[list[FunctionMove], dict[str, str]]:
         """Move the functions; return (completed moves, reasons of failed functions by name).
 
-        Start all moves first, then wait for all together. Report each changed function.
+        Start all moves first, then wait for all together, at most MOVE_SECONDS_MAX. Report each
+        changed function. A function that already runs the target is a completed move.
         """
         operations: dict[str, str] = {}
         refused: dict[str, str] = {}
@@ -226,6 +228,7 @@ class _AliasMoves:
         return moved, refused
 
     def _revision(self, name: str) -> str:
+        """Return a function's revision of the target."""
         return self._found[name].by_deployment[self._target]
 
     def _order(self, name: str) -> str:

@@ -15,11 +15,13 @@ class Scope:
     """The common context of a stack's resources."""
 
     settings: Settings
+    """The settings of the stack."""
     parent: pulumi.Resource
     """The Pulumi component that contains all resources of the stack."""
 
     @property
     def names(self) -> Names:
+        """The names of the stack's resources."""
         return self.settings.names
 
     @property

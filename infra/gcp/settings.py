@@ -69,10 +69,12 @@ def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting `otherClouds` unchanged. Raise ValueError for an unknown cloud."""
     return parse_other_clouds(json.dumps(given), "gcp")
 
 
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:
+    """Return `labels` unchanged. Raise ValueError for a key that the cluster itself may use."""
     if any(key.startswith("detcloud-") for key in labels):
         raise ValueError("keys of the cluster's own begin with detcloud-")
     return labels
@@ -105,6 +107,7 @@ class Settings(BaseModel):
     )
 
     team: str
+    """The team's name, which is part of all names."""
     project: ProjectId = Field(
         description="the id of a project: 6 to 30 lowercase letters, digits and hyphens"
     )
@@ -232,11 +235,15 @@ class Settings(BaseModel):
 
     @property
     def names(self) -> Names:
+        """The names of the stack's resources."""
         return Names(self.team, self.project, self.project_number, self.region)
 
     @property
     def remote_accounts(self) -> dict[str, RemoteAccount]:
-        """The cluster's remote accounts in other clouds, by the cloud's name."""
+        """The cluster's remote accounts in other clouds, by the cloud's name.
+
+        Raises ValueError if a description is invalid, which `parse_settings` excludes.
+        """
         return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
     @property
@@ -320,7 +327,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 
 
 def _find_inconsistencies(settings: Settings) -> list[str]:
-    """Return a line for each contradiction between individually valid settings."""
+    """Return a line for each contradiction between individually valid settings; [] without any."""
     found = find_remote_problems(settings.other_clouds, launcher_of(settings.names))
     found += find_access_problems(settings.names, settings.data_buckets, settings.task_accounts)
     if settings.network is not None and settings.regions:
@@ -362,6 +369,7 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
 
 
 def _problem(place: str, value: object, expected: str) -> str:
+    """Return the line `PLACE is VALUE: expected EXPECTED`; VALUE is JSON, cut to 80 characters."""
     shown = json.dumps(value)
     return f"{place} is {shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}"
 

@@ -24,9 +24,15 @@ from lambdas.other_clouds import VARIABLE
 class TeamStack(pulumi.ComponentResource):
     """The Pulumi component of a team's cluster.
 
-    `cluster_config` is the text of the cluster configuration. `builder` builds the functions'
-    images unless the settings name images. `outputs` are the stack's outputs for users, such as
-    `url`.
+    The constructor declares all resources of the cluster. Raises OSError if an archive cannot be
+    read, and ConfigInvalid for an invalid cluster configuration.
+
+    Args:
+        cluster_config: the text of the cluster configuration.
+        builder: builds the functions' images unless the settings name images. None builds none.
+
+    Attributes:
+        outputs: the stack's outputs for users, such as `url`.
     """
 
     def __init__(
@@ -113,7 +119,12 @@ def _has_logging_pools(cluster_config: str) -> bool:
 def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of the API and of the tick, by function name."""
+    """Return the additional environment variables of the API and of the tick, by function name.
+
+    The API gets the service accounts for instances, storage and trials' access. The tick gets the
+    URLs of the functions that the tick starts, and `network`, the JSON of `describe_network`. Both
+    get the remote accounts. Variables of unset settings are left out.
+    """
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
     access = scope.settings.trial_access.describe(names)

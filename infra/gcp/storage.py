@@ -19,7 +19,11 @@ SOURCE_DAYS: Final = 30
 
 
 def make_database(scope: Scope) -> Any:
-    """Create and return the state database, with the indexes of queries and the expiry of rows."""
+    """Create and return the state database, with the indexes of queries and the expiry of rows.
+
+    The database has point-in-time recovery, encryption with `kms_key` if set, and the setting
+    `protect` as deletion protection.
+    """
     settings = scope.settings
     state = "ENABLED" if settings.protect else "DISABLED"
     key = {"cmek_config": {"kms_key_name": settings.kms_key}} if settings.kms_key else {}
@@ -46,6 +50,10 @@ def make_database(scope: Scope) -> Any:
 def _make_indexes(
     scope: Scope, database: Any, indexes: list[Mapping[str, Any]]
 ) -> list[pulumi.Resource]:
+    """Create and return the indexes, each after the previous index.
+
+    `indexes` have the form of INDEXES.
+    """
     made: list[pulumi.Resource] = []
     for index in indexes:
         fields = [(field["fieldPath"], field["order"]) for field in index["fields"]]
@@ -97,7 +105,8 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
     """Create and return the private buckets `objects` and `checkpoints`.
 
     The buckets prevent public access, abort unfinished multipart uploads after a day, and do not
-    keep deleted objects. Sources of images are deleted after SOURCE_DAYS.
+    keep deleted objects. Sources of images are deleted after SOURCE_DAYS. Without the setting
+    `protect`, deleting the stack deletes all objects.
     """
     names = scope.names
     old_sources = {
@@ -111,7 +120,7 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
 
 
 def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
-    """Store the cluster configuration's text in the bucket, at CONFIG_KEY."""
+    """Store the cluster configuration's text as an object of the bucket, at CONFIG_KEY."""
     storage.BucketObject(
         "cluster-configuration",
         bucket=bucket.name,
@@ -123,6 +132,7 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
 
 
 def _make_bucket(scope: Scope, name: str, bucket_name: str, *rules: Mapping[str, Any]) -> Any:
+    """Create and return a private bucket, with further lifecycle `rules`."""
     settings = scope.settings
     # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
     unfinished = {

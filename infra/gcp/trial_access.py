@@ -28,10 +28,12 @@ _REPOSITORY: Final = re.compile(r"([a-z0-9-]+)-docker\.pkg\.dev/([a-z0-9-]+)/([a
 
 
 def _check_buckets(given: object) -> tuple[DataBucket, ...]:
+    """Return the data buckets of a map. Raise ValueError for an invalid value."""
     return parse_data_buckets(given, _BUCKET, BUCKETS_MAX)
 
 
 def _check_repositories(given: object) -> tuple[str, ...]:
+    """Return the repositories of a list without duplicates. Raise ValueError for another value."""
     names = given if isinstance(given, list) else []
     if not names or len(names) > REPOSITORIES_MAX:
         raise ValueError("a list")
@@ -96,7 +98,7 @@ def find_access_problems(
 ) -> list[str]:
     """Return a line for each data bucket or service account that is the cluster's own.
 
-    `pool_accounts` maps pools to service accounts.
+    Return [] without any. `pool_accounts` maps pools to service accounts.
     """
     found = find_own_buckets(buckets, (names.objects, names.checkpoints))
     own = f"dc-{names.team}-"

@@ -63,6 +63,7 @@ def find_remote_findings(
 
 
 def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
+    """Return the warning that nothing was checked, because Google accepts no credentials."""
     team, cloud = trust.launcher.team, trust.launcher.cloud
     text = f"neither the remote account nor its pools were checked: {error}"
     remedy = (
@@ -83,6 +84,10 @@ def _missing(trust: Trust, subject: str, problem: str) -> Finding:
 
 
 def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
+    """Yield a problem if the identity provider is missing, of another cluster, or different.
+
+    Also yield a problem if the launcher's account does not trust the function. Raise GoogleError.
+    """
     provider = read_or_none(api, f"{IAM}/{trust.provider_path}")
     if provider is None or provider.get("state") != "ACTIVE" or provider.get("disabled"):
         yield f"{trust.provider_path} is missing, or disabled"
@@ -106,6 +111,7 @@ def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
 
 
 def _account_problems(names: Names, api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each service account that is missing or disabled. Raise GoogleError."""
     for account in ACCOUNTS:
         email = names.email(account)
         found = read_or_none(api, f"{IAM}/projects/{names.project}/serviceAccounts/{email}")
@@ -114,6 +120,10 @@ def _account_problems(names: Names, api: GoogleApi) -> Iterator[str]:
 
 
 def _role_problems(names: Names, roles: list[str], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each custom role that is missing or lacks permissions.
+
+    Raise GoogleError.
+    """
     for role in roles:
         found = read_or_none(api, f"{IAM}/{names.role(role)}")
         if found is None or found.get("deleted"):
@@ -123,6 +133,10 @@ def _role_problems(names: Names, roles: list[str], api: GoogleApi) -> Iterator[s
 
 
 def _grant_problems(names: Names, grants: list[Grant], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for each grant that does not exist with the expected condition.
+
+    Skip grants on missing subnetworks, which another check reports. Raise GoogleError.
+    """
     project = api.call("POST", f"{MANAGER}/{names.project}:getIamPolicy", _VERSIONED)
     for grant in grants:
         match grant.place.kind:
@@ -143,13 +157,17 @@ def _grant_problems(names: Names, grants: list[Grant], api: GoogleApi) -> Iterat
 
 
 def _network_problems(names: Names, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:
+    """Yield a problem for a missing network and each missing subnetwork. Raise GoogleError."""
     for path in (names.network_path, *map(names.subnetwork_path, regions)):
         if read_or_none(api, f"{COMPUTE}/{path}") is None:
             yield f"{path} is missing"
 
 
 def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
-    """Return the IAM policy of a service account, or {} if the account does not exist."""
+    """Return the IAM policy of a service account, or {} if the account does not exist.
+
+    Raise GoogleError for other refusals.
+    """
     url = f"{IAM}/projects/{names.project}/serviceAccounts/{email}:getIamPolicy"
     try:
         return api.call("POST", url, {})
@@ -160,6 +178,10 @@ def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
 
 
 def _has_binding(policy: Any, member: str, role: str, condition: str) -> bool:
+    """Return whether an IAM policy gives the member the role with exactly this condition.
+
+    `condition` is "" for a binding without a condition.
+    """
     return any(
         binding["role"] == role
         and member in binding.get("members", ())

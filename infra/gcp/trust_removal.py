@@ -53,6 +53,7 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
 
 
 def _instance_lines(trust: Trust) -> Iterator[str]:
+    """Yield script lines that stop the script while instances of the cluster exist."""
     names, cloud = trust.names, trust.launcher.cloud
     labelled = f"--filter=labels.{CLUSTER_TAG}={names.cluster}"
     listed = gcloud("compute", "instances", "list", labelled, "--format=value(name)")
@@ -82,6 +83,7 @@ def _grant_removal(names: Names, account: str, role: str, condition: str) -> str
 
 
 def _network_lines(names: Names) -> Iterator[str]:
+    """Yield script lines that delete firewall rule, subnetworks of all regions, and network."""
     network = names.part("network")
     yield _removal(("compute", "firewall-rules"), names.part("within"))
     subnets = ("compute", "networks", "subnets")
@@ -95,11 +97,13 @@ def _network_lines(names: Names) -> Iterator[str]:
 
 
 def _removal(kind: tuple[str, ...], name: str) -> str:
+    """Return the command that deletes a resource, unless the resource is missing."""
     there, delete = (gcloud(*kind, verb, name) for verb in ("describe", "delete"))
     return f"if {there} > /dev/null 2>&1; then {delete}; fi"
 
 
 def _role_removal(names: Names, role: str) -> str:
+    """Return the command that deletes a custom role, unless missing or already deleted."""
     words = (names.role_id(role), f"--project={names.project}")
     return _kept_removal(("iam", "roles"), words, "deleted", "True")
 

@@ -57,6 +57,7 @@ def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: boo
 
 
 def _head(trust: Trust) -> Iterator[str]:
+    """Yield the first lines of the script: interpreter, comments and modes."""
     names, launcher = trust.names, trust.launcher
     yield "#!/bin/bash"
     yield f"# What the cluster {names.cluster}, which runs in {launcher.cloud}, needs for its pools"
@@ -97,6 +98,7 @@ def check_lines(trust: Trust) -> Iterator[str]:
 
 
 def _provider_words(trust: Trust, verb: str) -> tuple[str, ...]:
+    """Return the arguments of gcloud for `verb` on the identity provider."""
     where = ("--location=global", f"--workload-identity-pool={trust.pool}")
     return ("iam", "workload-identity-pools", "providers", verb, PROVIDER_ID, *where)
 
@@ -113,6 +115,10 @@ def _is_deleted(trust: Trust) -> str:
 
 
 def _trust_lines(trust: Trust) -> Iterator[str]:
+    """Yield script lines that create or update the identity pool and the provider.
+
+    Deleted ones are restored first, because Google keeps their names for 30 days.
+    """
     pools, place = ("iam", "workload-identity-pools"), "--location=global"
     kept = (
         f"Google keeps the pool of identities {trust.pool} for 30 days after its deletion, and "
@@ -141,6 +147,7 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
 
 
 def _account_lines(names: Names) -> Iterator[str]:
+    """Yield script lines that create missing service accounts."""
     for account, title in ACCOUNTS.items():
         yield _create_if_missing(
             gcloud("iam", "service-accounts", "describe", names.email(account)),
@@ -153,6 +160,7 @@ def _account_lines(names: Names) -> Iterator[str]:
 
 
 def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
+    """Yield script lines that create the custom roles, or restore and update existing roles."""
     for role in roles:
         where = (names.role_id(role), f"--project={names.project}")
         said = (
@@ -175,6 +183,7 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
 
 
 def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
+    """Yield script lines that create the missing network, subnetworks and firewall rule."""
     network, firewall, tag = names.part("network"), names.part("within"), names.cluster
     yield _create_if_missing(
         gcloud("compute", "networks", "describe", network),
@@ -210,6 +219,7 @@ def grant_condition(grant: Grant) -> str:
 
 
 def _grant_line(names: Names, grant: Grant) -> str:
+    """Return the command that grants a role on the project, a subnetwork or a service account."""
     condition = grant_condition(grant)
     role, member = f"--role={names.role(grant.role)}", f"--member={names.member(grant.account)}"
     said = (member, role, f"--condition={condition}", "--format=none")
@@ -244,10 +254,12 @@ def _take_back(described: str, state: str, undelete: str) -> str:
 
 
 def _create_if_missing(describe: str, create: str) -> str:
+    """Return the command that runs `create` if the command `describe` fails."""
     return f"{describe} > /dev/null 2>&1 || {create}"
 
 
 def _update_or_create(describe: str, update: str, create: str) -> str:
+    """Return the command that runs `update` if `describe` succeeds, and `create` otherwise."""
     return f"if {describe} > /dev/null 2>&1; then {update}; else {create}; fi"
 
 

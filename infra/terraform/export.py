@@ -44,6 +44,7 @@ def export(
     Raises:
         NoCounterpart: the schema lacks a type or attribute. `python -m infra.terraform.schema` adds
             types to the schema.
+        OSError: an archive cannot be read, or a file cannot be written.
         Exception: whatever the program raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,8 @@ class EntryMaker:
     def _copy_asset(self, value: Any) -> Any:
         """Copy a file archive into the folder, and return the file's name.
 
-        Return any other value unchanged. Raise NoCounterpart for other assets and archives.
+        Return any other value unchanged. Raise NoCounterpart for other assets and archives, and
+        OSError if the file cannot be copied.
         """
         if isinstance(value, pulumi.FileArchive):
             archive = Path(value.path)
@@ -211,6 +213,7 @@ def _with_references(value: Any) -> Any:
 
 
 def _digest(archive: Path) -> str:
+    """Return the SHA-256 of a file in base64. Raise OSError."""
     return base64.b64encode(hashlib.sha256(archive.read_bytes()).digest()).decode()
 
 
@@ -226,4 +229,5 @@ def _decode_json(value: Any) -> Any:
 
 
 def _label(name: str) -> str:
+    """Return Terraform's label for Pulumi's name: other characters become underscores."""
     return re.sub(r"\W", "_", name)

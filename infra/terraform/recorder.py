@@ -29,6 +29,7 @@ class Resource:
     name: str
     """Pulumi's name, unique among resources of the type."""
     inputs: Mapping[str, Any]
+    """The inputs by Pulumi's names, with known values only."""
     after: tuple[tuple[str, str], ...] = ()
     """The (type, name) of each explicit dependency without a used output."""
 
@@ -37,7 +38,10 @@ class ResourceMaker(Protocol):
     """The receiver of a program's resources, which creates or records each resource."""
 
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
-        """Make the resource; return the id, and the outputs in addition to the inputs."""
+        """Make the resource; return the id, and the outputs in addition to the inputs.
+
+        An error ends the program.
+        """
         ...
 
 
@@ -62,6 +66,10 @@ def run_program(
 def _run(
     program: Callable[[], None], stack: str, config: dict[str, str], maker: ResourceMaker
 ) -> dict[str, Any]:
+    """Run a program as `run_program`, and replace Pulumi's state in the current context.
+
+    A new event loop and a worker thread are used, and closed at the end.
+    """
     loop = asyncio.new_event_loop()
     worker_loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -105,6 +113,10 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _run_and_read_outputs(program: Callable[[], None]) -> dict[str, Any]:
+    """Run a program, and return the exported values by name, without Pulumi's wrappers.
+
+    Raise whatever the program or a resource raises.
+    """
     await run_pulumi_func(program)
     root = get_root_resource()
     assert isinstance(root, pulumi.runtime.stack.Stack)
@@ -124,9 +136,15 @@ class _MakerMocks(mocks.Mocks):
         self.after: tuple[tuple[str, str], ...] = ()
 
     def call(self, args: mocks.MockCallArgs) -> Any:
+        """Raise ValueError: an export cannot query a cloud."""
         raise ValueError(f"{args.token} queries a cloud, which is not possible in an export")
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        """Pass a resource to the maker; return the id, and the inputs with the maker's outputs.
+
+        Pulumi calls this method for each resource. A component, which no cloud knows, is not passed
+        on and has neither id nor outputs.
+        """
         inputs = _restore_values(args.inputs)
         if not args.custom:
             return None, {}
@@ -142,6 +160,10 @@ class _RecordingMonitor(mocks.MockMonitor):
         self._mocks = mocked
 
     def RegisterResource(self, request: Any) -> Any:
+        """Set `after` of the mocks to the resource's dependencies without a used output.
+
+        Pulumi calls this method for each resource. Return the answer of the base class.
+        """
         used = {urn for found in request.propertyDependencies.values() for urn in found.urns}
         after = sorted(urn for urn in request.dependencies if urn not in used)
         self._mocks.after = tuple(map(_identity, after))

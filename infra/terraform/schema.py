@@ -40,9 +40,10 @@ def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_terraform_schema(source: str) -> dict[str, Any]:
-    """Return the provider's schemas of resource types, as the installed Terraform prints them.
+    """Return the provider's schemas of resource types from the output of the installed Terraform.
 
-    Raise CalledProcessError if Terraform fails, and KeyError if the provider is not installed.
+    Raise CalledProcessError if Terraform fails, FileNotFoundError without Terraform, and KeyError
+    if the provider is not installed in the working folder.
     """
     done = subprocess.run(
         ["terraform", "providers", "schema", "-json"], check=True, capture_output=True
@@ -56,7 +57,8 @@ def main() -> int:
     """Regenerate the schema file of the cloud of the first named type, and return 0.
 
     Without types, regenerate the file of the default cloud. If Terraform's provider lacks a type,
-    print a message, write nothing and return 1.
+    print a message to stderr, write nothing and return 1. Raise KeyError for an unknown cloud and
+    without an installed provider, and CalledProcessError if Terraform fails.
     """
     cloud = sys.argv[1].partition(":")[0] if sys.argv[1:] else DEFAULT_CLOUD
     provider = load_program(cloud).terraform

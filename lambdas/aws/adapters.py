@@ -44,10 +44,15 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
+        """The id of the cluster, from DETCLOUD_CLUSTER. Raises KeyError if unset."""
         return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
+        """The host of DETCLOUD_API_URL, and of the former URL after a change of the address.
+
+        Raises KeyError if DETCLOUD_API_URL is unset.
+        """
         from urllib.parse import urlsplit
 
         former = os.environ.get("DETCLOUD_API_FORMER_URL")
@@ -56,14 +61,23 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def configuration_sha256(self) -> str:
+        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256.
+
+        Raises KeyError if unset.
+        """
         return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> dynamodb.DynamoDbTable:
+        """The state table in DynamoDB. No request is sent before the first read or write.
+
+        Raises KeyError if DETCLOUD_TABLE is unset.
+        """
         return dynamodb.DynamoDbTable(dynamodb.create_client(), read_setting("TABLE"))
 
     @cached_property
     def object_store(self) -> S3ObjectStore:
+        """The store of model code, logs and metrics in S3. The client is created on first use."""
         from control_plane.aws.object_store import S3ObjectStore
         from detcloud.shared.bucket_place import BucketPlace
         from detcloud.shared.s3 import Bucket
@@ -77,21 +91,27 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def checkpoint_storage(self) -> S3:
+        """The bucket DETCLOUD_CHECKPOINTS. Raises KeyError if unset."""
         from control_plane.checkpoint_stores.types.s3 import S3
 
         return S3(type="s3", bucket=read_setting("CHECKPOINTS"), endpoint_url=_s3_url())
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
+        """A signer with a random key, since the API serves no signed URLs on AWS."""
         import secrets
 
         from control_plane.objects.signing import HmacUrlSigner
 
-        # S3 verifies the URLs of its objects, so the API serves no signed URLs. Any secret will do.
+        # S3 verifies the URLs of its objects.
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
     def own_verifier(self) -> AwsIdentityVerifier:
+        """The verifier of identity proofs for instances with the stack's role.
+
+        Raises ValueError if DETCLOUD_INSTANCE_ROLE is not the ARN of a role, and KeyError if unset.
+        """
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         return AwsIdentityVerifier(
@@ -100,6 +120,10 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def credential_issuer(self) -> StsCredentialIssuer:
+        """The issuer of credentials for trials' checkpoints, which assumes the role for storage.
+
+        Raises KeyError if DETCLOUD_STORAGE_ROLE is unset. No request is sent yet.
+        """
         from control_plane.aws.storage_credentials import StsCredentialIssuer
 
         key = os.environ.get("DETCLOUD_KMS_KEY", "")
@@ -109,7 +133,7 @@ class AwsAdapters(DeployedAdapters):
     def trial_grants(self) -> StsTrialGrants | None:
         """The issuer of access to data and registries, which assumes the deployed roles.
 
-        None if no roles were deployed.
+        None if no roles were deployed. Raises ValueError if DETCLOUD_TRIAL_GRANTS is not JSON.
         """
         from control_plane.aws.trial_grants import StsTrialGrants
 
@@ -130,6 +154,7 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def host_parts(self) -> HostParts:
+        """The parts for the clouds of pools. The functions on AWS have no identity tokens."""
         from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.other_clouds import HostParts
 
@@ -138,6 +163,7 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:
+        """The EC2 providers of the pools. Raises ValueError if DETCLOUD_NETWORK is not JSON."""
         from detcloud.shared.aws import new_session
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
 
@@ -146,10 +172,10 @@ class AwsAdapters(DeployedAdapters):
         return open_clouds(self.host_parts, place, _agent_code_place(), new_session)
 
     def invoke_function(self, name: str) -> None:
-        """Start a function of the cluster asynchronously.
+        """Start a function of the cluster asynchronously, without waiting for the end.
 
-        Raises KeyError for an unknown name, and an error of botocore if Lambda refuses the request
-        or does not answer.
+        Raises KeyError for an unknown name, and botocore's ClientError or BotoCoreError if Lambda
+        refuses the request or does not answer.
 
         Args:
             name: `suggest` or `checkpoint_gc`.
@@ -172,7 +198,10 @@ def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
 
 
 def _agent_code_place() -> str:
-    """Return the URL of the folder in the object bucket that contains the agent's code."""
+    """Return the URL of the folder in the object bucket that contains the agent's code.
+
+    Raises KeyError without DETCLOUD_OBJECTS or AWS_REGION.
+    """
     from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
 
     bucket, other = read_setting("OBJECTS"), _s3_url()
@@ -186,7 +215,10 @@ def _s3_url() -> str | None:
 
 
 def _token_service_url() -> str:
-    """Return the address of STS in the environment's region, or of an emulator."""
+    """Return the address of STS in the environment's region, or of an emulator.
+
+    Raises KeyError without AWS_REGION.
+    """
     region = os.environ["AWS_REGION"]
     url = os.environ.get("AWS_ENDPOINT_URL_STS") or os.environ.get("AWS_ENDPOINT_URL")
     return url or f"https://sts.{region}.amazonaws.com"

@@ -16,8 +16,8 @@ telemetry = Telemetry("advance")
 def handler(event: Any, context: Any) -> Any:
     """Advance the receivers of the messages in a batch of stream records.
 
-    Return the records that failed, so that the stream delivers them again. Write a log line and
-    metrics.
+    Return the records that failed in the form of Lambda's batch responses, so that the stream
+    delivers them again. Write a log line and metrics. Raises KeyError for an event without records.
     """
     records = event["Records"]
     outcome = advance_receivers(cluster.engine, records, context.get_remaining_time_in_millis)

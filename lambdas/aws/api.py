@@ -17,8 +17,9 @@ _answer = Mangum(cluster.build_app(adapters.administrator_tokens()), lifespan="o
 def handler(event: Any, context: Any) -> Any:
     """Return the application's response to a request of API Gateway.
 
-    Return status 403 if the cluster has a distribution and the request did not pass through it.
-    Only the application writes a log line for the request.
+    Return status 403 if the cluster has a CloudFront distribution and the request did not pass
+    through it. Only the application writes a log line for the request. Errors of the application
+    are answered with status 500.
     """
     if not comes_through_distribution(event, os.environ.get("DETCLOUD_ORIGIN_SHA256", "")):
         return REFUSAL

@@ -29,9 +29,10 @@ def user_data(
 ) -> Callable[[IntentRow], bytes]:
     """Return a function that renders the boot script of a launch request, compressed with gzip.
 
-    The script contains no secret, except secrets in the pool's own `startup_script`. The function
-    raises ConfigurationError if a setting of the pool is unsafe in a boot script. Equal requests
-    give equal bytes.
+    The script contains no secret, except secrets in the pool's own `startup_script`. Equal requests
+    give equal bytes. The function raises ConfigurationError if a setting of the pool is unsafe in a
+    boot script, ValueError if the stored settings are not JSON, and KeyError for an incomplete file
+    system.
 
     Args:
         url: the URL of the cluster's API.

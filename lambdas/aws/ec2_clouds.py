@@ -20,6 +20,7 @@ class DeployedPlace:
     """The defaults of the stack for the place of instances, unless a pool names its own."""
 
     region: str
+    """The region of pools that name none."""
     network: Mapping[str, Any]
     """The stack's value of DETCLOUD_NETWORK: `subnets`, `security_group`, `instance_profile` and
     optional settings.
@@ -31,9 +32,11 @@ def open_clouds(
 ) -> Ec2Clouds:
     """Return the EC2 providers of a cluster's pools.
 
-    Before a boot script is rendered, the agent's code is written to the object store.
+    No request is sent yet. Before a boot script is rendered, the agent's code is written to the
+    object store.
 
     Args:
+        parts: the parts of the cluster's host.
         place: the defaults of the stack.
         code_place: the URL of the folder from which instances download the agent's code. "" if
             instances request the code from the cluster.

@@ -42,7 +42,10 @@ class AwsPools:
 
     @cached_property
     def identity_verifier(self) -> AwsIdentityVerifier:
-        """The verifier of identity proofs for instances with the role `instance`."""
+        """The verifier of identity proofs for instances with the role `instance`.
+
+        Raises ValueError if `instance` is not the ARN of a role.
+        """
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         region = self._remote["region"]
@@ -51,6 +54,7 @@ class AwsPools:
 
     @cached_property
     def _clouds(self) -> Ec2Clouds:
+        """The EC2 providers, which act as the role `launcher`. No request is sent yet."""
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.aws.federation import federated_session
 
@@ -63,5 +67,8 @@ class AwsPools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:
-    """Return the pools of a remote account on AWS. The parameters are those of AwsPools."""
+    """Return the pools of a remote account on AWS, without any request.
+
+    The parameters are those of AwsPools.
+    """
     return AwsPools(parts, remote)

@@ -17,11 +17,12 @@ telemetry = Telemetry("spot_notice")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Store an EC2 warning about an instance or a capacity block as a notice.
+    """Store an EC2 warning about an instance or a capacity block as a row of `notices`.
 
     Skip an instance without a row in the cluster. A notice of the same kind that is already stored
     stays unchanged. A new notice wakes the tick, which notifies agents and launches replacements.
-    Raises ValueError or KeyError for an unexpected event, and TableError.
+    Write a log line in each case, and return None. Raises ValueError or KeyError for an unexpected
+    event, and TableError.
     """
     table, what = cluster.engine.table, event["detail-type"]
     notice = read_warning(event)

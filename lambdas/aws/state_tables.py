@@ -8,7 +8,7 @@ from control_plane.aws.state_table import DynamoDbTable, create_client
 def open_table(name: str) -> AbstractContextManager[DynamoDbTable]:
     """Return a context manager that provides a table in DynamoDB and closes the table at the end.
 
-    The environment's region and credentials are used. A missing table is not detected here: the
-    first request raises TableError.
+    The environment's region and credentials are used. Raises botocore's NoRegionError without a
+    region. A missing table is not detected here: the first request raises TableError.
     """
     return closing(DynamoDbTable(create_client(), name))

@@ -56,9 +56,10 @@ class Telemetry:
         return measured_handler
 
     def _traced_handler(self, handler: Handler) -> Handler:
-        """Wrap a handler so that each call is traced. Return it unchanged if traces are disabled.
+        """Return a handler that calls `handler` and traces each call with X-Ray.
 
-        The environment variable POWERTOOLS_TRACE_DISABLED disables traces with the value `true`.
+        Return `handler` unchanged if the environment variable POWERTOOLS_TRACE_DISABLED is `true`.
+        Results are not part of the traces.
         """
         if os.environ.get("POWERTOOLS_TRACE_DISABLED") == "true":
             # Even a disabled tracer imports all of X-Ray, which creates two clients.
@@ -76,7 +77,8 @@ class Telemetry:
     def count(self, **numbers: int) -> None:
         """Add numbers to metrics: a keyword argument for each metric.
 
-        Zeros are skipped, because each hour in which a metric has a value is charged.
+        The metrics are written at the end of a call of a wrapped handler. Zeros are skipped,
+        because each hour in which a metric has a value is charged.
         """
         for name, number in numbers.items():
             if number:
@@ -84,7 +86,10 @@ class Telemetry:
 
 
 def _render_line(fields: dict[str, Any]) -> str:
-    """Return a log line as JSON without tokens and other secrets."""
+    """Return a log line as JSON without tokens and other secrets.
+
+    Values that JSON cannot express are written as texts.
+    """
     return redact(json.dumps(fields, default=str))
 
 

@@ -18,7 +18,8 @@ def handler(event: Any, context: Any) -> Any:
 
     An event without records is the call of each minute and runs all steps that are due. For stream
     records, run only the steps for the partitions of the new rows. If work is left, all records are
-    delivered again. Raises StepsFailed if a step failed.
+    delivered again. Write a log line and metrics. Raises StepsFailed if a step failed, so that the
+    stream delivers the records again.
     """
     intents, outcome = event.get("Records", ()), BatchOutcome()
     left_ms = context.get_remaining_time_in_millis

@@ -44,24 +44,39 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
+        """The id of the cluster, from DETCLOUD_CLUSTER. Raises KeyError if unset."""
         return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
+        """The host of DETCLOUD_API_URL. Raises KeyError if unset."""
         from urllib.parse import urlsplit
 
         return frozenset({urlsplit(read_setting("API_URL")).hostname or ""})
 
     @cached_property
     def configuration_sha256(self) -> str:
+        """The SHA-256 of the deployed cluster configuration, from DETCLOUD_CONFIG_SHA256.
+
+        Raises KeyError if unset.
+        """
         return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> FirestoreTable:
+        """The state table in Firestore, without a request to Firestore.
+
+        Raises Unavailable if the credentials are missing, and KeyError for a missing setting.
+        """
         return FirestoreTable(create_client(read_setting("PROJECT"), read_setting("DATABASE")))
 
     @cached_property
     def object_store(self) -> GcsObjectStore:
+        """The store of model code, logs and metrics in Cloud Storage.
+
+        The client is created on first use, which raises an error of google.auth without
+        credentials.
+        """
         from control_plane.gcp.object_store import GcsObjectStore
         from lambdas.lazy_client import LazyClient
 
@@ -79,22 +94,27 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def checkpoint_storage(self) -> Gcs:
+        """The bucket DETCLOUD_CHECKPOINTS. Raises KeyError if unset."""
         from control_plane.checkpoint_stores.types.gcs import Gcs
 
         return Gcs(type="gcs", bucket=read_setting("CHECKPOINTS"))
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
+        """A signer with a random key, since the API serves no signed URLs on Google Cloud."""
         import secrets
 
         from control_plane.objects.signing import HmacUrlSigner
 
-        # Cloud Storage verifies the URLs of its objects, so the API serves no signed URLs. Any
-        # secret will do.
+        # Cloud Storage verifies the URLs of its objects.
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
     def own_verifier(self) -> GoogleIdentityVerifier:
+        """The verifier of identity proofs for instances with the stack's service account.
+
+        Raises KeyError for a missing setting.
+        """
         from lambdas.gcp.verifier import open_verifier
 
         return open_verifier(
@@ -103,6 +123,10 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
+        """The issuer of credentials for trials' checkpoints, from the account for storage.
+
+        Raises KeyError if DETCLOUD_STORAGE_ACCOUNT is unset.
+        """
         from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 
         return DownscopedTokenIssuer(read_setting("STORAGE_ACCOUNT"))
@@ -111,7 +135,7 @@ class GcpAdapters(DeployedAdapters):
     def trial_grants(self) -> AccountGrants | None:
         """The issuer of access to data and registries, which uses the deployed service accounts.
 
-        None if no accounts were deployed.
+        None if no accounts were deployed. Raises ValueError if DETCLOUD_TRIAL_GRANTS is not JSON.
         """
         accounts = json.loads(os.environ.get("DETCLOUD_TRIAL_GRANTS") or "{}")
         if not accounts:
@@ -124,13 +148,14 @@ class GcpAdapters(DeployedAdapters):
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of Compute Engine instances for a pool with the given settings.
 
-        Equal settings get the same, cached provider. Raises CloudError if the settings are
-        unusable.
+        Equal settings get the same, cached provider. No request is sent: unusable settings and
+        credentials raise CloudError when the provider is used.
         """
         return self._gce_clouds.cloud(settings)
 
     @cached_property
     def host_parts(self) -> HostParts:
+        """The parts for the clouds of pools, with identity tokens of the running function."""
         from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.gcp.identity_tokens import fetch_identity_token
         from lambdas.other_clouds import HostParts
@@ -145,6 +170,7 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def _gce_clouds(self) -> GceClouds:
+        """The Compute Engine providers. Raises ValueError if DETCLOUD_NETWORK is not JSON."""
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
 
         network: Mapping[str, Any] = json.loads(read_setting("NETWORK"))

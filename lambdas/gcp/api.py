@@ -16,6 +16,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
     For HTTP, replace the peer's address by the address of the client behind Google's front, and
     assign the log lines of the request to the trace in the headers. Other scopes stay unchanged.
+    Errors of the application are passed on to the server.
     """
     if scope["type"] == "http":
         headers = header_map(scope)

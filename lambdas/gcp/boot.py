@@ -32,7 +32,8 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
     """Return a function that renders the boot script of a launch request.
 
     The script contains no secret, except secrets in the pool's own `startup_script`. The function
-    raises ConfigurationError if a setting of the pool is unsafe in a boot script.
+    raises ConfigurationError if a setting of the pool is unsafe in a boot script, ValueError if the
+    stored settings are not JSON, and KeyError for an incomplete file system.
 
     Args:
         url: the URL of the cluster's API.

@@ -11,10 +11,11 @@ telemetry = Telemetry("checkpoint_gc")
 
 
 def handle(call: Call) -> int:
-    """Delete checkpoints in passes until no work is due or less than RESERVE_MS is left.
+    """Run passes of the collector until no work is due or less than RESERVE_MS is left.
 
-    Write a log line with the number of passes. Always return DONE: the next tick starts the
-    function again if work is left. Raises TableError.
+    The collector deletes checkpoints and experiments that are marked for deletion. Write a log line
+    with the number of passes. Always return DONE: the next tick starts the function again if work
+    is left. Raises TableError.
     """
     passes = cluster.collector.collect_while(call.left_ms, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)

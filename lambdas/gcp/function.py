@@ -51,6 +51,7 @@ class Function:
     """The ASGI application of a function, which handles POST requests in threads.
 
     Args:
+        telemetry: the logs of the function.
         handler: handles a call in a thread. An exception is logged and answered with FAILED.
         threads: the number of calls that run at the same time. Further calls wait for a thread.
         one_at_a_time: whether only one call may run. Then another call is answered with DONE at
@@ -76,7 +77,8 @@ class Function:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a POST request, and send the handler's status with an empty body.
 
-        Answer other methods with 405. Ignore scopes that are not HTTP.
+        The body of the request is not read. Answer other methods with 405. Ignore scopes that are
+        not HTTP.
         """
         if scope["type"] != "http":
             return
@@ -116,8 +118,9 @@ class Function:
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """Return the headers of an ASGI request by name, in lower case. Of repeated headers, the last
-    value is returned.
+    """Return the headers of an ASGI request by name, in lower case.
+
+    Of repeated headers, the last value is returned.
     """
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 

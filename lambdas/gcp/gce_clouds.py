@@ -18,7 +18,9 @@ class DeployedPlace:
     """The stack's defaults for the place of instances, for settings that a pool does not name."""
 
     project: str
+    """The id of the project."""
     region: str
+    """The region of pools that name none."""
     network: Mapping[str, Any]
     """The stack's value of DETCLOUD_NETWORK, in the form that `add_deployment` expects."""
 
@@ -33,9 +35,11 @@ def open_clouds(
 ) -> GceClouds:
     """Return the Compute Engine providers of a cluster's pools.
 
-    Before a boot script is rendered, the agent's code is written to the object store.
+    No request is sent yet. Before a boot script is rendered, the agent's code is written to the
+    object store.
 
     Args:
+        parts: the parts of the cluster's host.
         place: the defaults of the stack.
         code_place: the URL of the folder from which instances download the agent's code. "" if
             instances request the code from the cluster.

@@ -6,7 +6,7 @@ import urllib3
 def fetch_identity_token(audience: str, pool: urllib3.PoolManager | None = None) -> str:
     """Fetch an identity token of this function from the metadata server.
 
-    Raises OSError if no token can be fetched.
+    Send a request each time: no token is cached. Raises OSError if no token can be fetched.
 
     Args:
         audience: the only receiver that accepts the token.

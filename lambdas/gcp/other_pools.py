@@ -40,8 +40,8 @@ class GooglePools:
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of Compute Engine instances for a pool with the given settings.
 
-        Equal settings get the same, cached provider. Raises CloudError if the settings are
-        unusable.
+        Equal settings get the same, cached provider. No request is sent: unusable settings and
+        credentials raise CloudError when the provider is used.
         """
         return self._clouds.cloud(settings)
 
@@ -53,6 +53,7 @@ class GooglePools:
 
     @cached_property
     def _clouds(self) -> GceClouds:
+        """The Compute Engine providers, which act as the account `launcher`."""
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.gcp.federation import federated_credentials
         from provisioner.clouds.gcp.google_api import create_billing_api, create_compute_api
@@ -70,7 +71,8 @@ class GooglePools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:
-    """Return the pools of a remote account on Google Cloud. The parameters are those of
-    GooglePools.
+    """Return the pools of a remote account on Google Cloud, without any request.
+
+    The parameters are those of GooglePools.
     """
     return GooglePools(parts, remote)

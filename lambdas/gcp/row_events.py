@@ -54,7 +54,7 @@ def new_row_path(headers: Mapping[str, str], function: str) -> str:
     """Return the path, in the database, of the new document that an event reports.
 
     Raises NotAnEvent if the request is not a binary CloudEvent about a new document, or if the
-    document's path does not match the trigger of `function`.
+    document's path does not match the trigger of `function`. Raises KeyError for another function.
 
     Args:
         headers: the request's headers, with names in lower case.

@@ -7,10 +7,10 @@ import os
 import sys
 from importlib import import_module
 
-from uvicorn.config import Config
 from uvicorn.server import Server
 
 from lambdas.gcp.function_names import FUNCTIONS
+from lambdas.uvicorn_config import build_uvicorn_config
 
 # Cloud Run kills an instance ten seconds after SIGTERM.
 CLOSE_SECONDS_MAX = 8
@@ -21,27 +21,21 @@ KEEP_ALIVE_SECONDS = 620
 def main() -> int:
     """Serve the function until SIGTERM, then return 0.
 
-    If DETCLOUD_FUNCTION is not in FUNCTIONS, print an error and return 2. The default port is 8080.
+    If DETCLOUD_FUNCTION is not in FUNCTIONS, print an error to stderr and return 2. Listen at
+    DETCLOUD_HOST, by default all addresses, and at PORT, by default 8080. The process ends with a
+    non-zero status if the port is not available.
     """
     name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in FUNCTIONS:
         known = ", ".join(FUNCTIONS)
         print(f"DETCLOUD_FUNCTION is {name!r}; the functions are {known}", file=sys.stderr)
         return 2
-    config = Config(
+    config = build_uvicorn_config(
         import_module(f"lambdas.gcp.{name}").app,
+        keep_alive_seconds=KEEP_ALIVE_SECONDS,
+        close_seconds_max=CLOSE_SECONDS_MAX,
         host=os.environ.get("DETCLOUD_HOST", "0.0.0.0"),
         port=int(os.environ.get("PORT", "8080")),
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
     )
     Server(config).run()
     return 0

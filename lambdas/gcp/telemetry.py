@@ -79,6 +79,7 @@ class CloudLines(logging.Formatter):
         self._labels = {"service": service}
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, without a line break."""
         fields = {**getattr(record, "fields", {})}
         line = {
             **fields,

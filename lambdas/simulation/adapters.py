@@ -6,7 +6,8 @@ from functools import cached_property
 from random import Random
 
 from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectStore
 from control_plane.state.table import StateTable

@@ -149,7 +149,7 @@ def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
     def build_simulated_spec(
         experiment: ExperimentState, definition: Definition, trial: TrialState
     ) -> dict[str, Any]:
-        inherited = trial.inherited.uuid if trial.inherited else None
+        inherited = trial.inherited_checkpoint.uuid if trial.inherited_checkpoint else None
         extra = {"restarts": trial.restarts, "inherited": inherited, "search": experiment.name}
         return build_spec(experiment, definition, trial) | extra
 

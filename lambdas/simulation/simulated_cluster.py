@@ -209,7 +209,9 @@ class SimulatedCluster:
         """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
-            return PoolSettings(rules, reserve_after_ms=RESERVE_AFTER_MS, idle_apart=True)
+            return PoolSettings(
+                rules, reserve_after_ms=RESERVE_AFTER_MS, stores_idle_jobs_apart=True
+            )
         sizes = self.random.choice(CLOUD_SIZES)
         catalog = tuple(offering for slots in sizes for offering in offerings(slots))
         self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
@@ -227,7 +229,7 @@ class SimulatedCluster:
             rules,
             provider=json.dumps(fields),
             reserve_after_ms=RESERVE_AFTER_MS,
-            idle_apart=True,
+            stores_idle_jobs_apart=True,
         )
 
     def _start(self) -> None:

@@ -199,7 +199,8 @@ class StateChecker:
 
         - Revisions increase by 1. A new actor begins with revision 1.
         - Experiments and trials follow the rules of `_check_run_generation`.
-        - A trial's epoch never decreases. Its restarts decrease only in a new life.
+        - A trial's epoch never decreases. Its restarts decrease only in a new run
+          generation.
         - The newest checkpoint of an unfinished trial gets older or disappears only after a report
           of damage.
         """
@@ -209,7 +210,7 @@ class StateChecker:
             _check_run_generation(address, known, after)
         if isinstance(known, TrialState):
             assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
-            goes_on = after.life > known.life
+            goes_on = after.run_generation > known.run_generation
             assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
             if not known.status.is_final and known.checkpoint is not None:
                 newest = after.checkpoint
@@ -288,7 +289,7 @@ class StateChecker:
             part = self.part(address, f"trials/{number}")
             assert isinstance(part, Summaries)
             summaries += part.trials
-        open_count = sum(summary.is_open(state.life) for summary in summaries)
+        open_count = sum(summary.is_open(state.run_generation) for summary in summaries)
         assert len(summaries) == state.trials, address
         assert 0 <= open_count == state.trials_open, f"{open_count} are open, not {state}"
         ids = [summary.trial_id for summary in summaries]
@@ -301,19 +302,21 @@ class StateChecker:
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:
-    """Check the status and the life of an experiment or trial; `known` is the former state.
+    """Check the status and run generation of an actor; `known` is the former state.
 
-    A life begins when a user continues an ended experiment. Raises AssertionError if a rule is
-    broken:
+    The actor is an experiment or a trial. A run generation begins when a user continues an ended
+    experiment. Raises AssertionError if a rule is broken:
 
-    - The number of the life never decreases.
-    - The number increases only if the known status is final and no deletion has begun.
-    - In the same life, a final status changes only to a status of the deletion.
+    - The run generation never decreases.
+    - The run generation increases only if the known status is final and no deletion has begun.
+    - In a run generation, a final status changes only to a status of the deletion.
     - A deleted actor stays deleted.
     """
-    assert after.life >= known.life, f"{address} goes back to life {after.life}"
-    if after.life > known.life:
-        assert known.status.is_final, f"{address} begins a life before the last one ended"
+    assert after.run_generation >= known.run_generation, (
+        f"{address} goes back to run generation {after.run_generation}"
+    )
+    if after.run_generation > known.run_generation:
+        assert known.status.is_final, f"{address} goes on before it has ended"
         assert not known.status.is_deleting, f"{address} goes on while it is deleted"
     elif known.status.is_final and not after.status.is_deleting:
         assert after.status is known.status, f"{address} leaves {known.status}"
@@ -324,7 +327,7 @@ def _check_run_generation(address: str, known: Any, after: Any) -> None:
 def _is_preempted(trial: TrialState | None) -> bool:
     """Return whether a trial's allocation must be preempted. False without an allocation."""
     allocation = None if trial is None else trial.allocation
-    return allocation is not None and allocation.wish is DesiredState.PREEMPT
+    return allocation is not None and allocation.desired_state is DesiredState.PREEMPT
 
 
 class _CheckerReader:

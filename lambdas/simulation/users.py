@@ -126,7 +126,7 @@ class Users:
         name = f"{search.family}-{number}"
         job = replace(search.message.job, submitted_ms=now_ms, deadline_ms=settings.deadline_ms)
         message = replace(
-            search.message, settings=settings, name=name, job=job, grows_id_blocks=True
+            search.message, settings=settings, name=name, job=job, has_growing_id_blocks=True
         )
         self.searches.by_name[name] = search
         key = _idempotency_key(f"submit-{number}")

@@ -4,16 +4,18 @@ An instance keeps the tags of its launch. Its id is the name of its agent, which
 No method waits for a boot or an end; `list_instances` reports the progress.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from control_plane.fleet.records import ErrorKind, IntentRow, Offering
-from provisioner.model import EndReason, InstanceStatus
+from provisioner.model import EndReason, InstanceStatus, ProvisionerSettings
 
 CLUSTER_TAG = "detcloud-cluster"
 POOL_TAG = "detcloud-pool"
 INTENT_TAG = "detcloud-intent"
+
+TERMINATION_BATCH_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,13 @@ class CloudInstance:
     launched_ms: int
     """The launch time in epoch milliseconds, by the cloud's clock."""
     tags: Mapping[str, str]
+    """The instance's tags, with those of the cluster, the pool and the launch intent."""
     notice_ms: int | None = None
-    """The announced time at which the cloud takes the instance away."""
+    """The announced time at which the cloud takes the instance away; None without a notice."""
     rebalance: bool = False
     """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
-    """The reason for the instance's end, from the cloud."""
+    """The reason that the cloud gives for the instance's end; None if it lives or is unknown."""
     boot_report: str = ""
     """The report of a failed boot that the instance sent itself, or ""."""
     zone: str = ""
@@ -98,9 +101,9 @@ class CloudProvider(Protocol):
     """
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the pool's offerings in order of preference, with prices if known.
+        """Return the pool's offerings in order of preference, with prices in dollars, 0 if unknown.
 
-        The result may be cached for hours.
+        The result may be cached for hours. Raises CloudError for unusable settings.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -125,18 +128,37 @@ class CloudProvider(Protocol):
 
         The list is eventually consistent: for up to 40 s after a launch or change, an instance may
         be missing or have an older state. An ended instance is TERMINATED for a while, then absent.
+        Raises CloudError if any part of the list cannot be read.
         """
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Request the end of instances in any state, and the deletion of the disks.
 
+        Do not wait for the end.
+
         Repeated calls and unknown ids are harmless. The cloud may not know a fresh instance yet, so
-        the caller repeats the call while the instance is listed.
+        the caller repeats the call while the instance is listed. Raises CloudError; some instances
+        may end then.
         """
 
     def boot_log(self, instance: str) -> str:
         """Return at least the end of an instance's boot output, or "" without output.
 
-        The cloud keeps the output for a while after the instance's end. It may contain secrets that
-        the machine image or the pool's script wrote, so callers mask it before they show it.
+        The result is "" also for an unknown instance. The cloud keeps the output for a while after
+        the instance's end. The output may contain secrets that the machine image or the pool's
+        script wrote, so callers mask the output before they show it. Raises CloudError.
         """
+
+
+CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
+"""Returns the cloud provider for a pool's settings. Raises CloudError."""
+
+
+def terminate_in_batches(cloud: CloudProvider, ids: Sequence[str]) -> None:
+    """Request the end of instances in calls of at most TERMINATION_BATCH_MAX; no ids, no call.
+
+    Raises the CloudError of the first call that fails. The calls before have succeeded, and the
+    instances after are not requested.
+    """
+    for first in range(0, len(ids), TERMINATION_BATCH_MAX):
+        cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])

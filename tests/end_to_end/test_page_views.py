@@ -145,9 +145,11 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
     across = plane.get_by_label("Horizontal axis")
     other = {"x": "y", "y": "x"}[across.input_value()]
     across.select_option(other)
-    assert f"x={other}&y={plane.get_by_label('Up').input_value()}" in browser.address()
+    assert f"x={other}&y={plane.get_by_label('Vertical axis').input_value()}" in browser.address()
     window.get_by_text("As a table").click()
-    rows = browser.table_rows(f"cells of {other} and {plane.get_by_label('Up').input_value()}")
+    rows = browser.table_rows(
+        f"cells of {other} and {plane.get_by_label('Vertical axis').input_value()}"
+    )
     cells = plane.locator(".heat").get_by_role("link")
     # The root of 4 trials is 2: at most 2 by 2 cells, and all trials are in them.
     assert cells.count() == len(rows) <= 4

@@ -46,8 +46,8 @@ def open_unread(live: Live, request: bytes) -> socket.socket:
     return connection
 
 
-def is_answering(count: int) -> bool:
-    return len(connections.Connection.answering) == count
+def is_answering(live: Live, count: int) -> bool:
+    return len(live.limits.answering) == count
 
 
 def open_files() -> int:
@@ -113,18 +113,18 @@ def test_bodies_of_strangers_that_come_slowly_keep_nobody_out(
     # An instance proves its identity by what it sends: there is no token before that.
     head = f"PUT {V1}/instances/i-1/identity HTTP/1.1\r\n{live.host}Content-Length: 100\r\n\r\n"
     known = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 2\r\n\r\n"
-    answering = connections.Connection.answering
+    answering = live.limits.answering
     with ExitStack() as opened:
         honest = opened.enter_context(live.connect())
         honest.sendall(known.encode())
         wait_until(lambda: len(answering) == 1)
-        wait_until(lambda: next(iter(answering))._is_known())
+        wait_until(lambda: next(iter(answering.values())).is_known())
         strangers = []
         for count in (2, 3, 4, 4, 4):
             strangers.append(opened.enter_context(live.connect()))
             strangers[-1].sendall(head.encode())
             # Who is known, and three strangers at most.
-            wait_until(partial(is_answering, count))
+            wait_until(partial(is_answering, live, count))
         # The two oldest are gone, and who is known may take their time.
         assert [receive_all(each) for each in strangers[:2]] == [b"", b""]
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
@@ -137,7 +137,7 @@ def test_who_is_known_may_wait_longer_than_strangers(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody is left of the tests before.
-    wait_until(lambda: not connections.Connection.waiting)
+    wait_until(lambda: not live.limits.waiting)
     monkeypatch.setattr(connections, "WAITING_MAX", 4)
     with ExitStack() as opened:
         known = opened.enter_context(live.connect())
@@ -158,7 +158,10 @@ def ask_and_stay(live: Live, connection: socket.socket) -> int:
     return answer.status
 
 
-def test_who_waits_for_a_thread_is_no_stranger(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_body_late", [False, True])
+def test_who_waits_for_a_thread_is_no_stranger(
+    live: Live, monkeypatch: pytest.MonkeyPatch, is_body_late: bool
+) -> None:
     monkeypatch.setattr(connections, "STRANGERS_MAX", 1)
     may_answer = threading.Event()
 
@@ -174,13 +177,10 @@ def test_who_waits_for_a_thread_is_no_stranger(live: Live, monkeypatch: pytest.M
         callers = []
         for count in (1, 2, 3):
             callers.append(opened.enter_context(live.connect()))
-            callers[-1].sendall(head.encode() + body)
-            wait_until(partial(is_paused, count))
+            callers[-1].sendall(head.encode() + (b"" if is_body_late else body))
+            wait_until(partial(is_answering, live, count))
         may_answer.set()
         for caller in callers:
+            if is_body_late:
+                caller.sendall(body)
             assert caller.recv(65536).startswith(b"HTTP/1.1 422")
-
-
-def is_paused(count: int) -> bool:
-    answering = list(connections.Connection.answering)
-    return sum(connection.flow.read_paused for connection in answering) == count

@@ -254,7 +254,7 @@ def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
         for _ in range(5):
             assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         # Those that wait longest are gone.
-        assert len(connections.Connection.waiting) <= connections.WAITING_MAX
+        assert len(live.limits.waiting) <= connections.WAITING_MAX
         assert receive_all(silent[0]) == b""
     finally:
         for connection in silent:
@@ -271,7 +271,7 @@ def test_connections_that_were_served_and_stay_keep_nobody_out(live: Live) -> No
             connection.sendall(asked)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        assert len(connections.Connection.waiting) <= connections.WAITING_MAX
+        assert len(live.limits.waiting) <= connections.WAITING_MAX
     finally:
         for connection in stay:
             connection.close()
@@ -284,4 +284,4 @@ def test_one_who_leaves_in_the_middle_leaves_nothing(live: Live) -> None:
             connection.sendall(head.encode() + cut)
     answer = live.ask("GET /experiments", TOKEN)
     assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["items"]) == 1
-    wait_until(lambda: len(connections.Connection.waiting) == 0)
+    wait_until(lambda: len(live.limits.waiting) == 0)

@@ -14,7 +14,7 @@ from control_plane.actors import addresses
 from control_plane.actors.metadata_edits import METADATA_EDITS
 from control_plane.agents.sessions import ENVIRONMENT, INTENTS, TRIAL_METADATA
 from control_plane.state.table import Expect, Key, Put
-from control_plane.usecases import checkpoint_uploads
+from control_plane.usecases import upload_completion
 from tests.hostile.api_doors import MARK
 from tests.hostile.hostile_values import deep_mixture, deep_object
 from tests.hostile.trial_doors import ManifestDoor
@@ -174,8 +174,8 @@ def test_an_upload_of_an_older_version_is_listed_replayed_and_deleted(
     cluster: Cluster, agent: Agent, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Older versions recorded metadata of any depth that the encoder took.
-    monkeypatch.setattr(checkpoint_uploads, "parse_body", json.loads)
-    monkeypatch.setattr(checkpoint_uploads, "check_value", lambda *_, **__: None)
+    monkeypatch.setattr(upload_completion, "parse_body", json.loads)
+    monkeypatch.setattr(upload_completion, "check_value", lambda *_, **__: None)
     door = ManifestDoor(cluster)
     manifest = {**door.manifest(), "metadata": MARK}
     text = json.dumps(manifest).encode().replace(json.dumps(MARK).encode(), deep_object(depth))

@@ -18,7 +18,7 @@ from control_plane.config.pools import check_cluster
 from infra.aws.account_checks import check_facts
 from infra.aws.account_reader import read_account
 from infra.aws.deployer import deployer_policy
-from infra.aws.policies import make_statement
+from infra.aws.policy_statements import make_statement
 from infra.aws.program import run
 from infra.aws.settings import Settings, parse_settings
 from infra.findings import Level

@@ -18,6 +18,7 @@ from control_plane.actors.messages.stored_names import stored_name
 from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
 from control_plane.searchers.posted_operations import (
@@ -72,7 +73,7 @@ def load_file(path: Path, table: StateTable) -> list[str]:
 def current_shapes() -> dict[str, Any]:
     """The assumptions of today's code about stored rows, as in `shapes.json`."""
     return {
-        "states": {name: list(kind.field_names) for name, kind in ACTOR_TYPES.items()},
+        "states": {name: list(kind.names_in_code) for name, kind in ACTOR_TYPES.items()},
         "defaults": {_name(record): _defaults(record) for record in _message_classes()},
     }
 
@@ -90,11 +91,12 @@ def _bytes(text: str, encoding: str = "") -> bytes:
 
 def _defaults(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    stored_names = stored_field_names(kind)
     for field in fields(kind):
         if field.default is not MISSING:
-            found[field.name] = to_jsonable_python(field.default)
+            found[stored_names[field.name]] = to_jsonable_python(field.default)
         elif field.default_factory is not MISSING:
-            found[field.name] = to_jsonable_python(field.default_factory())
+            found[stored_names[field.name]] = to_jsonable_python(field.default_factory())
     return found
 
 

@@ -24,6 +24,7 @@ from control_plane.restoration.incarnation import incarnation_write
 from control_plane.row_reference import load_record
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.rows.row_type import RowType
+from control_plane.rows.stored_fields import stored_field_names
 from control_plane.state.table import Key, Put, Write
 from control_plane.usecases import browser_sessions
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
@@ -73,7 +74,7 @@ def stored_fields(row_type: RowType) -> dict[str, Any]:
     record = load_record(row_type)
     if record is None:
         return dict.fromkeys(row_type.fields)
-    return {row_type.stored_names.get(name, name): x for name, x in _defaults(record).items()}
+    return _defaults(record)
 
 
 def describe_sample(sample: Sample | None) -> dict[str, Any]:
@@ -164,12 +165,14 @@ def _observe(cluster: Cluster, add: Callable[[Sequence[Write]], None]) -> None:
 
 def _defaults(record: type) -> dict[str, Any]:
     if is_dataclass(record):
-        found = {}
+        found, stored_names = {}, stored_field_names(record)
         for field in fields(record):
             default = field.default
             if field.default_factory is not MISSING:
                 default = field.default_factory()
-            found[field.name] = REQUIRED if default is MISSING else to_jsonable_python(default)
+            found[stored_names[field.name]] = (
+                REQUIRED if default is MISSING else to_jsonable_python(default)
+            )
         return found
     models: Mapping[str, Any] | None = getattr(record, "model_fields", None)
     if models is not None:

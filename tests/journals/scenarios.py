@@ -222,7 +222,9 @@ def spend(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, SettingsChanged(max_cost=2 * MAX_COST, max_cost_given=True))
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.round()
-    assert cluster.checker.actor_state(f"pool#{POOL}").waits.startswith("waits: the budget of pool")
+    assert cluster.checker.actor_state(f"pool#{POOL}").wait_reason.startswith(
+        "waits: the budget of pool"
+    )
     agent.script = train_in_rounds
     raised = replace(BUDGET, over_budget=True, budget_micros=1_000_000)
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, raised))

@@ -216,7 +216,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TerminationOverdue: Largest(TRIAL, lambda: to_trial.TerminationOverdue(1)),
     to_trial.RestartDue: Largest(TRIAL, lambda: to_trial.RestartDue(1)),
     to_trial.CheckpointDeletionRequested: Largest(
-        TRIAL, lambda: to_trial.CheckpointDeletionRequested(CHECKPOINTS, whole=True)
+        TRIAL, lambda: to_trial.CheckpointDeletionRequested(CHECKPOINTS, deletes_experiment=True)
     ),
     to_trial.CheckpointFilesDeleted: Largest(
         TRIAL, lambda: to_trial.CheckpointFilesDeleted(CHECKPOINTS)
@@ -244,7 +244,10 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
         TRIAL, lambda: to_trial.ContainerStateReported(1, "R" * 32, 28, AGENTS_MAX)
     ),
     to_trial.ValidationReported: Largest(
-        TRIAL, lambda: to_trial.ValidationReported(1, 5, None, lack=REASON, nodes=AGENTS_MAX)
+        TRIAL,
+        lambda: to_trial.ValidationReported(
+            1, 5, None, missing_metric_reason=REASON, nodes=AGENTS_MAX
+        ),
     ),
     to_trial.ProgressReported: Largest(TRIAL, lambda: to_trial.ProgressReported(1, 1 / 3)),
     to_trial.LengthReached: Largest(TRIAL, lambda: to_trial.LengthReached(1, 100, None, REASON)),
@@ -301,7 +304,8 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     ),
     SuggestionFailed: Largest(CROWD, lambda: SuggestionFailed(0, REASON)),
     to_experiment.TrialValidationReported: Largest(
-        CROWD, lambda: to_experiment.TrialValidationReported(1, 5.0, None, lack=REASON)
+        CROWD,
+        lambda: to_experiment.TrialValidationReported(1, 5.0, None, missing_metric_reason=REASON),
     ),
     to_experiment.TrialMetricsDiscarded: Largest(
         CROWD, lambda: to_experiment.TrialMetricsDiscarded(1, 1 / 3)

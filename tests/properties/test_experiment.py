@@ -77,8 +77,10 @@ def summaries(actor: ActorHarness) -> list[TrialSummary]:
 
 
 def open_trials(actor: ActorHarness) -> list[int]:
-    life = actor.state.life
-    return [number for number, summary in enumerate(summaries(actor)) if summary.is_open(life)]
+    run_generation = actor.state.run_generation
+    return [
+        number for number, summary in enumerate(summaries(actor)) if summary.is_open(run_generation)
+    ]
 
 
 def check(actor: ActorHarness) -> None:
@@ -86,7 +88,7 @@ def check(actor: ActorHarness) -> None:
     tally = state.search.tally
     assert state.trials == len(known) == tally.created
     assert state.trials_open == len(open_trials(actor)) == tally.created - tally.closed
-    ends = [summary.status for summary in known if not summary.is_open(state.life)]
+    ends = [summary.status for summary in known if not summary.is_open(state.run_generation)]
     assert state.trials_completed == ends.count(Status.COMPLETED)
     assert state.trials_errored == ends.count(Status.ERROR)
     assert not state.status.is_final or not state.trials_open
@@ -95,7 +97,7 @@ def check(actor: ActorHarness) -> None:
     assert tally.open_units >= 0
     assert (state.ended_ms is not None) == state.status.is_final
     # Every end asked for a collection.
-    assert state.generation >= state.life + state.status.is_final
+    assert state.collection_number >= state.run_generation + state.status.is_final
 
 
 class ExperimentDriver:
@@ -123,11 +125,13 @@ class ExperimentDriver:
         if reason == ExitReason.INVALID_HP:
             self.invalid += 1
             reason = reason if self.invalid <= INVALID_MAX else ""
-        message = TrialEnded(number, status, reason, life=self.actor.state.life)
+        message = TrialEnded(number, status, reason, run_generation=self.actor.state.run_generation)
         self.deliver(message)
         before = self.actor.state
         # Doubled, and late from another life.
-        self.actor.deliver(message, TrialEnded(number, Status.ERROR, ExitReason.ERRORED, life=-1))
+        self.actor.deliver(
+            message, TrialEnded(number, Status.ERROR, ExitReason.ERRORED, run_generation=-1)
+        )
         assert self.actor.state == before
 
     def deliver(self, message: object) -> None:

@@ -112,7 +112,7 @@ def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
         # Before slots are asked for again, those of the epoch before were given back.
         assert given_back[: len(asked) - 1] == asked[:-1]
         if holds and is_news and breaks(message):
-            assert allocation.wish is DesiredState.KILL
+            assert allocation.desired_state is DesiredState.KILL
         assert actor.state.restarts + actor.state.losses <= 1
     assert len(gone) == nodes
 

@@ -139,7 +139,7 @@ def check_agents(model: PoolModel) -> None:
     assert state.free == sum(len(slots.free_slots) for slots in agents.values())
     assert state.running == sum(slots.first_rank_count for slots in agents.values())
     assert state.queued == len(model.queue())
-    assert (state.waits != "") == (state.queued > 0)
+    assert (state.wait_reason != "") == (state.queued > 0)
 
 
 def check_desired(model: PoolModel) -> None:
@@ -159,7 +159,7 @@ def test_the_books_balance_after_every_message(changes: list[Change]) -> None:
         model.deliver(message_of(change, model))
         check_agents(model)
         check_desired(model)
-        assert not model.actor.state.unscheduled
+        assert not model.actor.state.needs_scheduling
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -181,7 +181,7 @@ def test_when_all_let_go_everything_is_free(changes: list[Change]) -> None:
     for trial in range(1, model.trials + 1):
         model.deliver(model.release(trial - 1, True))
     state = model.actor.state
-    assert (state.queued, state.running, state.free, state.waits) == (0, 0, state.slots, "")
+    assert (state.queued, state.running, state.free, state.wait_reason) == (0, 0, state.slots, "")
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)

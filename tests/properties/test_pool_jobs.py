@@ -46,7 +46,7 @@ class PoolModel:
     """A pool, its trials' requests, and the messages that the trials received."""
 
     rules: SchedulerRules
-    idle_apart: bool = False
+    stores_idle_jobs_apart: bool = False
     actor: ActorHarness = field(default_factory=lambda: ActorHarness("pool#default"))
     delivered: list[object] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
@@ -57,7 +57,9 @@ class PoolModel:
     availability: dict[str, Availability] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        settings = PoolSettings(self.rules, aux_per_agent=2, idle_apart=self.idle_apart)
+        settings = PoolSettings(
+            self.rules, aux_per_agent=2, stores_idle_jobs_apart=self.stores_idle_jobs_apart
+        )
         self.actor.deliver(PoolConfigured("default", settings))
 
     def request(self, group: int, slots: int) -> SlotsRequested:
@@ -94,7 +96,7 @@ class PoolModel:
         self.delivered += messages
         self.actor.deliver(*messages)
         self._hear()
-        while self.actor.state.unscheduled:
+        while self.actor.state.needs_scheduling:
             self.actor.deliver()
             self._hear()
 
@@ -256,7 +258,7 @@ def check_waiting(model: PoolModel) -> None:
     for what waits.
     """
     assert model.plan_once_more() == ([], [])
-    assert (model.actor.state.waits != "") == (model.actor.state.queued > 0)
+    assert (model.actor.state.wait_reason != "") == (model.actor.state.queued > 0)
     assert len(model.preempted) == len(set(model.preempted)), "somebody was asked to go twice"
 
 
@@ -296,7 +298,7 @@ def test_it_holds_after_folds_of_many_messages(
 def test_what_a_pool_does_is_the_same_where_it_keeps_idle_jobs_apart(
     rules: SchedulerRules, changes: list[Change]
 ) -> None:
-    one, other = PoolModel(rules), PoolModel(rules, idle_apart=True)
+    one, other = PoolModel(rules), PoolModel(rules, stores_idle_jobs_apart=True)
     for change in changes:
         one.deliver(message_of(change, one))
         other.deliver(message_of(change, other))

@@ -81,8 +81,8 @@ VERIFIED = st.builds(
 FORCED = st.builds(ExperimentStatusChanged, st.sampled_from(STOPPING), st.just(True))
 KILLS = st.just(TrialKillRequested())
 CONTINUATIONS = st.builds(
-    lambda life, restarts, length: TrialContinued(
-        life, trial_settings(max_restarts=restarts), length
+    lambda run_generation, restarts, length: TrialContinued(
+        run_generation, trial_settings(max_restarts=restarts), length
     ),
     st.integers(0, 4),
     st.integers(0, 2),
@@ -183,7 +183,7 @@ def test_counters_never_fall_and_a_length_is_told_once(
         before = actor.state
         actor.deliver(message)
         after = actor.state
-        for name in ("epoch", "restarts", "losses", "reached", "answered"):
+        for name in ("epoch", "restarts", "losses", "reached", "decided_length"):
             assert getattr(after, name) >= getattr(before, name)
         assert after.epoch > before.epoch or after.revision >= before.revision
         assert not before.closed or after.closed
@@ -255,8 +255,8 @@ def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
         check_wants_slots(actor)
         if before is None:
             continue
-        assert after.life >= before.life
-        if after.life == before.life:
+        assert after.run_generation >= before.run_generation
+        if after.run_generation == before.run_generation:
             assert not before.status.is_final or after == before
             assert not before.killed or after.killed
             assert after.restarts >= before.restarts
@@ -265,9 +265,9 @@ def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
             assert isinstance(message, TrialContinued)
         if after.killed and after.allocation is None:
             assert after.status.is_final
-    lives = [ended.life for ended in actor.all_messages(TrialEnded)]
+    lives = [ended.run_generation for ended in actor.all_messages(TrialEnded)]
     assert lives == sorted(set(lives))
-    assert (actor.state.life in lives) == actor.state.status.is_final
+    assert (actor.state.run_generation in lives) == actor.state.status.is_final
 
 
 @FEW

@@ -286,7 +286,7 @@ def end_state(checker: StateChecker, *, interchangeable: bool = False) -> dict[s
             "status": state.status.value,
             "trials": (state.trials, state.trials_open),
             "ended": (state.trials_completed, state.trials_errored),
-            "life": (state.life, state.name, state.archived),
+            "life": (state.run_generation, state.name, state.archived),
             "settings": checker.part(f"experiment#{state.experiment_id}", "settings"),
             "best": (state.best_metric, None if interchangeable else state.best_trial),
             "progress": 0.0 if interchangeable else round(state.progress or 0.0, 6),

@@ -15,11 +15,11 @@ from control_plane.state.faults import Crash, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
-from provisioner.clouds.provider import CloudInstance, CloudProvider
+from provisioner.clouds.provider import CloudFactory, CloudInstance, CloudProvider
 from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
 from provisioner.orphan_cleanup import ORPHAN_CLEANUP_PERIOD_MS, OrphanCleaner
 from provisioner.pools import PoolSnapshot
-from provisioner.reconcile import CloudFactory, Reconciler
+from provisioner.reconcile import Reconciler
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import pytest
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
-from control_plane.engine import due_rows, fold_steps, mailbox
+from control_plane.engine import due_rows, fold_steps, mailbox, redrive
 from control_plane.fleet.records import Market
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
@@ -23,8 +23,9 @@ from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from provisioner import (
     consolidation,
     engine_pools,
+    launcher,
     observations,
-    reconcile,
+    reconcile_pass,
     sizing,
 )
 from provisioner.clouds.provider import CloudProvider
@@ -78,12 +79,12 @@ def combine_patches(*patches: Patch) -> Patch:
 
 def share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch has the same token, wherever it is to be."""
-    new_intents = reconcile._ReconcilePass._new_intents
+    new_intents = launcher.Launcher.new_intents
 
     def intents_with_one_token(self: Any, launches: Any) -> Any:
         return [replace(intent, token="token") for intent in new_intents(self, launches)]
 
-    monkeypatch.setattr(reconcile._ReconcilePass, "_new_intents", intents_with_one_token)
+    monkeypatch.setattr(launcher.Launcher, "new_intents", intents_with_one_token)
 
 
 def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,19 +101,19 @@ def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         def launch(self, request: Any) -> Any:
             return self._cloud.launch(replace(request, token=f"{next(numbers)}"))
 
-    attempt = reconcile._ReconcilePass._attempt_launch
+    attempt = launcher.Launcher.attempt
 
     def attempt_with_new_token(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
         return attempt(self, TokenRenamingCloud(cloud), intent, **named)
 
-    monkeypatch.setattr(reconcile._ReconcilePass, "_attempt_launch", attempt_with_new_token)
+    monkeypatch.setattr(launcher.Launcher, "attempt", attempt_with_new_token)
 
 
 def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches under way do not count."""
-    seen = reconcile._ReconcilePass._fleet_snapshot
+    seen = reconcile_pass.ReconcilePass._fleet_snapshot
     monkeypatch.setattr(
-        reconcile._ReconcilePass,
+        reconcile_pass.ReconcilePass,
         "_fleet_snapshot",
         lambda *given: replace(seen(*given), pending=()),
     )
@@ -296,7 +297,7 @@ MUTANTS = (
     Mutant(
         "no fold of one row alone",
         combine_patches(
-            patch_attribute(due_rows, "ISOLATE_FROM_ATTEMPTS", 99),
+            patch_attribute(redrive, "ISOLATE_FROM_ATTEMPTS", 99),
             patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
         ),
         HEAVY,

@@ -325,7 +325,7 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster,
 def test_two_submissions_at_once_both_succeed(cluster: Cluster, grows: bool, first: int) -> None:
     """Both submissions want ids from one counter; who loses takes other ids."""
     other = cluster.boot()
-    beaten, winner = (replace(submission(n, 3), grows_id_blocks=grows) for n in (1, 2))
+    beaten, winner = (replace(submission(n, 3), has_growing_id_blocks=grows) for n in (1, 2))
     racing = InterleavingTable(
         cluster.engine.table,
         lambda: other.engine.execute_command("experiment#2", winner),

@@ -57,7 +57,7 @@ def racing_engine(cluster: Cluster, address: str, act: Callable[[], object]) -> 
 
 def pinning_experiments(cluster: Cluster) -> tuple[int, ...]:
     row = cluster.engine.table.get(Key(PINS, source(cluster).uuid))
-    return decode_pin(row.body).by if row else ()
+    return decode_pin(row.body).experiments if row else ()
 
 
 def state_of(cluster: Cluster, uuid: str) -> CheckpointState:

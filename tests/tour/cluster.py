@@ -15,27 +15,20 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import StaticTokens, token_digest
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
-from control_plane.checkpoint_stores.types.directory import Directory
-from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import EngineTiming
 from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.fleet.records import Market, Offering
-from control_plane.objects.directory import DirectoryObjectStore
-from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.state.memory import MemoryTable
-from control_plane.state.table import StateTable
-from lambdas.adapters import Adapters
 from lambdas.builder import Cluster
 from lambdas.tick_steps import TickSteps
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
-from tests.engine_timing import UNHURRIED
 from tests.tour.handlers import place_of
 from tests.tour.recorder import Recorder, RecordingCloud, RecordingTable
-from tests.unit.api.cluster import NOW_MS, SUBJECTS, TOKENS, V1, Clock, archive_of
-from tests.unit.api.exchange import HOST, Answer, call
+from tests.unit.api.adapters import ApiAdapters
+from tests.unit.api.cluster import SUBJECTS, TOKENS, V1, archive_of
+from tests.unit.api.exchange import Answer, call
 
 POOL = "default"
 SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 2, 0.3)
@@ -54,52 +47,22 @@ class RecordingApp:
         hop.place = place_of(scope["endpoint"].__code__)
 
 
-class TourAdapters(Adapters):
-    """The adapters of the tour. The table is in memory, and objects are in `folder`.
+class TourAdapters(ApiAdapters):
+    """The adapters of the tour: a recorded table in memory, and a fake cloud.
 
     Attributes:
-        now: the clock of the cluster and of the cloud, which only the journeys advance.
-        cloud: the fake cloud.
+        cloud: the fake cloud, which has the clock of the cluster.
     """
 
-    cluster_id = "tour"
-    api_hosts = frozenset({HOST})
-    provider_types = frozenset({"fake"})
-
     def __init__(self, folder: Path, recorder: Recorder) -> None:
-        self.now = Clock(NOW_MS)
-        self.cloud = RecordingCloud(self.now, Random(1), (SPOT,))
+        table = RecordingTable(MemoryTable(), recorder)
+        super().__init__(folder, frozenset({"fake"}), table=table)
+        self.cloud = RecordingCloud(self.stopped_clock, Random(1), (SPOT,))
         self.cloud.recorder = recorder
-        self._folder = folder
-        self._recorder = recorder
-
-    @cached_property
-    def state_table(self) -> StateTable:
-        return RecordingTable(MemoryTable(), self._recorder)
-
-    @cached_property
-    def object_store(self) -> DirectoryObjectStore:
-        return DirectoryObjectStore(self._folder / "objects", self.url_signer)
-
-    @property
-    def checkpoint_storage(self) -> CheckpointStorage:
-        return Directory(type="directory", container_path=str(self._folder / "checkpoints"))
-
-    @property
-    def url_signer(self) -> HmacUrlSigner:
-        return HmacUrlSigner(bytes(32))
-
-    @property
-    def timing(self) -> EngineTiming:
-        return UNHURRIED
 
     @cached_property
     def random(self) -> Random:
         return Random(1)
-
-    def clock(self) -> int:
-        """Return the time as epoch ms."""
-        return self.now()
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the fake cloud. Raises ConfigurationError for another type of provider."""
@@ -141,7 +104,7 @@ class TourCluster:
 
     def provision(self, after_ms: int = 60_000) -> None:
         """Advance the clock, then run the provisioning step of a tick."""
-        self.adapters.now.ms += after_ms
+        self.adapters.stopped_clock.ms += after_ms
         TickSteps(self._cluster).provisioning.run()
 
 

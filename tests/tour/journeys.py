@@ -78,7 +78,7 @@ def _notice(folder: Path, recorder: Recorder) -> None:
     exited = {"kind": "exited", "reason": "preempted", "code": 0, "notice_outcome": "saved"}
     exited["notice"] = "the machine is about to end"
     with recorder.record():
-        deadline_ms = cluster.adapters.now() + 120_000
+        deadline_ms = cluster.adapters.clock() + 120_000
         _sync(agent, recorder, notice={"deadline_ms": deadline_ms})
         lines = agent.entries(allocation, saved)
         lines += agent.entries(allocation, exited, writer="agent")

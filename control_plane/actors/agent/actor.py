@@ -38,7 +38,7 @@ def leases_partition(pool: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DesiredAllocation:
-    """An allocation that should run on the agent."""
+    """An allocation that the pool placed on the agent, and that the agent should run."""
 
     trial_id: int
     epoch: int
@@ -91,10 +91,13 @@ class AgentState:
 def step(
     state: AgentState | None, message: AgentMessage, context: StepContext
 ) -> AgentState | None:
-    """Apply one message to the state of an agent.
+    """Apply a message to the state of an agent, and return the next state.
 
     An agent that never enrolled has no state. Return None for every message to such an agent except
     an enrollment.
+
+    Raises:
+        CommandRefused: not_found or conflict; see `_apply_command`.
     """
     if isinstance(message, AgentEnrolled):
         return _enroll(state, message, context)
@@ -122,17 +125,18 @@ def step(
 def fallback(state: AgentState | None, message: object, context: StepContext) -> AgentState | None:
     """Drop a message that the agent cannot process, and record the drop in the journal.
 
-    The pool's audit repairs the consequences.
+    Return `state` unchanged. The pool's audit repairs the consequences.
     """
     context.add_reason(f"{message_name(message)} could not be processed")
     return state
 
 
 def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepContext) -> AgentState:
-    """Begin a new session, and send the pool an AgentJoined.
+    """Begin a new session, and send the pool an AgentJoined. The reply is the session's epoch.
 
-    The reply is the session's epoch. The desired allocations of the previous session stay, unless
-    that session was declared lost.
+    The rows of the agent's pool, the session and the lease are written. Conditional writes of an
+    earlier session then fail. The desired allocations and the availability of the previous session
+    stay, but a lost session has no desired allocations.
     """
     epoch = 1 if state is None else state.epoch + 1
     availability = OPEN if state is None else state.availability
@@ -162,11 +166,11 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
 
 
 def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None:
-    """Remove the rows of a lost session: the agent's pool, the session, and the token of the same
-    epoch.
+    """Remove the rows of a lost session: the agent's pool, the session, and the agent's token.
 
-    Nothing is removed unless the session of this epoch was declared lost. The reply is whether that
-    session is over. The head stays, so that the agent can enroll again.
+    Nothing is removed unless the session of this epoch was declared lost. The token is removed only
+    if it belongs to this epoch. The reply is whether the session of this epoch is over. The head
+    and the lease stay, so that the agent can enroll again.
     """
     context.reply = state.lost or state.epoch != epoch
     if not state.lost or state.epoch != epoch:
@@ -181,9 +185,9 @@ def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None
 
 
 def _fence(partition: str, agent: str, fields: dict[str, int], context: StepContext) -> None:
-    """Update `fields` of an agent's row with the new epoch.
+    """Replace `fields` in an agent's row, and keep all other fields. Create the row if needed.
 
-    Conditional writes of an older session then fail.
+    Conditional writes of an older session then fail. The commit fails if the row changes meanwhile.
     """
     row = context.row(partition, agent)
     before = json.loads(row.body or b"{}")
@@ -193,13 +197,15 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
 def _apply_command(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested, context: StepContext
 ) -> AgentState:
-    """Enable or disable the agent, or a single slot.
+    """Enable or disable the agent, or a single slot. The reply is the agent's id.
 
-    The reply is the agent's id.
+    If the availability changes, the pool gets an AgentAvailabilityChanged, unless the agent is
+    lost. `ends_ms` is updated in any case.
 
     Raises:
         CommandRefused: not_found, if the agent does not have the slot.
-        CommandRefused: conflict, if a lost agent is to be disabled.
+        CommandRefused: conflict, if a command would change the availability of a lost agent by
+            disabling it.
     """
     context.reply = state.agent
     known = [slot[0] for slot in state.slots]
@@ -224,9 +230,10 @@ def _apply_command(
 def _changed_end(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested
 ) -> int | None:
-    """Return the time at which the machine is taken away, in epoch ms, after a command.
+    """Return the time at which the cloud takes the machine away, in epoch ms, after a command.
 
-    Enabling the whole agent resets the time to None.
+    A disabling command with a time replaces the stored time. Enabling the whole agent resets the
+    time to None. Any other command keeps the time.
     """
     if isinstance(message, AgentEnableRequested):
         return state.ends_ms if message.slot is not None else None
@@ -236,7 +243,11 @@ def _changed_end(
 def _changed_availability(
     before: Availability, message: AgentEnableRequested | AgentDisableRequested
 ) -> Availability:
-    """Return the availability after a command to enable or disable the agent or a slot."""
+    """Return the availability after a command. Enabling the whole agent leaves disabled slots
+    disabled.
+
+    Disabling a slot twice, or enabling an enabled slot, changes nothing.
+    """
     slot = message.slot
     match message:
         case AgentEnableRequested() if slot is None:
@@ -260,8 +271,9 @@ def _render_availability(availability: Availability) -> str:
 
 
 def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> AgentState:
-    """Replace the desired allocations, and increase the revision. Equal allocations change
-    nothing.
+    """Replace the desired allocations, and increase the revision.
+
+    Equal allocations change nothing.
     """
     if desired == state.desired:
         return state
@@ -271,7 +283,7 @@ def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> A
 def _without_allocation(
     state: AgentState, trial_id: int, epoch: int
 ) -> tuple[DesiredAllocation, ...]:
-    """Return the desired allocations without the allocation of this trial and epoch."""
+    """Return the desired allocations without the allocation of this trial and epoch, if listed."""
     return tuple(
         desired
         for desired in state.desired

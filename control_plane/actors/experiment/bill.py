@@ -11,17 +11,23 @@ from control_plane.actors.cost import MS_PER_HOUR
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
 from control_plane.actors.messages.experiment import TrialMetered
 from control_plane.actors.step import StepContext
+from control_plane.rows.stored_fields import keep_stored_name
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The latest TrialMetered of a trial. The fields are those of the message."""
+    """The latest TrialMetered of a trial, without the trial's number."""
 
     epoch: int
+    """The epoch of the trial's latest allocation."""
     cost_micros: int
+    """The cost of slots that the trial no longer holds, in micro-dollars."""
     rate_micros: int
+    """The rate of the slots that the trial holds, in micro-dollars per hour."""
     since_ms: int
+    """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
+    """Whether the allocation still holds slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +57,30 @@ class Bill:
     """How long at least one trial held slots, in ms, up to `worked_since_ms`."""
     worked_since_ms: int = 0
     """The time since which at least one trial holds slots, in epoch ms, if `holding` is not 0."""
-    look_ms: int = 0
+    next_check_ms: int = field(default=0, metadata=keep_stored_name("look_ms"))
     """The time of the next check of the cost limit, in epoch ms. 0: no check is due."""
     is_limited: bool = False
     """Whether the cost limit was reached."""
 
     def spent_micros(self, now_ms: int) -> int:
-        """Return the cost up to now in micro-dollars, with that of held slots."""
+        """Return the cost up to `now_ms` in micro-dollars: of released slots, and of held slots so
+        far.
+        """
         return self.cost_micros + max(0, self.rate_micros * now_ms - self.offset) // MS_PER_HOUR
 
     def worked_time_ms(self, now_ms: int) -> int:
-        """Return how long at least one trial has held slots up to now, in ms."""
+        """Return how long some trial has held slots up to now, in ms.
+
+        Overlapping times of several trials count once.
+        """
         since_ms = now_ms - self.worked_since_ms if self.holding else 0
         return self.worked_ms + max(0, since_ms)
 
 
 def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bill:
-    """Write a trial's changed meter. Return the updated bill.
+    """Write a trial's changed meter into a part `meters/K`, and return the bill with the new sums.
 
-    A repeated or late message changes nothing and returns the same bill object.
+    A repeated or late message writes nothing and returns the same bill object.
     """
     part = _part_name(message.number)
     meters = context.part(part, Meters) or Meters()
@@ -100,7 +111,11 @@ def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bi
 
 
 def running_meters(trials: int, context: StepContext) -> Iterator[tuple[int, Meter]]:
-    """Iterate over the meters with a rate above 0, each with the trial's number."""
+    """Iterate over the meters with a rate above 0, each with the trial's number.
+
+    Args:
+        trials: the number of trials that the experiment has created.
+    """
     for index in range(-(-trials // SUMMARIES_PER_PART)):
         part = context.part(f"meters/{index}", Meters)
         for number, meter in (part.trials if part else {}).items():

@@ -1,8 +1,8 @@
 """Requests to the checkpoint collector.
 
 A row in `collections` requests a collection. The row is written in the commit that makes the
-collection necessary. `generation` numbers the requests, so that a late answer to an earlier request
-changes nothing.
+collection necessary. The requests of an experiment are numbered, so that a late answer to an
+earlier request changes nothing.
 """
 
 import json
@@ -20,7 +20,7 @@ def request_collection(
     settings.
 
     With `delete`, the row requests the deletion of everything that the experiment made. Return the
-    state with the next `generation`.
+    state with the next `collection_number`.
     """
     retention = settings_of(context).retention
     limits = [
@@ -28,8 +28,8 @@ def request_collection(
         retention.save_trial_best,
         retention.save_trial_latest,
     ]
-    generation = state.generation + 1
-    request = {"generation": generation, "retention": limits, "delete": delete}
+    number = state.collection_number + 1
+    request = {"generation": number, "retention": limits, "delete": delete}
     body = json.dumps(request).encode()
     context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), body)
-    return evolve(state, generation=generation)
+    return evolve(state, collection_number=number)

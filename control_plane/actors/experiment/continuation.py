@@ -1,8 +1,8 @@
 """The continuation of an ended experiment: trials that did not complete are open again.
 
 The search counts the reopened trials as if they had never ended. The trials continue from their
-latest checkpoints. The experiment begins a new run generation (`life`), and ignores messages of
-earlier generations.
+latest checkpoints. The experiment begins a new run generation, and ignores messages of earlier
+generations.
 
 If the search limits the number of open trials, the other trials wait in their final status. When a
 trial ends, the next waiting trial continues. After the last waiting trial, the search creates new
@@ -39,7 +39,10 @@ def continue_experiment(
 ) -> ExperimentState:
     """Begin the next run generation, and send the reopened trials a TrialContinued.
 
-    The reply is the experiment's id. The caller lets the search create trials of its backlog.
+    The status becomes ACTIVE, and the changes of the message are stored in the part `definition`.
+    The reply is the experiment's id. If the message limits open trials, the trials beyond the limit
+    wait. The caller writes the listing row and the job row, and lets the search create trials of
+    its backlog.
 
     Raises:
         CommandRefused: conflict; the experiment cannot be continued, or has nothing left to do.
@@ -56,7 +59,9 @@ def continue_experiment(
     )
     if not trials and not reopened.more:
         raise _nothing_left_error(state)
-    places = search.places_at_once(definition.plan, state.search) if message.limited else None
+    places = (
+        search.places_at_once(definition.plan, state.search) if message.limits_open_trials else None
+    )
     first, waiting = trials[:places], trials[len(trials[:places]) :]
     ends = [trial.summary.status for trial in trials]
     state = evolve(
@@ -69,8 +74,10 @@ def continue_experiment(
         progress=search.completed_share(definition.plan, reopened.state),
         ended_ms=None,
         message="",
-        life=state.life + 1,
-        held_from=_first_waiting_number(waiting, state) if message.limited else -1,
+        run_generation=state.run_generation + 1,
+        first_waiting_trial=_first_waiting_number(waiting, state)
+        if message.limits_open_trials
+        else -1,
     )
     continued = count_text(len(first), "trial")
     later = f"; {count_text(len(waiting), 'trial')} waiting for a place" if waiting else ""
@@ -78,7 +85,7 @@ def continue_experiment(
     length = definition.plan.method.max_length if message.plan else None
     for trial in first:
         if trial.summary.status == Status.COMPLETED:
-            ended = trial.summary._replace(status="", life=state.life)
+            ended = trial.summary._replace(status="", run_generation=state.run_generation)
             replace_summary(trial.number, ended, context)
         _send_continued(trial, state, length, context)
     return state
@@ -87,7 +94,10 @@ def continue_experiment(
 def continue_after_end(
     state: ExperimentState, event: Event, context: StepContext
 ) -> ExperimentState:
-    """Pass a trial's end to a continued search, and let the next waiting trial continue."""
+    """Pass a trial's end to a continued search, and send the next waiting trial a TrialContinued.
+
+    The search may also create trials, up to its limit of open trials.
+    """
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_end_of_continued(
@@ -100,16 +110,16 @@ def continue_after_end(
         return after
     context.add_reason(f"trial {trial.summary.trial_id} continues: a place is free")
     _send_continued(trial, after, None, context)
-    return evolve(after, held_from=trial.number + 1)
+    return evolve(after, first_waiting_trial=trial.number + 1)
 
 
 def _first_waiting_number(waiting: Sequence[EndedTrial], state: ExperimentState) -> int:
-    """Return the number of the first waiting trial, or the number of trials if none waits."""
+    """Return the number of the first waiting trial. Without any, return the number of trials."""
     return waiting[0].number if waiting else state.trials
 
 
 def _reopened_trials(trials: Sequence[EndedTrial], state: ExperimentState) -> list[ReopenedTrial]:
-    """Convert ended trials to the search's form."""
+    """Convert ended trials to the search's form, in order."""
     return [
         ReopenedTrial(exit_reason(trial.summary, state.search.tally), trial.summary.units)
         for trial in trials
@@ -119,17 +129,26 @@ def _reopened_trials(trials: Sequence[EndedTrial], state: ExperimentState) -> li
 def _send_continued(
     trial: EndedTrial, state: ExperimentState, length: int | None, context: StepContext
 ) -> None:
-    """Send a trial a TrialContinued, and the experiment's status if that is not ACTIVE."""
+    """Send a trial a TrialContinued with the present settings of trials.
+
+    If the experiment's status is not ACTIVE, an ExperimentStatusChanged follows.
+
+    Args:
+        length: the new length in the configured unit. None: the trial keeps its length.
+    """
     to = addresses.trial(trial.summary.trial_id)
     settings = current_trial_settings(state, context)
-    context.send(to, TrialContinued(state.life, settings, length))
+    context.send(to, TrialContinued(state.run_generation, settings, length))
     if state.status is not Status.ACTIVE:
         context.send(to, ExperimentStatusChanged(state.status))
 
 
 def _check_continuable(state: ExperimentState) -> None:
-    """Refuse a continuation that the experiment's kind, status, archive or searcher does
-    not allow.
+    """Check that the experiment may be continued.
+
+    Raises:
+        CommandRefused: conflict; the kind, the status, the archive or the searcher does not allow
+            it.
     """
     name = state.title
     if state.kind is not JobKind.EXPERIMENT:
@@ -153,7 +172,9 @@ def _check_continuable(state: ExperimentState) -> None:
 
 
 def _update_definition(message: ContinueRequested, context: StepContext) -> Definition:
-    """Return the definition with the message's changes, and write the part if anything changed."""
+    """Return the definition with the changes of the message. Write the part `definition` if
+    anything changed.
+    """
     before = after = definition_of(context)
     if message.plan is not None:
         after = replace(after, plan=message.plan)
@@ -170,7 +191,7 @@ def _update_definition(message: ContinueRequested, context: StepContext) -> Defi
 def _trials_to_reopen(
     state: ExperimentState, lengthened: bool, context: StepContext
 ) -> list[EndedTrial]:
-    """Return the trials that did not complete. If the search was lengthened, return all trials."""
+    """Return the trials that did not complete, by number. If `lengthened`, return all trials."""
     return [
         EndedTrial(number, summary)
         for number, summary in enumerate(summaries(state.trials, context))

@@ -28,17 +28,18 @@ QUARTER = 4
 def apply_cost_message(
     state: ExperimentState, message: TrialMetered | CostCheckDue, context: StepContext
 ) -> ExperimentState:
-    """Record the cost of a trial, or handle a due check. Then call `enforce_limit`.
+    """Record the cost of a trial, or handle a due check. Then enforce the cost limit
+    (`enforce_limit`).
 
-    A repeated or late TrialMetered changes nothing. An experiment that is being deleted ignores
-    both messages.
+    A repeated or late TrialMetered changes nothing. An experiment that is being deleted, was
+    deleted or failed to be deleted ignores both messages.
     """
     if state.status.is_deleting:
         return state
     if isinstance(message, CostCheckDue):
         # A timer that arrives before the next check does not cancel that check.
-        is_next = state.bill.look_ms <= context.now_ms
-        bill = replace(state.bill, look_ms=0) if is_next else state.bill
+        is_next = state.bill.next_check_ms <= context.now_ms
+        bill = replace(state.bill, next_check_ms=0) if is_next else state.bill
         return enforce_limit(evolve(state, bill=bill), context)
     bill = apply_metered(state.bill, message, context)
     return state if bill is state.bill else enforce_limit(evolve(state, bill=bill), context)
@@ -47,10 +48,10 @@ def apply_cost_message(
 def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Pause the experiment if the cost limit is near. Otherwise set a timer for the next check.
 
-    From STOP_MS before the expected time of the limit, an active experiment is paused. From a
-    quarter of STOP_MS before the time, running trials are preempted by force. If nothing runs, only
-    a reached limit pauses the experiment. Without a limit, and after the end of the experiment,
-    nothing happens.
+    From STOP_MS before the expected time of the limit, an active experiment is paused with a
+    message for users. From a quarter of STOP_MS before the time, running trials get a forced
+    PreemptionRequested. If nothing runs, only a reached limit pauses the experiment. Without a
+    limit, and after the end of the experiment, nothing happens.
     """
     limit = settings_of(context).max_cost_micros
     if limit is None or state.status.is_final:
@@ -71,19 +72,20 @@ def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentSta
 
 
 def apply_changed_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Enforce the cost limit after a user changed it. Return the updated state.
+    """Enforce a new cost limit (`enforce_limit`), and return the updated state.
 
-    If the cost is now below the limit, the message about the old limit is removed. An experiment
-    that the old limit paused stays paused until a user activates it.
+    If the cost is now below the limit, the experiment's message is removed if it was about the old
+    limit. An experiment that the old limit paused stays paused until a user activates it.
     """
     was_limited = state.bill.is_limited
-    bill = replace(state.bill, is_limited=False, look_ms=0)
+    bill = replace(state.bill, is_limited=False, next_check_ms=0)
     state = enforce_limit(evolve(state, bill=bill), context)
     return evolve(state, message="") if was_limited and not state.bill.is_limited else state
 
 
 def check_affordable(state: ExperimentState, context: StepContext) -> None:
-    """Check that the experiment has not reached the limit.
+    """Check that the experiment's cost has not reached the limit. Without a limit, every cost is
+    allowed.
 
     Raises:
         CommandRefused: conflict; the limit was reached.
@@ -96,17 +98,21 @@ def check_affordable(state: ExperimentState, context: StepContext) -> None:
 
 
 def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) -> ExperimentState:
-    """Set a timer for the next check, unless an earlier check is scheduled, which schedules the
-    next.
+    """Set a CostCheckDue timer at `next_ms`, and return the state with `next_check_ms`.
+
+    Return `state` unchanged if an earlier check is scheduled, which schedules the next.
     """
-    if 0 < state.bill.look_ms <= next_ms:
+    if 0 < state.bill.next_check_ms <= next_ms:
         return state
     context.set_timer(next_ms, CostCheckDue())
-    return evolve(state, bill=replace(state.bill, look_ms=next_ms))
+    return evolve(state, bill=replace(state.bill, next_check_ms=next_ms))
 
 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:
-    """Pause an active experiment at the limit, with a message for users."""
+    """Mark the bill as limited, and pause an active experiment with a message for users.
+
+    The open trials get the status PAUSED. An experiment that is not ACTIVE is only marked.
+    """
     if not state.bill.is_limited:
         state = evolve(state, bill=replace(state.bill, is_limited=True))
     if state.status is not Status.ACTIVE:
@@ -117,7 +123,10 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
 
 
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Stop the running trials immediately. They can continue later."""
+    """Send every trial with a rate above 0 a forced PreemptionRequested. Return `state` unchanged.
+
+    The trials can continue later.
+    """
     reason = "the experiment has come to its max_cost"
     for number, meter in running_meters(state.trials, context):
         summary = summary_of(number, context)

@@ -11,7 +11,8 @@ def custom_state(state: ExperimentState) -> CustomState:
     """Return the state of a custom search.
 
     Raises:
-        CommandRefused: conflict; the experiment has another search.
+        CommandRefused: conflict; the experiment has another search, or is a test run of a custom
+            one.
     """
     method = state.search.method
     if isinstance(method, CustomState):

@@ -28,9 +28,11 @@ REMOVED_MAX = 32
 
 
 def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Begin to delete an ended experiment, also after a failed deletion. The reply is its id.
+    """Begin to delete an ended experiment, also after a failed deletion. The reply is the
+    experiment's id.
 
-    A deletion that has begun already changes nothing.
+    The status becomes DELETING, the listing row is updated, and a row in `collections` requests the
+    deletion of all files and trials. A deletion that has begun already changes nothing.
 
     Raises:
         CommandRefused: conflict; the experiment has not ended.
@@ -52,12 +54,13 @@ def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentSt
 def finish_collection(
     state: ExperimentState, message: CollectionEnded, context: StepContext
 ) -> ExperimentState:
-    """Remove the request that the collector has processed, and continue a deletion.
+    """Remove the row of the request that the collector has processed, and continue a deletion.
 
-    An answer to an earlier request changes nothing. If the collector failed, the deletion ends with
-    the status DELETE_FAILED.
+    An answer to an earlier request changes nothing. A deletion goes on with `remove_parts`. If the
+    collector failed, the deletion ends with the status DELETE_FAILED, and the listing row is
+    updated. Other experiments only note the failure in the journal.
     """
-    if message.generation != state.generation:
+    if message.collection_number != state.collection_number:
         return state
     context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), None)
     if message.failure:
@@ -71,11 +74,12 @@ def finish_collection(
 
 
 def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Remove the experiment's parts, the parts of the last trials first, and the listing row in the
-    end.
+    """Remove the experiment's parts, last trials first, up to REMOVED_MAX parts of trials in a
+    commit.
 
-    If more parts remain than a commit can remove, send a DeletionContinued. The last commit also
-    removes the metadata rows and the pin of the warm start.
+    If parts remain, send the experiment a DeletionContinued. The last commit also removes the
+    listing row, the metadata rows and the pin of the warm start, and the status becomes DELETED.
+    Nothing happens unless the status is DELETING.
     """
     if state.status is not Status.DELETING:
         return state

@@ -25,10 +25,10 @@ JOB_IDS = pool_rows.JOB_ID.partition
 
 
 def write_job_row(state: ExperimentState, context: StepContext) -> None:
-    """Write the job row of the experiment, and send the pool a JobChanged.
+    """Write the job row of the experiment in the present pool, and send the pool a JobChanged.
 
     An experiment that has ended removes the row instead. The row in JOB_IDS is written and removed
-    together with the job row.
+    together with the job row, if the job has a UUID.
     """
     body = None if state.status.is_final else encode_job(current_job(state, context))
     context.write_row(jobs_partition(state.pool), job_sort_key(state.experiment_id), body)
@@ -54,7 +54,13 @@ def current_job(state: ExperimentState, context: StepContext) -> JobRow:
 
 
 def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
-    """Return the submitted job with the settings in force."""
+    """Return the submitted job with the settings in force. Pool moves are not included.
+
+    Args:
+        job: the submitted job.
+        trials: the settings of trials, with the time of submission and the deadline.
+        settings: the settings in force.
+    """
     return replace(
         job,
         submitted_ms=trials.submitted_ms,
@@ -67,7 +73,7 @@ def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> Job
 
 
 def current_trial_settings(state: ExperimentState, context: StepContext) -> TrialSettings:
-    """Return the settings for trials that are created or continued now."""
+    """Return the settings for trials that are created or continued now, with the present pool."""
     return replace(definition_of(context).settings, pool=state.pool)
 
 
@@ -76,8 +82,9 @@ def move_to_pool(
 ) -> ExperimentState:
     """Move the experiment to another pool, at a user's command. The reply is the experiment's id.
 
-    Queued trials request slots there immediately, and running trials after they have saved their
-    work. The job then no longer moves between preferred pools.
+    The job rows of both pools change, and open trials get a TrialMoved. Queued trials request slots
+    there immediately, and running trials after they have saved their work. The job then no longer
+    moves between preferred pools. The new pool need not exist.
 
     Raises:
         CommandRefused: conflict, if the experiment has ended or is in that pool already.
@@ -99,8 +106,10 @@ def move_to_pool(
 def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext) -> ExperimentState:
     """Move the job to the next preferred pool that exists, after a pool has released the job.
 
-    Nothing changes if the message is about another pool or stay, or if the experiment is not
-    ACTIVE. Trials that have slots keep them.
+    The job rows of both pools change, and both pools get a JobChanged. Open trials get a TrialMoved
+    and keep slots that they hold. Nothing changes if the message is about another pool or stay, or
+    no other pool exists. The same applies if a user has moved the job, or the experiment is not
+    ACTIVE.
     """
     moves, pools = state.pool_moves, definition_of(context).pools
     if moves is None or pools is None or moves.is_over or state.status is not Status.ACTIVE:
@@ -124,7 +133,7 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
 
 
 def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """End the present round of moves, since a trial of the job has run.
+    """End the present round of moves between preferred pools, since a trial of the job has run.
 
     The job's wait in the present pool starts again, and the job row is written. Nothing changes if
     the job does not move between pools, or has not moved since it last ran.
@@ -140,14 +149,17 @@ def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentS
 def _change_pool(
     state: ExperimentState, message: TrialMoved, context: StepContext
 ) -> ExperimentState:
-    """Move the job row to another pool, and send every open trial the move."""
+    """Move the job row to the pool of the message, and send the message to every open trial.
+
+    The old and the new pool get a JobChanged. Return the state with the new pool.
+    """
     context.add_reason(f"resource pool {state.pool} to {message.pool}")
     _remove_job_row(state, state.pool, context)
     state = evolve(state, pool=message.pool)
     write_job_row(state, context)
     if state.trials_open:
         for summary in summaries(state.trials, context):
-            if summary.is_open(state.life):
+            if summary.is_open(state.run_generation):
                 context.send(addresses.trial(summary.trial_id), message)
     return state
 
@@ -155,7 +167,10 @@ def _change_pool(
 def repair_job_row(
     state: ExperimentState, message: JobAudited, context: StepContext
 ) -> ExperimentState:
-    """Write the job row again, or remove a row in a wrong pool that the audit found."""
+    """Write the job row again if the audit found a wrong row in the present pool.
+
+    A row in another pool is removed. The pool of the row gets a JobChanged.
+    """
     if message.pool == state.pool:
         write_job_row(state, context)
     else:

@@ -41,6 +41,7 @@ class ListingRow(NamedTuple):
     name: str = ""
     labels: tuple[str, ...] = ()
     archived: bool = False
+    """Whether lists leave the experiment out."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
@@ -51,9 +52,10 @@ class ListingRow(NamedTuple):
 
 
 def figures_of(state: ExperimentState) -> Figures | None:
-    """Return the figures of an experiment that has ended or not begun.
+    """Return the figures of an experiment that has ended, or that has no metric, progress and cost
+    yet.
 
-    Return None for a running experiment, and while a trial still costs money.
+    Return None for any other experiment, and while a trial still costs money.
     """
     figures = Figures(state.best_metric, state.progress, state.bill.cost_micros)
     is_settled = state.status.is_final or not any(figures)
@@ -63,7 +65,8 @@ def figures_of(state: ExperimentState) -> Figures | None:
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Write the experiment's listing row. Return the state unchanged.
 
-    Callers call this after every change of a value in the row.
+    The row has figures if `listing_has_figures` is set and `figures_of` returns figures. Callers
+    call this function after every change of a value in the row.
     """
     settings = settings_of(context)
     row: dict[str, object] = {
@@ -78,7 +81,7 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
     row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
     if state.kind is not JobKind.EXPERIMENT:
         row["kind"] = state.kind
-    if state.lists_figures and (figures := figures_of(state)) is not None:
+    if state.listing_has_figures and (figures := figures_of(state)) is not None:
         row["figures"] = figures
     context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
     return state
@@ -87,8 +90,12 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
 def update_figures(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
-    """Write the listing row again if a step has changed the figures. Return the state `after`."""
-    if before is None or after is None or not after.lists_figures:
+    """Write the listing row again if the figures differ between two states. Return `after`.
+
+    Nothing is written for a new, missing or deleted experiment, or if the experiment's listing row
+    has no figures (`listing_has_figures`).
+    """
+    if before is None or after is None or not after.listing_has_figures:
         return after
     if after.status is Status.DELETED or figures_of(before) == figures_of(after):
         return after
@@ -96,27 +103,35 @@ def update_figures(
 
 
 def decode_listing(body: bytes) -> ListingRow:
-    """Decode a listing row. Rows of old releases have two lines: status and user."""
+    """Decode a listing row. Rows of old releases have two lines: status and user.
+
+    Raises:
+        ValueError: the body is not JSON, or the kind is unknown.
+        KeyError: the status or the user is missing.
+    """
     return decode_listings([body])[0]
 
 
 def decode_listings(bodies: Iterable[bytes]) -> list[ListingRow]:
-    """Decode listing rows, in order. Decoding thousands in a single call is many times faster."""
+    """Decode listing rows, in order. Decoding thousands in a single call is many times faster.
+
+    Raises ValueError and KeyError as `decode_listing` does, if any row is invalid.
+    """
     texts = [body if body.startswith(b"{") else _encode_old_row(body) for body in bodies]
     return [_listing_row(fields) for fields in json.loads(b"[%s]" % b",".join(texts))]
 
 
 def _encode_old_row(body: bytes) -> bytes:
-    """Convert a row of an old release to JSON."""
+    """Convert a row of an old release, with status and user in two lines, to JSON."""
     state, _, user = body.decode().partition("\n")
     return json.dumps({"state": state, "user": user}).encode()
 
 
 def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
-    """Build a listing row from decoded JSON.
+    """Build a listing row from decoded JSON. Unknown keys are ignored.
 
-    `state` and `user` are required: without them KeyError is raised. Other missing keys get
-    defaults, and unknown keys are ignored.
+    Missing keys get defaults, except `state` and `user`, for which KeyError is raised. An unknown
+    kind raises ValueError.
     """
     get = fields.get
     kind, figures = get("kind"), get("figures")
@@ -129,5 +144,5 @@ def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
         get("workspace", UNCATEGORIZED),
         get("project", UNCATEGORIZED),
         JobKind.EXPERIMENT if kind is None else JobKind(kind),
-        None if figures is None else Figures(*figures),
+        None if figures is None else Figures(*figures[: len(Figures._fields)]),
     )

@@ -15,6 +15,12 @@ def write_metadata_rows(
 ) -> None:
     """Write the rows of new metadata terms, and remove the rows of terms that no longer exist.
 
+    Terms that both have are not written. Empty metadata has no terms.
+
+    Args:
+        before: the metadata whose rows are stored.
+        after: the new metadata. Empty to remove all rows.
+
     Raises:
         CommandRefused: invalid; the new metadata has more than TERMS_MAX terms.
     """

@@ -1,4 +1,4 @@
-"""The message of an experiment without a trial whose code accepted the hyperparameters.
+"""The message of an experiment in which the code of every trial refused the hyperparameters.
 
 Some searches replace refused trials without end, as in Determined, since other hyperparameters may
 be accepted.
@@ -15,10 +15,10 @@ _ALL_REFUSED = "trials that have ended, all of them, refused their hyperparamete
 
 
 def update_refusal_message(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Set the experiment's message if all ended trials, at least 20, refused their hyperparameters.
+    """Set the experiment's message if all ended trials, at least 20, refused the hyperparameters.
 
-    Remove the message once a trial has ended in another way. Return the updated state. An
-    experiment that is stopping stays unchanged.
+    Remove the message after a trial has ended in another way. Return the updated state. An
+    experiment that is stopping or has ended stays unchanged.
     """
     tally = state.search.tally
     if state.status.is_stopping or state.status.is_final:

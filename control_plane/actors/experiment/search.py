@@ -54,11 +54,11 @@ SearchCall = Callable[[SearchPlan, Generator, BlobStore], SearchStep]
 
 
 def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Create the next trials of the search's backlog, or close trials that the search has
-    to close.
+    """Create the next trials of the search's backlog, or close trials that the search has to close.
 
-    If work is left, the experiment is sent a SearchContinued. The state stays unchanged while the
-    experiment is stopping and after the end. A paused experiment creates trials as well.
+    New trials get a TrialCreated, and closed trials a WorkAssigned. At most `create_max` trials are
+    created. If work is left, the experiment is sent a SearchContinued. The state stays unchanged
+    while the experiment is stopping and after the end. A paused experiment creates trials as well.
     """
     if state.status.is_stopping or state.status.is_final:
         return state
@@ -74,9 +74,10 @@ def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentSt
 
 
 def apply_event(state: ExperimentState, event: Event, context: StepContext) -> ExperimentState:
-    """Pass an event to the search, and apply the operations that the search returns.
+    """Pass an event to the search, and apply the operations that the search returns
+    (`apply_operations`).
 
-    While the experiment is stopping or after its end, the search only counts the event.
+    While the experiment is stopping or after the end, the search only counts the event.
     """
     if state.status.is_stopping or state.status.is_final:
         return evolve(state, search=search.count_event(state.search, event))
@@ -90,9 +91,11 @@ def apply_event(state: ExperimentState, event: Event, context: StepContext) -> E
 def apply_suggestion(
     state: ExperimentState, message: SuggestedPoints | SuggestionFailed, context: StepContext
 ) -> ExperimentState:
-    """Pass suggested points to the search, unless the search no longer waits for them.
+    """Pass suggested points to the search, which then creates trials as `apply_operations`
+    describes.
 
     After a failed suggestion, the search draws at random, and the experiment's message says so.
+    Return the state unchanged unless the search waits for the points from `message.first` on.
     """
     if awaited_suggestion(state) != message.first:
         return state
@@ -106,11 +109,13 @@ def apply_post(
 ) -> ExperimentState:
     """Apply a post of the user's search method. The reply has the numbers of posts and events.
 
-    The progress becomes the share that the search reports, and may decrease. A repeated post
-    changes nothing and gets the present numbers, even after the end of the search.
+    The operations are applied as in `apply_operations`. The progress becomes the share that the
+    search reports, and may decrease. A repeated post changes nothing and gets the present numbers,
+    even after the end of the search.
 
     Raises:
-        CommandRefused: the search is not a custom search, is over, or refuses the post.
+        CommandRefused: conflict, if the search is not a custom search or is over. Otherwise the
+            code with which the search refuses the post, or invalid for a missing batch size.
     """
     if not is_repeated(custom_state(state), posted):
         check_search_open(state)
@@ -132,8 +137,9 @@ def apply_operations(
 ) -> ExperimentState:
     """Store the search's next state, and send the operations to trials.
 
-    Create operations create trials, and a shutdown begins the end of the experiment. The progress
-    never decreases here.
+    New trials get a TrialCreated, and open trials a WorkAssigned. Operations for ended trials are
+    dropped. A shutdown changes the status to a stopping one, and ends the experiment at once if no
+    trial is open. The suggestion row is updated. The progress never decreases here.
     """
     definition = definition_of(context)
     progress = state.progress
@@ -146,7 +152,7 @@ def apply_operations(
     if creates:
         state = _create_trials(state, creates, context)
     for number, assigned in _work_by_trial(result.operations).items():
-        summary = open_summary(number, state.life, context)
+        summary = open_summary(number, state.run_generation, context)
         if summary is not None:
             context.send(addresses.trial(summary.trial_id), assigned)
     shutdown = next((op for op in result.operations if isinstance(op, Shutdown)), None)
@@ -160,7 +166,11 @@ def _apply_external_input(
     external: SuggestedPoints | SuggestionFailed | PostedOperations,
     context: StepContext,
 ) -> ExperimentState:
-    """Pass suggested points or a post to the search, and apply the operations."""
+    """Pass suggested points or a post to the search, and apply the operations (`apply_operations`).
+
+    Raises:
+        PostRefused: the search refuses the post.
+    """
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_external_input(
@@ -175,11 +185,12 @@ def run_search(
 ) -> ExperimentState:
     """Call the search, store the new state and generator, and apply the operations.
 
-    If the search has more to do than fits into the commit, send a SearchContinued.
+    If the search has more to do than fits into the commit, send the experiment a SearchContinued.
 
     Args:
+        call: the function of the search to call. It may raise PostRefused.
         is_continued: whether a search with a backlog has sent a SearchContinued already. If True,
-            none is sent for a search that had a backlog before.
+            no message is sent for a search that had a backlog before.
     """
     key = context.part("generator", bytes)
     assert key is not None
@@ -195,7 +206,7 @@ def run_search(
 
 
 def create_max(context: StepContext) -> int:
-    """Return the most trials that a commit may create.
+    """Return the most trials that a commit may create: at least 1, and at most CREATE_MAX.
 
     The estimate assumes that a trial's hyperparameters are no longer than the configuration.
     """
@@ -218,7 +229,7 @@ def _work_by_trial(operations: Iterable[TrialOperation]) -> dict[int, WorkAssign
 
 
 def _explain_empty_search(state: ExperimentState) -> ExperimentState:
-    """Add a message to an experiment whose search ended without requesting any trial."""
+    """Set the message of an experiment, if the search ended without requesting any trial."""
     if state.search.tally.requested:
         return state
     text = f"the {state.searcher} search made no trial: its configuration leaves none to make"
@@ -226,7 +237,11 @@ def _explain_empty_search(state: ExperimentState) -> ExperimentState:
 
 
 def _stopping_status(shutdown: Shutdown) -> Status:
-    """Return the status with which an experiment stops after a shutdown of the search."""
+    """Return the status with which an experiment stops after a shutdown of the search.
+
+    A failure gives STOPPING_ERROR, a cancellation STOPPING_CANCELED, and any other shutdown
+    STOPPING_COMPLETED.
+    """
     if shutdown.failure:
         return Status.STOPPING_ERROR
     return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED
@@ -235,9 +250,14 @@ def _stopping_status(shutdown: Shutdown) -> Status:
 def _create_trials(
     state: ExperimentState, creates: list[CreateTrial], context: StepContext
 ) -> ExperimentState:
-    """Create the requested trials with new ids and summaries. Return the updated state."""
+    """Send a TrialCreated for each requested trial, and add the summaries. Return the updated
+    state.
+
+    The ids come from the reserved block. A new block is a write of the counter row, and the commit
+    fails if the row changes meanwhile.
+    """
     settings = current_trial_settings(state, context)
-    size = block_size(state.trials) if state.grows_id_blocks else BLOCK_MAX
+    size = block_size(state.trials) if state.has_growing_id_blocks else BLOCK_MAX
     ids, trial_ids = take_ids("trial", state.ids, len(creates), context, size)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
         add_summary(operation.trial, trial_id, context)
@@ -252,7 +272,7 @@ def _create_trials(
             closed=operation.closed,
             experiment_status=state.status,
             settings=settings,
-            life=state.life,
+            run_generation=state.run_generation,
             parent_id=_trial_id(operation.parent, context),
         )
         context.send(addresses.trial(trial_id), created)

@@ -34,14 +34,16 @@ def change_settings(
 ) -> ExperimentState:
     """Change settings of an experiment. The reply is the experiment's id.
 
-    Changes that concern running trials take effect immediately. A message with a retention requests
-    a checkpoint collection, even if the numbers are unchanged.
+    The part `settings`, the listing row, the metadata rows and the job row are written if their
+    values change, and the pool gets a JobChanged. A new cost limit may pause the experiment. A
+    message with a retention requests a checkpoint collection, even if the numbers are unchanged.
+    Unchanged settings write nothing.
 
     Raises:
         CommandRefused: conflict, if the experiment is being deleted or has another revision than
             the message names.
-        CommandRefused: invalid, if a value is out of range, or if `max_slots` is below the slots of
-            a single trial.
+        CommandRefused: invalid, if a value is out of range, or the metadata has too many terms. A
+            `max_slots` below the slots of a single trial is out of range.
     """
     context.reply = state.experiment_id
     if state.status is Status.DELETING:
@@ -51,8 +53,8 @@ def change_settings(
         )
     _check_cost(message)
     before = settings_of(context)
-    what, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
-    if problem := find_changed_since(what, revision, message.revision):
+    title, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
+    if problem := find_changed_since(title, revision, message.revision):
         raise CommandRefused("conflict", problem)
     after = _merge_settings(before, message)
     name = state.name if message.name is None else message.name
@@ -91,7 +93,10 @@ def remarks_revision(state: ExperimentState, settings: Settings) -> str:
 
 
 def set_archived(state: ExperimentState, archived: bool, context: StepContext) -> ExperimentState:
-    """Archive an ended experiment, or undo that. The reply is the experiment's id.
+    """Archive an ended experiment, or undo that, and update the listing row. The reply is the
+    experiment's id.
+
+    A repeated command changes nothing.
 
     Raises:
         CommandRefused: conflict; the experiment has not ended, or is being deleted.
@@ -115,7 +120,7 @@ def _listing_settings(settings: Settings) -> tuple[object, ...]:
 
 
 def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
-    """Return the settings with the changes of the message."""
+    """Return the settings with the changes of the message, unchecked."""
     values = {name: getattr(message, name) for name in _PLAIN_SETTINGS}
     changes = {name: value for name, value in values.items() if value is not None}
     if message.max_slots_given:
@@ -143,21 +148,34 @@ def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Setting
 
 
 def _check_cost(message: SettingsChanged) -> None:
-    """Refuse a cost limit that is not a positive finite amount."""
+    """Check that a new cost limit is a positive finite amount.
+
+    Raises:
+        CommandRefused: invalid; it is not. No limit is valid.
+    """
     limit = message.max_cost
     if limit is not None and not 0 < limit < float("inf"):
         raise CommandRefused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
 
 
 def _check_groups(message: SettingsChanged) -> None:
-    """Refuse an invalid name of a workspace or project."""
+    """Check the new names of workspace and project.
+
+    Raises:
+        CommandRefused: invalid; a name is invalid (`find_name_problem`).
+    """
     for kind, name in (("workspace", message.workspace), ("project", message.project)):
         if name is not None and (problem := find_name_problem(name)):
             raise CommandRefused("invalid", f"{kind} {name!a:.140} {problem}")
 
 
 def _check_job(settings: Settings) -> None:
-    """Refuse an invalid weight, priority or position."""
+    """Check weight, priority and position.
+
+    Raises:
+        CommandRefused: invalid; the weight is not positive and finite, the priority is out of
+            range, or the position is no decimal number.
+    """
     # The comparison also refuses NaN.
     if not 0 < settings.weight < float("inf"):
         raise CommandRefused("invalid", f"weight must be greater than 0, not {settings.weight}")
@@ -179,7 +197,11 @@ def _is_number(text: str) -> bool:
 
 
 def _check_limit(settings: Settings, context: StepContext) -> None:
-    """Refuse a limit of slots that is below the slots of a single trial."""
+    """Check that `max_slots` allows at least a single trial.
+
+    Raises:
+        CommandRefused: invalid; the limit is below the slots of a trial.
+    """
     slots = definition_of(context).settings.slots
     if settings.max_slots is not None and settings.max_slots < slots:
         raise CommandRefused(

@@ -19,6 +19,7 @@ from control_plane.actors.records import (
 )
 from control_plane.actors.step import StepContext
 from control_plane.rows import experiment_rows
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.search import SearchPlan, SearchState
 
 LISTING = experiment_rows.LISTING.partition
@@ -50,9 +51,11 @@ class Definition:
     test_mode: bool
     """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
+    """The numbers of checkpoints that the collector keeps."""
     warm_start: CheckpointRef | None = None
     """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
+    """The lifecycle rules of the experiment's era, for example what a kill does."""
     job: JobRow = field(default_factory=JobRow)
     """The settings for the scheduler."""
     pools: PoolPreferences | None = None
@@ -81,6 +84,7 @@ class Settings:
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that users set, as JSON values by key."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,11 @@ class ExperimentState:
     metric: str
     """The name of the searcher metric."""
     smaller_is_better: bool
+    """Whether a smaller searcher metric is better."""
     searcher: str
     """The name of the searcher."""
     pool: str
+    """The name of the job's present resource pool."""
     created_ms: int
     """The time of the creation, in epoch ms."""
     status: Status
@@ -113,7 +119,9 @@ class ExperimentState:
     trials_open: int = 0
     """The number of trials that have not ended."""
     trials_completed: int = 0
+    """The number of trials that have ended in COMPLETED."""
     trials_errored: int = 0
+    """The number of trials that have ended in ERROR."""
     progress: float | None = 0.0
     """The progress of the search, from 0 to 1. None: an ended experiment without a progress."""
     best_metric: float | None = None
@@ -124,11 +132,11 @@ class ExperimentState:
     """The time of the end, in epoch ms. None: the experiment has not ended."""
     message: str = ""
     """A text for users about the experiment's condition, "" if everything is normal."""
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation: the number of times that the experiment was continued."""
     archived: bool = False
     """Whether lists leave the experiment out."""
-    generation: int = 0
+    collection_number: int = field(default=0, metadata=keep_stored_name("generation"))
     """The number of checkpoint collections that the experiment has requested."""
     time_metric: str = ""
     """The name of the search's time metric. "": the search has none."""
@@ -147,11 +155,11 @@ class ExperimentState:
     """Whether only the trials know how many batches an epoch has. Trials then report the share of
     their length that is done.
     """
-    lists_figures: bool = False
+    listing_has_figures: bool = field(default=False, metadata=keep_stored_name("lists_figures"))
     """Whether the listing row contains figures (listing.py)."""
-    grows_id_blocks: bool = False
+    has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials."""
-    held_from: int = -1
+    first_waiting_trial: int = field(default=-1, metadata=keep_stored_name("held_from"))
     """The number of the first trial that may wait for a place after a continuation. -1: the
     experiment was not continued, or without a limit.
     """
@@ -165,19 +173,21 @@ class ExperimentState:
 
 
 def definition_of(context: StepContext) -> Definition:
-    """Return the experiment's definition."""
+    """Return the experiment's part `definition`. Every submitted experiment has the part until the
+    deletion.
+    """
     definition = context.part("definition", Definition)
     assert definition is not None
     return definition
 
 
 def settings_of(context: StepContext) -> Settings:
-    """Return the experiment's settings in force."""
+    """Return the experiment's settings in force: the part `settings`, or the submitted settings."""
     return effective_settings(definition_of(context), context.part("settings", Settings))
 
 
 def effective_settings(definition: Definition, changed: Settings | None) -> Settings:
-    """Return the changed settings, or the submitted settings if `changed` is None."""
+    """Return the changed settings, or the submitted settings if no setting was changed."""
     if changed is not None:
         return changed
     limit = definition.settings.max_cost
@@ -205,7 +215,7 @@ class SearchParts:
         return self._context.part(f"search/{name}", bytes)
 
     def write(self, name: str, piece: bytes) -> None:
-        """Replace a blob of the search."""
+        """Replace a blob of the search, or create the blob."""
         self._context.write_part(f"search/{name}", piece)
 
 

@@ -27,21 +27,21 @@ _FINAL = {
 def change_status(
     state: ExperimentState, status: Status, context: StepContext, *, forced: bool = False
 ) -> ExperimentState:
-    """Change the status, and send the new status to every open trial.
+    """Change the status, and send an ExperimentStatusChanged to every open trial.
 
     A stopping status also ends trials that wait for a place. If no trial is open, a stopping
     experiment ends immediately; see `finish_if_no_trial_open`. The listing row and the suggestion
     row are updated. Every change is accepted: the caller checks whether the status may follow.
 
     Args:
-        forced: whether open trials end at once and without saving work, whatever the status.
+        forced: whether open trials are killed for good, without saving work, whatever the status.
     """
     context.add_reason(f"{state.status} to {status}")
     if status.is_stopping:
         state = close_waiting(state, context)
     if state.trials_open:
         for summary in summaries(state.trials, context):
-            if summary.is_open(state.life):
+            if summary.is_open(state.run_generation):
                 to = addresses.trial(summary.trial_id)
                 context.send(to, ExperimentStatusChanged(status, forced))
     after = update_suggestion_row(state, evolve(state, status=status), context)
@@ -49,9 +49,11 @@ def change_status(
 
 
 def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """End an experiment that is stopping, if no trial is open.
+    """End an experiment that is stopping, if no trial is open. Otherwise return `state` unchanged.
 
-    The end removes the job row and requests a checkpoint collection.
+    The end sets the final status, removes the job row, notifies the pool by a JobChanged, and
+    requests a checkpoint collection. The caller writes the listing row. The progress becomes 1 for
+    COMPLETED, or None if the era's rules say so.
     """
     final = _FINAL.get(state.status)
     if final is None or state.trials_open:

@@ -15,9 +15,10 @@ from control_plane.searchers.methods.bayesian import BayesianState
 def update_suggestion_row(
     before: ExperimentState, after: ExperimentState, context: StepContext
 ) -> ExperimentState:
-    """Write, change or remove the suggestion row if the awaited suggestion has changed.
+    """Write, change or remove the row in `suggestions`, if the awaited suggestion differs between
+    two states.
 
-    Return `after`.
+    Return `after`. The row has the number of the first awaited suggestion.
     """
     was, now = awaited_suggestion(before), awaited_suggestion(after)
     if was != now:

@@ -20,20 +20,28 @@ class EndedTrial(NamedTuple):
     """A trial that has ended, with the number in the search."""
 
     number: int
+    """The number of the trial within the experiment."""
     summary: TrialSummary
 
 
 def waiting_trials(state: ExperimentState, context: StepContext) -> Iterator[EndedTrial]:
-    """Iterate over the trials that still wait after a continuation, by number."""
-    for number in range(state.held_from, state.trials):
-        summary = open_summary(number, state.life, context)
+    """Iterate over the trials that still wait for a place after a continuation, by number.
+
+    The state must be that of an experiment with `first_waiting_trial` of 0 or more.
+    """
+    for number in range(state.first_waiting_trial, state.trials):
+        summary = open_summary(number, state.run_generation, context)
         if summary is not None and summary.status:
             yield EndedTrial(number, summary)
 
 
 def close_waiting(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Count the waiting trials as ended, each with the status and reason of its earlier end."""
-    if state.held_from < 0:
+    """Count the waiting trials as ended in the search and the head, and return the state.
+
+    Each trial keeps the status and the reason of the earlier end. No message is sent. An experiment
+    without waiting trials stays unchanged.
+    """
+    if state.first_waiting_trial < 0:
         return state
     for number, summary in waiting_trials(state, context):
         reason = exit_reason(summary, state.search.tally) or ExitReason.USER_CANCELED
@@ -44,14 +52,14 @@ def close_waiting(state: ExperimentState, context: StepContext) -> ExperimentSta
             trials_open=state.trials_open - 1,
             trials_errored=state.trials_errored + (summary.status == Status.ERROR),
         )
-    return evolve(state, held_from=state.trials)
+    return evolve(state, first_waiting_trial=state.trials)
 
 
 def exit_reason(summary: TrialSummary, tally: Tally) -> ExitReason | None:
     """Return the exit reason with which the search counted the trial's end.
 
     Return None for an ordinary end. A completed trial can only be reopened in a search with a
-    single trial, so the tally has its reason.
+    single trial, so the tally has the reason of that trial.
     """
     if summary.status == Status.ERROR:
         return ExitReason.ERRORED

@@ -5,8 +5,8 @@ The messages of all actors follow the same rules:
 - A new field has a default, so that a message of an older release can still be decoded.
 - Addresses contain the cluster-wide id of a trial. Messages contain its number within the
   experiment: the order of creation, from 0.
-- `life` is the run generation of the experiment.
-- `lack` is the reason why a validation has no searcher metric, "" if the validation has one.
+- `run_generation` counts the continuations of the experiment.
+- `missing_metric_reason` says why a validation has no searcher metric. It is "" with a metric.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
 from control_plane.searchers.search import SearchPlan
@@ -42,11 +43,13 @@ class ExperimentSubmitted:
     plan: SearchPlan
     """The settings of the search."""
     settings: TrialSettings
+    """The settings that all trials share."""
     metric: str
     """The name of the searcher metric."""
     searcher: str
     """The name of the searcher."""
     paused: bool
+    """Whether the experiment begins PAUSED. Otherwise it begins ACTIVE."""
     description: str = ""
     labels: tuple[str, ...] = ()
     job_id: str = ""
@@ -54,9 +57,11 @@ class ExperimentSubmitted:
     test_mode: bool = False
     """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
+    """The numbers of checkpoints that the collector keeps."""
     warm_start: CheckpointRef | None = None
     """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
+    """The lifecycle rules of the experiment's era."""
     time_metric: str = ""
     """The name of the search's time metric. "": the search has none."""
     job: JobRow = field(default_factory=JobRow)
@@ -66,11 +71,11 @@ class ExperimentSubmitted:
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
-    lists_figures: bool = False
+    listing_has_figures: bool = field(default=False, metadata=keep_stored_name("lists_figures"))
     """Whether the experiment's listing row contains figures (experiment/listing.py). False for
     experiments of older releases.
     """
-    grows_id_blocks: bool = False
+    has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials. False for
     experiments of older releases.
     """
@@ -106,12 +111,14 @@ class SettingsChanged:
     name: str | None = None
     description: str | None = None
     labels: tuple[str, ...] | None = None
+    """The new labels, which replace all present labels."""
     max_slots: int | None = None
     """The most slots of the job. None removes the limit. It has no effect unless
     `max_slots_given`.
     """
     max_slots_given: bool = False
     retention: Retention | None = None
+    """The new numbers of kept checkpoints. Equal numbers also request a collection."""
     weight: float | None = None
     priority: int | None = None
     """The new priority. Another priority resets the job's position to its time of submission,
@@ -196,7 +203,7 @@ class ContinueRequested:
     plan: SearchPlan | None = None
     """The plan of a search with a single trial and a greater length."""
     max_restarts: int | None = None
-    limited: bool = False
+    limits_open_trials: bool = field(default=False, metadata=keep_stored_name("limited"))
     """Whether the trials that train at the same time are limited to max_concurrent_trials. False
     for commands of earlier versions.
     """
@@ -216,8 +223,8 @@ class OperationsPosted:
 class CollectionEnded:
     """The collector processed the experiment's row in `collections`."""
 
-    generation: int
-    """The generation of the processed row."""
+    collection_number: int = field(metadata=keep_stored_name("generation"))
+    """The number of the processed request, which the row stores."""
     failure: str = ""
     """Why the collector could not do everything. "": it did everything."""
 
@@ -251,7 +258,8 @@ class TrialValidationReported:
     """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
     """The time metric, if the search has one."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
+    """Why the search cannot continue without the metric. "": the search can continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +294,11 @@ class TrialLengthReached:
     length: int
     """The length, in the configured unit."""
     metric: float
+    """The searcher metric, or the worst possible metric if the metric is missing."""
     closed: bool
     """Whether the trial expects no further length, so that it needs no answer."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
+    """Why the search cannot continue without the metric. "": the search can continue."""
     value: str = ""
     """The value that a custom search gets in place of the metric, as JSON."""
 
@@ -303,7 +313,8 @@ class TrialEnded:
     early_exit: str
     """The ExitReason of an early end. "": an ordinary end."""
     message: str = ""
-    life: int = 0
+    """The text for users about an end in ERROR, else ""."""
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation in which the trial ran."""
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from control_plane.actors.records import OPEN, Availability
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.scheduling.model import (
     AUX_PER_AGENT_DEFAULT,
     PRIORITY_DEFAULT,
@@ -15,6 +16,7 @@ class PoolSettings:
     """The settings of a pool, stored in the part `settings` of the pool."""
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
+    """The kind of scheduler and its options."""
     default_priority: int = PRIORITY_DEFAULT
     """The priority of jobs whose own priority is not set."""
     aux_per_agent: int = AUX_PER_AGENT_DEFAULT
@@ -32,7 +34,7 @@ class PoolSettings:
     """How long a job waits before the pool reserves slots for it, in ms. None: the pool reserves
     none.
     """
-    idle_apart: bool = False
+    stores_idle_jobs_apart: bool = field(default=False, metadata=keep_stored_name("idle_apart"))
     """Whether jobs that neither request nor hold slots are stored apart from the others. Set by
     releases after 0.1.0.
     """
@@ -100,6 +102,7 @@ class AgentJoined:
     slots: tuple[int, ...]
     """The ids of the agent's slots."""
     availability: Availability = OPEN
+    """The slots that accept work, as users have set."""
     label: str = ""
     """The agent's label. Only jobs with this label run on the agent."""
 
@@ -112,6 +115,7 @@ class AgentAvailabilityChanged:
     epoch: int
     """The number of the agent's session."""
     availability: Availability
+    """The new availability of the agent and its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class AgentLost:
     epoch: int
     """The number of the agent's session."""
     reason: str
-    heard_ms: int | None = None
+    """The reason of the loss, for users."""
+    last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
     """The time of the lease's last renewal, in epoch ms. None: unknown."""
 
 
@@ -146,12 +151,12 @@ class BudgetChecked:
 class SupplyChecked:
     """The provisioner checked whether instances can be launched for the pool."""
 
-    closed: str
+    no_supply_reason: str = field(metadata=keep_stored_name("closed"))
     """Why no offering can be launched, for want of capacity or quota, while no instance is
     starting. "": the provisioner can launch instances.
     """
     until_ms: int
-    """The time until which `closed` is true, in epoch ms."""
+    """The time until which `no_supply_reason` is true, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)

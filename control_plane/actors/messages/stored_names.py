@@ -27,10 +27,11 @@ class UndecodableMessage:
     """
 
     name: str
+    """The stored name of the message."""
 
 
 def message_name(message: object) -> str:
-    """Return the stored name of a message, for texts to users."""
+    """Return the stored name of a message, for texts to users, also of an undecodable message."""
     return message.name if isinstance(message, UndecodableMessage) else stored_name(type(message))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.rows.stored_fields import keep_stored_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +19,18 @@ class TrialCreated:
     request_id: str
     """The id that the search gave to the request for this trial."""
     hparams: Mapping[str, object]
+    """The hyperparameters by name."""
     seed: int
+    """The seed of the trial's random numbers."""
     length: int | None
     """The length to train to, in the configured unit. None: no training yet."""
     closed: bool
     """Whether the search will assign no further length."""
     experiment_status: Status
+    """The status of the experiment at the creation."""
     settings: TrialSettings
-    life: int = 0
+    """The settings that all trials of the experiment share."""
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation of the experiment."""
     parent_id: int | None = None
     """The id of the trial whose checkpoint this trial starts from. None: no such trial."""
@@ -35,7 +40,7 @@ class TrialCreated:
 class CheckpointRequested:
     """A copy of this trial requested this trial's latest checkpoint, as a start."""
 
-    by: int
+    copy_id: int = field(metadata=keep_stored_name("by"))
     """The id of the copy."""
 
 
@@ -43,7 +48,7 @@ class CheckpointRequested:
 class CheckpointHandedOver:
     """The parent trial answered the request for the latest checkpoint."""
 
-    by: int
+    parent_id: int = field(metadata=keep_stored_name("by"))
     """The id of the parent trial."""
     checkpoint: CheckpointRef | None
     """The checkpoint from which this trial starts. None: the parent trial has no checkpoint."""
@@ -56,9 +61,10 @@ class TrialContinued:
     The trial starts from its latest checkpoint, with its restarts counted from 0.
     """
 
-    life: int
+    run_generation: int = field(metadata=keep_stored_name("life"))
     """The new run generation of the experiment."""
     settings: TrialSettings
+    """The settings of the trial from now on."""
     length: int | None = None
     """The new length to train to, in the configured unit. None: the present length."""
 
@@ -73,6 +79,7 @@ class TrialMoved:
     """The experiment moved to another resource pool."""
 
     pool: str
+    """The name of the new pool."""
     keeps_slots: bool = False
     """Whether a trial with slots keeps them. Its next request then goes to the new pool."""
 
@@ -114,9 +121,9 @@ class CheckpointDeletionRequested:
 
     uuids: tuple[str, ...]
     """The UUIDs of at most COLLECTED_MAX checkpoints."""
-    instead: str = ""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the latest checkpoint that remains. "": no checkpoint remains."""
-    whole: bool = False
+    deletes_experiment: bool = field(default=False, metadata=keep_stored_name("whole"))
     """Whether the whole experiment is deleted."""
 
 
@@ -138,7 +145,7 @@ class PartialDeletionRequested:
     uuid: str
     patterns: tuple[str, ...]
     """The new patterns of files to delete."""
-    earlier: tuple[str, ...]
+    earlier_patterns: tuple[str, ...] = field(metadata=keep_stored_name("earlier"))
     """The patterns of earlier deletions, as the sender knows them. The command has no effect if the
     checkpoint's record has others.
     """
@@ -146,7 +153,7 @@ class PartialDeletionRequested:
     """The number of files that remain."""
     size_bytes: int
     """The size of the files that remain."""
-    instead: str = ""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the latest other checkpoint. "": no other checkpoint exists."""
 
 
@@ -201,6 +208,7 @@ class PreemptionRequested:
     epoch: int
     """The epoch of the allocation."""
     reason: str
+    """The reason, for users."""
     forced: bool = False
     """Whether the allocation is stopped immediately, without saving its work."""
 
@@ -212,9 +220,10 @@ class AllocationLost:
     epoch: int
     """The epoch of the allocation."""
     reason: str
+    """The reason of the loss, for users."""
     agent: str = ""
     """The id of the lost agent. "": all agents of the allocation."""
-    heard_ms: int | None = None
+    last_contact_ms: int | None = field(default=None, metadata=keep_stored_name("heard_ms"))
     """The time of the agent's last sign of life, in epoch ms. None: unknown."""
 
 
@@ -247,7 +256,7 @@ class ValidationReported:
     """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
     """The time metric, if the search has one."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the validation lacks a metric that the search needs to continue. "": the search can
     continue.
     """
@@ -277,7 +286,7 @@ class LengthReached:
     """The length in batches, or in epochs if the trial `counts_epochs`."""
     metric: float | None
     """The searcher metric. None: replaced by the worst possible metric."""
-    lack: str = ""
+    missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the validation has no metric, so that the search cannot continue. "": the search can
     continue.
     """
@@ -296,6 +305,7 @@ class CheckpointReported:
     files: int
     """The number of files."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that the training code set."""
     metric: float | None = None
     """The metric of the validation at the checkpoint's batch, if that validation came before the
     checkpoint. Else None.
@@ -308,7 +318,7 @@ FALLBACKS_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDamageReported:
-    """The allocation could not restore the checkpoint from which it started.
+    """The allocation could not restore the checkpoint of its start.
 
     The stored files differ from the written ones, unless `is_load_failure`.
     """
@@ -318,6 +328,7 @@ class CheckpointDamageReported:
     uuid: str
     """The UUID of the checkpoint."""
     cause: str
+    """The description of the damage, for users."""
     fallbacks: tuple[str, ...] = ()
     """At most FALLBACKS_MAX complete checkpoints of the trial from which it could start instead,
     the best choice first. The list is from the time when the report was accepted.
@@ -354,6 +365,7 @@ class CheckpointUploaded:
     user: str
     """The name of the user."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that the user set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +413,7 @@ class AllocationExited:
     """The reaction to the notice, one of NOTICE_OUTCOMES. "": neither the trial nor its agent
     reported it.
     """
-    lasting: bool = False
+    is_permanent: bool = field(default=False, metadata=keep_stored_name("lasting"))
     """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
 
 

@@ -1,8 +1,8 @@
 """The step of the pool actor, which owns settings, jobs with requests, agents and allocations.
 
-Jobs, requests and agents are ordered maps in parts, so that a decision writes as much for a queue
-of ten thousand requests as for a queue of ten. Messages only record what changed. The scheduler
-runs once at the end of a fold.
+Jobs, requests and agents are ordered maps in parts. A decision therefore writes as much for a queue
+of ten thousand requests as for a queue of ten. Messages only record changes. The scheduler runs
+once at the end of a fold.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
-from control_plane.actors.pool.scheduling import expire_kept_allocations, run_scheduler
+from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
 from control_plane.actors.pool.state import (
     PoolState,
     agents_of,
@@ -58,10 +58,13 @@ __all__ = [
 
 
 def step(state: PoolState | None, message: PoolMessage, context: StepContext) -> PoolState | None:
-    """Apply one message to the state of a pool.
+    """Apply a message to the state of a pool, and return the next state.
 
     A pool that does not exist, or was removed, only accepts a PoolConfigured, which creates the
-    pool.
+    pool. Any other message to a missing pool returns None.
+
+    Raises:
+        CommandRefused: conflict; the pool is to be removed and has jobs or agents.
     """
     if isinstance(message, PoolConfigured):
         return _configure_pool(state, message, context)
@@ -76,7 +79,7 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
             return _release_slots(state, message, context)
         case JobChanged(group):
             is_new = job_queue_of(context).reload_group(group)
-            return evolve(state, unscheduled=True, changed=True) if is_new else state
+            return evolve(state, needs_scheduling=True, settings_changed=True) if is_new else state
         case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
             return apply_agent_message(state, message, context)
         case SchedulingContinued() | PatienceEnded():
@@ -88,22 +91,24 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
 
 
 def finish_fold(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler, and release jobs to other pools, if the fold changed anything relevant.
+    """Run the scheduler once after the last message of a fold, and release jobs to other pools.
 
-    The scheduler runs if requests are queued, or if settings changed and allocations run.
+    Nothing happens unless a message set `needs_scheduling`. The scheduler runs if requests are
+    queued, or if settings changed and allocations run. `wait_reason` is renewed.
     """
-    if not state.unscheduled:
+    if not state.needs_scheduling:
         return state
-    concerned = state.queued or (state.changed and state.running)
-    state = evolve(state, unscheduled=False, changed=False, waits="")
+    concerned = state.queued or (state.settings_changed and state.running)
+    state = evolve(state, needs_scheduling=False, settings_changed=False, wait_reason="")
     state = run_scheduler(state, context) if concerned else state
     return release_waiting_jobs(state, context) if state.queued else state
 
 
 def fallback(state: PoolState | None, message: object, context: StepContext) -> PoolState | None:
-    """Drop a message that the pool cannot process. The pool's audit repairs the consequences.
+    """Drop a message that the pool cannot process, and return the state unchanged.
 
-    A request for slots is denied, so that the trial retries as often as after a failed start.
+    For a SlotsRequested, the trial gets an AllocationExited, so that the trial retries as often as
+    after a failed start. The pool's audit repairs the consequences of other messages.
     """
     text = f"{message_name(message)} could not be processed"
     context.add_reason(text)
@@ -115,7 +120,12 @@ def fallback(state: PoolState | None, message: object, context: StepContext) -> 
 def _configure_pool(
     state: PoolState | None, message: PoolConfigured, context: StepContext
 ) -> PoolState:
-    """Create the pool or change the settings. The reply is the pool's name."""
+    """Create the pool with a row in `pools`, or replace the part `settings`. The reply is the
+    pool's name.
+
+    New settings concern running allocations too, so the fold ends with a pass of the scheduler.
+    Equal or missing settings of an existing pool change nothing.
+    """
     context.reply = message.name
     if state is None or state.removed:
         context.write_row(POOLS, message.name, b"")
@@ -124,7 +134,7 @@ def _configure_pool(
     if message.settings is None or message.settings == settings_of(context):
         return state
     context.write_part("settings", message.settings)
-    return evolve(state, unscheduled=True, changed=True)
+    return evolve(state, needs_scheduling=True, settings_changed=True)
 
 
 def _apply_check(
@@ -132,36 +142,47 @@ def _apply_check(
     message: StaleAllocationsFound | BudgetChecked | SupplyChecked,
     context: StepContext,
 ) -> PoolState:
-    """Apply the result of an audit or of a check of the budget or the supply."""
+    """Apply the result of an audit, or of a check of the budget or the supply.
+
+    Stale allocations are released. A changed use of the budget is written into the part `settings`.
+    A supply is always recorded, and the fold ends with a pass of the scheduler.
+    """
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
     if isinstance(message, SupplyChecked):
-        supply = {"closed": message.closed, "closed_until_ms": message.until_ms}
-        return evolve(state, **supply, unscheduled=True)
+        return evolve(
+            state,
+            no_supply_reason=message.no_supply_reason,
+            no_supply_until_ms=message.until_ms,
+            needs_scheduling=True,
+        )
     settings = settings_of(context)
     if settings.over_budget == message.over_budget:
         return state
     context.write_part("settings", replace(settings, over_budget=message.over_budget))
-    return evolve(state, unscheduled=True, changed=True)
+    return evolve(state, needs_scheduling=True, settings_changed=True)
 
 
 def _apply_timer(
     state: PoolState, message: SchedulingContinued | PatienceEnded, context: StepContext
 ) -> PoolState:
-    """Apply a timer's message: the end of a job's patience, or a reason to run the
-    scheduler again.
+    """Apply a timer's message: the end of a job's patience, or a SchedulingContinued.
+
+    A SchedulingContinued removes expired protections from preemption. After an incomplete plan,
+    `needs_scheduling` is set already, so the fold ends with a pass in both cases.
     """
     if isinstance(message, PatienceEnded):
         return end_patience(state, message, context)
-    return expire_kept_allocations(state, context)
+    return expire_protections(state, context)
 
 
 def _answer_without_pool(
     state: PoolState | None, message: PoolMessage, context: StepContext
 ) -> PoolState | None:
-    """Answer a message to a pool that does not exist or was removed.
+    """Answer a message to a pool that does not exist or was removed. Return `state` unchanged.
 
-    A removed pool denies a request for slots, since the trial would wait forever.
+    A removed pool denies a request for slots by an AllocationExited, since the trial would wait
+    forever. The reply to a repeated PoolRemoved is the pool's name. Other messages are dropped.
     """
     if state is not None and isinstance(message, SlotsRequested):
         _deny_slots(message, f"resource pool {state.name} was removed", context)
@@ -171,13 +192,16 @@ def _answer_without_pool(
 
 
 def _deny_slots(message: SlotsRequested, text: str, context: StepContext) -> None:
-    """Send the trial an AllocationExited, as after a failure of the allocation."""
+    """Send the trial an AllocationExited with the reason `errored`, as after a failure of the
+    allocation.
+    """
     failed = AllocationExited(message.epoch, "errored", message=f"the pool: {text}")
     context.send(addresses.trial(message.trial_id), failed)
 
 
 def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
-    """Remove the pool. The reply is the pool's name.
+    """Remove the pool's row and part `settings`. Return a head with `removed`. The reply is the
+    pool's name.
 
     Raises:
         CommandRefused: conflict; the pool has jobs or agents.
@@ -196,25 +220,26 @@ def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
 
 
 def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepContext) -> PoolState:
-    """Add a request to the queue. A repeated request changes nothing."""
+    """Add a request to the queue. A request that is queued or has slots already changes nothing."""
     allocation = f"{message.trial_id}.{message.epoch}"
     request = AllocationRequest(allocation, message.slots, message.ticket, message.group)
     if agents_of(context).find_agent(allocation) or not job_queue_of(context).add(request):
         return state
-    return evolve(state, queued=state.queued + 1, unscheduled=True)
+    return evolve(state, queued=state.queued + 1, needs_scheduling=True)
 
 
 def _release_slots(state: PoolState, message: SlotsReleased, context: StepContext) -> PoolState:
-    """Remove an allocation from agents or from the queue. A repeated release changes nothing.
+    """Remove an allocation from agents or from the queue. An unknown allocation changes nothing.
 
-    A trial that withdraws a request may not yet know that the allocation was placed, so a release
-    without agents also removes a placed allocation.
+    Each agent with slots gets an AllocationRemoved. A trial that withdraws a request may not yet
+    know that the allocation was placed, so a release without agents also removes a placed
+    allocation.
     """
     allocation = f"{message.trial_id}.{message.epoch}"
     agents, queue = agents_of(context), job_queue_of(context)
     request = AllocationRequest(allocation, 0, message.ticket, message.group)
     if not message.agents and queue.remove(request):
-        return evolve(state, queued=state.queued - 1, unscheduled=True)
+        return evolve(state, queued=state.queued - 1, needs_scheduling=True)
     named = message.agents or _agents_of_allocation(allocation, context)
     for name in named:
         agent = agents.get(name)
@@ -224,7 +249,7 @@ def _release_slots(state: PoolState, message: SlotsReleased, context: StepContex
 
 
 def _agents_of_allocation(allocation: str, context: StepContext) -> tuple[str, ...]:
-    """Return the names of the agents with parts of an allocation.
+    """Return the names of all agents of an allocation with slots, in the order of ranks.
 
     Return () for an unknown allocation.
     """
@@ -239,7 +264,10 @@ def _agents_of_allocation(allocation: str, context: StepContext) -> tuple[str, .
 def _release_stale(
     state: PoolState, message: StaleAllocationsFound, context: StepContext
 ) -> PoolState:
-    """Release the allocations that the audit found. The trials released them before."""
+    """Release the allocations that the audit found, and note each in the journal.
+
+    The trials released them before. An allocation without slots and request changes nothing.
+    """
     for released in message.stale:
         context.add_reason(f"the audit frees {released.trial_id}.{released.epoch}")
         state = _release_slots(state, released, context)

@@ -15,7 +15,7 @@ _PLAIN = 3
 
 @dataclass(frozen=True, slots=True)
 class AllocationPart:
-    """The part of an allocation on one agent."""
+    """The slots that an allocation holds on a single agent."""
 
     slots: tuple[int, ...]
     """The ids of the held slots of this agent. Empty for a zero-slot request."""
@@ -44,7 +44,9 @@ class AgentSlots:
     parts: Mapping[str, AllocationPart] = field(default_factory=dict)
     """The parts of allocations on this agent, by the allocation's name."""
     availability: Availability = OPEN
+    """The slots that accept work, as users have set."""
     label: str = ""
+    """The agent's label. Only jobs with this label run on the agent. "": jobs without a label."""
 
     @property
     def slots_by_allocation(self) -> dict[str, tuple[int, ...]]:
@@ -53,7 +55,9 @@ class AgentSlots:
 
     @property
     def first_rank_count(self) -> int:
-        """Return the number of allocations whose first rank is on this agent."""
+        """Return the number of allocations with rank 0 on this agent. A gang counts on a single
+        agent.
+        """
         return sum(part.rank == 0 for part in self.parts.values())
 
     @property
@@ -79,12 +83,15 @@ class AgentSlots:
 
     @property
     def usable_count(self) -> int:
-        """Return the number of slots that count for the pool: free slots and held slots."""
+        """Return the number of slots that count for the pool: free slots and held slots.
+
+        Closed slots count only while an allocation holds them.
+        """
         return self.free_count + self.held_count
 
     @property
     def can_take_work(self) -> bool:
-        """Return whether any slot accepts work, now or after its release.
+        """Return whether any slot accepts work, now or after a release.
 
         For an agent without slots, return whether the agent accepts zero-slot requests.
         """
@@ -99,7 +106,10 @@ class AgentSlots:
 
     @property
     def allocations_to_stop(self) -> tuple[str, ...]:
-        """Return the sorted names of the allocations on slots that are closed and not draining."""
+        """Return the sorted names of the allocations on closed slots.
+
+        Return () if the agent is draining. If the agent is disabled, return all allocations.
+        """
         if self.availability.draining:
             return ()
         is_open = self.availability.is_slot_open
@@ -111,22 +121,23 @@ class AgentSlots:
         return tuple(sorted(stopped))
 
     def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
-        """Return a copy in which the allocation has the given part on this agent, replacing an
-        earlier part.
+        """Return a copy with a part of the allocation on this agent, which replaces an earlier
+        part.
 
-        The slots are not checked.
+        Whether the slots exist and are free is not checked.
         """
         return replace(self, parts={**self.parts, allocation: part})
 
     def with_allocation_leaving(self, allocation: str) -> "AgentSlots":
-        """Return a copy in which the allocation was asked to release its slots.
+        """Return a copy in which the allocation was asked to release the slots.
 
-        The allocation must have a part on this agent.
+        Raises:
+            KeyError: the allocation has no part on this agent.
         """
         return self.with_allocation(allocation, replace(self.parts[allocation], leaving=True))
 
     def without_allocation(self, allocation: str) -> "AgentSlots":
-        """Return a copy without the allocation."""
+        """Return a copy without the allocation. An unknown allocation changes nothing."""
         parts = {name: part for name, part in self.parts.items() if name != allocation}
         return replace(self, parts=parts)
 
@@ -149,8 +160,10 @@ class Agents:
     def capacities(self, aux_per_agent: int) -> Iterator[AgentCapacity]:
         """Iterate over the capacities of agents that accept work or are draining, by name.
 
-        The capacities of a leaf are cached until the leaf changes. `aux_per_agent`: the most
-        zero-slot requests on an agent.
+        The capacities of a leaf are cached until the leaf changes.
+
+        Args:
+            aux_per_agent: the most zero-slot requests on an agent.
         """
         capacities = (
             leaf.compute_once(_agent_capacities, aux_per_agent) for leaf in self._ordered.leaves()
@@ -165,7 +178,7 @@ class Agents:
             yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
 
     def find_agent(self, allocation: str) -> str:
-        """Return the name of an agent with a part of the allocation.
+        """Return the name of any agent with a part of the allocation.
 
         Return "" if no agent has a part.
         """
@@ -176,11 +189,11 @@ class Agents:
         return next(filter(None, names), "")
 
     def put(self, name: str, slots: AgentSlots) -> None:
-        """Write the slots of an agent."""
+        """Write the slots of an agent, known or new."""
         self._ordered.put(name, _encode_agent(slots))
 
     def remove(self, name: str) -> None:
-        """Remove an agent."""
+        """Remove an agent. An unknown agent changes nothing."""
         self._ordered.remove(name)
 
 
@@ -191,7 +204,8 @@ def _agent_capacities(entries: Entries, aux_per_agent: int) -> tuple[AgentCapaci
 
 
 def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
-    """Return the capacity of an encoded agent.
+    """Return the capacity of an encoded agent. A draining agent has its held slots and no free
+    slot.
 
     Return None if the agent accepts no work and is not draining.
     """
@@ -212,10 +226,7 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
 
 
 def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
-    """Return the running allocations of a leaf, by job.
-
-    An allocation belongs to its first rank's leaf.
-    """
+    """Return the running allocations of a leaf, by job. A gang belongs to the leaf of rank 0."""
     by_group: dict[int, list[RunningAllocation]] = {}
     for agent, value in entries:
         for allocation, part in _decode_agent(value).parts.items():
@@ -231,7 +242,10 @@ def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAl
 
 
 def _agents_by_allocation(entries: Entries, _: None) -> dict[str, str]:
-    """Return the name of an agent of the leaf for each allocation there."""
+    """Return the name of an agent by allocation, for the allocations of a leaf.
+
+    If several agents of the leaf have parts of an allocation, the last agent counts.
+    """
     by_allocation: dict[str, str] = {}
     for agent, value in entries:
         assert isinstance(value, list | tuple)
@@ -263,14 +277,18 @@ def _encode_part(part: AllocationPart) -> list[object]:
 def _decode_agent(value: object) -> AgentSlots:
     """Decode an agent from the list `[epoch, slots, parts, availability, label]`.
 
-    The last two values may be missing: the defaults are an open agent and "". Raises ValueError
-    for another number of values, and AssertionError for a value that is no list.
+    The last two values may be missing: the defaults are an open agent and "". Values that a newer
+    version appended are ignored.
+
+    Raises:
+        ValueError: the list has fewer than three values, or exactly four.
+        AssertionError: the value is no list.
     """
     assert isinstance(value, list | tuple)
     epoch, slots, parts, *more = value
     availability, label = OPEN, ""
     if more:
-        (enabled, draining, disabled), label = more
+        (enabled, draining, disabled, *_), label = more[:2]
         availability = Availability(enabled, draining, tuple(disabled))
         availability = OPEN if availability == OPEN else availability
     read = {name: _decode_part(part) for name, part in parts.items()}
@@ -278,7 +296,11 @@ def _decode_agent(value: object) -> AgentSlots:
 
 
 def _decode_part(value: list[object]) -> AllocationPart:
-    """Decode an allocation's part, with the defaults for missing values."""
+    """Decode an allocation's part from the list of `_encode_part`, with the defaults for missing
+    values.
+
+    Values that a newer version appended are ignored.
+    """
     slots, group, start, *more = value
     assert isinstance(slots, list | tuple)
     assert isinstance(group, int)
@@ -288,7 +310,7 @@ def _decode_part(value: list[object]) -> AllocationPart:
     leaving, *gang = more
     if not gang:
         return AllocationPart(tuple(slots), group, start, bool(leaving))
-    rank, places = gang
+    rank, places = gang[:2]
     assert isinstance(rank, int)
     assert isinstance(places, list | tuple)
     named = tuple(Placement(agent, count) for agent, count in places)

@@ -1,12 +1,13 @@
-"""The jobs of a pool and their queued requests, in three ordered maps.
+"""The jobs of a pool and the queued requests, in three ordered maps.
 
 - `requests` contains the queued requests, by group and ticket.
 - `groups` contains each job's settings, as in the job row, and the totals that a scheduler needs. A
-  decision reads only the requests of jobs that may start, and writes the leaf of one job.
+  decision reads only the requests of jobs that may start, and writes the leaf of a single job.
 - `idle` contains, in the same form, the jobs that neither request nor hold slots, for example
   paused jobs. A decision reads none of them.
 
-Pools that older releases configured have idle jobs in `groups` (`PoolSettings.idle_apart`).
+Pools that older releases configured have idle jobs in `groups`
+(`PoolSettings.stores_idle_jobs_apart`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,9 +32,12 @@ _DEFAULTS = asdict(JobRow())
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A job: its settings, the counts of queued requests, and the totals of running allocations."""
+    """A job in the pool's queue: the settings, the counts of queued requests, and the totals of
+    running allocations.
+    """
 
     row: JobRow = field(default_factory=JobRow)
+    """The job's settings as in the job row, or the defaults without a row."""
     has_row: bool = False
     """Whether the job's row exists."""
     pending: Mapping[int, int] = field(default_factory=dict)
@@ -57,7 +61,9 @@ class Group:
 
     @property
     def waits_for_slots(self) -> bool:
-        """Return whether the job holds no slots and has queued requests for slots."""
+        """Return whether the job holds no slots and has queued requests for slots. Zero-slot
+        requests do not count.
+        """
         return not self.held and any(self.pending)
 
     @property
@@ -68,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequests:
-    """The queued requests of a group. Each iteration reads the requests."""
+    """The queued requests of a group, as an iterable. Each iteration reads the requests again."""
 
     queue: "JobQueue"
     group: int
@@ -79,11 +85,15 @@ class GroupRequests:
 
 @dataclass(frozen=True, slots=True)
 class GroupAllocations:
-    """The running allocations of a group. Each iteration reads the allocations."""
+    """The running allocations of a group, as an iterable. Each iteration reads the allocations
+    again.
+    """
 
     running_allocations: Callable[[int], Iterator[RunningAllocation]]
+    """Iterates over the running allocations of a group, by the group's number."""
     group: int
     preemptible: bool = True
+    """Whether the scheduler may preempt the allocations for other jobs."""
 
     def __iter__(self) -> Iterator[RunningAllocation]:
         allocations = self.running_allocations(self.group)
@@ -102,9 +112,10 @@ class JobQueue:
         self._idle = OrderedMap(context, "idle", GROUPS_PER_PART)
 
     def add(self, request: AllocationRequest) -> bool:
-        """Add a request to the queue.
+        """Add a request to the queue, and create the request's group if the pool has not stored the
+        group.
 
-        Return False if a request with the same ticket is queued already.
+        Return False, without a change, if a request with the same ticket is queued already.
         """
         key = _request_key(request.group, request.ticket)
         if self._requests.get(key) is not None:
@@ -117,7 +128,8 @@ class JobQueue:
     def remove(self, request: AllocationRequest) -> bool:
         """Remove a request from the queue. Return whether the request was queued.
 
-        The request is found by group and ticket, and must have the same allocation id.
+        The request is found by group and ticket, and must have the same allocation id. Otherwise
+        nothing changes.
         """
         key = _request_key(request.group, request.ticket)
         stored = self._requests.get(key)
@@ -138,14 +150,15 @@ class JobQueue:
         self._write_group(request.group, replace(group, running=group.running + 1, held=held))
 
     def add_leaving_slots(self, group: int, slots: int) -> None:
-        """Count `slots` more slots of the group as leaving: the allocations were asked to release
-        slots.
+        """Count `slots` more held slots of the group as leaving: their allocations were asked to
+        release slots.
         """
         before = self.group(group)
         self._write_group(group, replace(before, leaving=before.leaving + slots))
 
     def release_slots(self, group: int, slots: int, *, ended: bool, leaving: bool) -> None:
-        """Count `slots` slots of the group as released.
+        """Count `slots` slots of the group as released. A group without row, requests and slots is
+        removed.
 
         Args:
             ended: Whether these were the last slots of an allocation.
@@ -161,7 +174,8 @@ class JobQueue:
         self._write_group(group, after)
 
     def reload_group(self, group: int) -> bool:
-        """Read the group's job row again. Return whether the group has changed.
+        """Read the group's job row again, and store the settings. Return whether the group has
+        changed.
 
         Without a job row, a group with requests or allocations keeps its settings, and any other
         group is removed. A new stay of the job in this pool restarts the wait.
@@ -181,10 +195,9 @@ class JobQueue:
     def restart_future_waits(self) -> None:
         """Restart waits of jobs with a recorded start in the future, from a host with a fast clock.
 
-        A start counts as future if the time is more than SKEW_MS_MAX after now. The present time
-        replaces the start of the wait for slots and of the stay in the pool. A restarted stay sets
-        a timer for the end of the job's patience. At most RESTARTED_WAITS_MAX jobs are corrected in
-        a call.
+        A start counts as future if it is more than SKEW_MS_MAX after now. The present time replaces
+        the start of the wait for slots and of the stay in the pool. A restarted stay sets a
+        PatienceEnded timer. At most RESTARTED_WAITS_MAX jobs are corrected in a call.
         """
         now_ms = self._context.now_ms
         future = (
@@ -196,8 +209,8 @@ class JobQueue:
             self._write_group(number, group)
 
     def mark_released(self, group: int) -> None:
-        """Record that the pool has told the group's experiment that the job may leave for another
-        pool.
+        """Mark the group as released: the pool has sent the experiment a WaitEnded. The caller
+        sends it.
         """
         self._write_group(group, replace(self.group(group), released=True))
 
@@ -206,7 +219,7 @@ class JobQueue:
         return self._read_group(group) or Group()
 
     def groups(self) -> Iterator[tuple[int, Group]]:
-        """Iterate over all groups with their numbers.
+        """Iterate over pairs of number and group, for all groups.
 
         Idle groups that are stored apart come first.
         """
@@ -215,7 +228,7 @@ class JobQueue:
         yield from self.groups_at_work()
 
     def groups_at_work(self) -> Iterator[tuple[int, Group]]:
-        """Iterate over the groups that request or hold slots, with their numbers.
+        """Iterate over pairs of number and group, for the groups that request or hold slots.
 
         In a pool that does not store idle groups apart, the idle groups are included.
         """
@@ -255,7 +268,7 @@ class JobQueue:
             )
 
     def requests(self, group: int) -> Iterator[AllocationRequest]:
-        """Iterate over the queued requests of a group, by ticket."""
+        """Iterate over the queued requests of a group, by ticket. An unknown group has none."""
         row = self.group(group).row
         for key, value in self._requests.items(_request_key(group, "")):
             number, ticket = _parse_request_key(key)
@@ -273,17 +286,21 @@ class JobQueue:
             )
 
     def all_requests(self) -> Iterator[AllocationRequest]:
-        """Iterate over all queued requests, by group and ticket."""
+        """Iterate over all queued requests, by group and ticket.
+
+        Label, `single_agent` and `preemptible` have their defaults, because the groups are not
+        read.
+        """
         for key, value in self._requests.items():
             assert isinstance(value, list | tuple)
             group, ticket = _parse_request_key(key)
             yield AllocationRequest(value[0], value[1], ticket, group)
 
     def _group_of(self, request: AllocationRequest) -> Group:
-        """Return the group of a request, a new one if the pool has not stored the group yet.
+        """Return the group of a request, or a new group if the pool has not stored the group yet.
 
         A new group gets the settings of the job row. Without a row, the group only gets the time of
-        submission from the request's ticket.
+        submission from the request's ticket. Nothing is written.
         """
         stored = self._read_group(request.group)
         if stored is not None:
@@ -301,9 +318,11 @@ class JobQueue:
         return decode_job(row.body) if row.revision else None
 
     def _read_group(self, group: int) -> Group | None:
-        """Return a group by number. Return None for an unknown number."""
+        """Return a group by number, from the groups at work or the idle groups. Return None if
+        unknown.
+        """
         stored = self._groups.get(_group_key(group))
-        if stored is None and self._settings().idle_apart:
+        if stored is None and self._settings().stores_idle_jobs_apart:
             stored = self._idle.get(_group_key(group))
         return None if stored is None else _decode_group(stored)
 
@@ -317,10 +336,9 @@ class JobQueue:
         return self._recorded_time_or_now(group.waits_since_ms or group.row.waits_since_ms)
 
     def _with_stay(self, number: int, group: Group) -> Group:
-        """Return the group with an updated `stays_since_ms`.
+        """Return the group with an updated `stays_since_ms`. A new wait sets a PatienceEnded timer.
 
-        A new wait sets a timer for the end of the job's patience. A group that does not wait, or
-        that has no patience, gets None and is no longer released.
+        A group that does not wait, or that has no patience, gets None and is no longer released.
         """
         if group.row.patience_ms is None or group.running or not group.pending:
             is_unset = group.stays_since_ms is None and not group.released
@@ -333,9 +351,10 @@ class JobQueue:
         return replace(group, stays_since_ms=since_ms, released=False)
 
     def _recorded_time_or_now(self, recorded_ms: int | None) -> int:
-        """Return a recorded time.
+        """Return a recorded time, or the present time if no time was recorded.
 
-        Return the present time if no time was recorded, or a future time.
+        A time in the future, from a host with a fast clock, is replaced by the present time as
+        well.
         """
         now_ms = self._context.now_ms
         if recorded_ms is None or is_from_future(recorded_ms, now_ms):
@@ -343,11 +362,15 @@ class JobQueue:
         return recorded_ms
 
     def _reserve_after_ms(self) -> int | None:
-        """Return the wait after which the pool reserves slots for a job, in ms, or None."""
+        """Return `PoolSettings.reserve_after_ms`: the wait after which the pool reserves slots for
+        a job, in ms.
+
+        None: the pool reserves no slots.
+        """
         return self._settings().reserve_after_ms
 
     def _settings(self) -> PoolSettings:
-        """Return the pool's settings."""
+        """Return the pool's settings, the defaults if the part does not exist."""
         return self._context.part("settings", PoolSettings) or PoolSettings()
 
     def _write_group(self, group: int, after: Group) -> None:
@@ -355,9 +378,9 @@ class JobQueue:
         patience.
 
         A group without a row, requests and allocations is removed. An idle group moves to a
-        separate map if the pool's settings say `idle_apart`.
+        separate map if the pool's settings say `stores_idle_jobs_apart`.
         """
-        key, idle_apart = _group_key(group), self._settings().idle_apart
+        key, idle_apart = _group_key(group), self._settings().stores_idle_jobs_apart
         home: OrderedMap | None = None
         if after.has_row or not after.is_idle:
             if (since_ms := self._time_of_wait(after)) != after.waits_since_ms:
@@ -392,7 +415,9 @@ def _waits_since_ms(group: Group) -> int | None:
 
 
 def _with_pending(group: Group, slots: int, more: int) -> Group:
-    """Return the group with `more` more queued requests of `slots` slots."""
+    """Return the group with `more` more queued requests of `slots` slots. A negative number removes
+    requests.
+    """
     count = group.pending.get(slots, 0) + more
     others = {size: number for size, number in group.pending.items() if size != slots}
     return replace(group, pending={**others, slots: count} if count else others)
@@ -423,9 +448,11 @@ def _decode_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
 
 
 def _encode_group(group: Group) -> list[object]:
-    """Encode a group as the numbers, the pending counts, and the settings that are not defaults.
+    """Encode a group as a list: the numbers, the pending counts, and the settings that are not
+    defaults.
 
-    The form is compact, since a part contains several groups.
+    The form is compact, since a part contains several groups. The settings have the names of
+    JobRow's fields.
     """
     pending = {str(slots): count for slots, count in group.pending.items()}
     numbers = [int(group.has_row), group.running, group.held, group.leaving]
@@ -438,11 +465,14 @@ def _encode_group(group: Group) -> list[object]:
 
 
 def _decode_group(value: object) -> Group:
-    """Decode a group, with the defaults for missing values."""
+    """Decode a group from the list of `_encode_group`, with the defaults for missing values.
+
+    Values and settings that a newer version added are ignored.
+    """
     assert isinstance(value, list | tuple)
     (has_row, running, held, leaving, *times), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
     waits_since_ms, stays_since_ms, released = (*times, None, None, None)[:3]
-    row = JobRow(**settings)
+    row = JobRow(**{name: value for name, value in settings.items() if name in _DEFAULTS})
     numbers = (running, held, leaving, waits_since_ms, stays_since_ms, bool(released))
     return Group(row, bool(has_row), counts, *numbers)

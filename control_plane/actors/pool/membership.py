@@ -27,7 +27,7 @@ def apply_agent_message(
     message: AgentJoined | AgentAvailabilityChanged | AgentLost,
     context: StepContext,
 ) -> PoolState:
-    """Apply a message about an agent's session. A message about another session changes nothing.
+    """Apply a message about an agent's session. A message about an earlier session changes nothing.
 
     - AgentJoined: begin a session that is newer than the recorded session. Allocations whose slots
       still exist stay, and others are lost.
@@ -35,8 +35,8 @@ def apply_agent_message(
     - AgentLost: remove the agent and its parts of allocations, and send the agent an
       AgentDeclaredLost.
 
-    Trials get messages about lost allocations. Allocations on closed slots are stopped at once,
-    unless the agent is draining.
+    Trials get an AllocationLost for lost allocations. Allocations on closed slots get a forced
+    PreemptionRequested, unless the agent is draining.
     """
     match message:
         case AgentJoined():
@@ -50,12 +50,11 @@ def apply_agent_message(
 
 
 def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) -> PoolState:
-    """Begin an agent's new session with the slots that the agent reports, and return the pool's
-    state.
+    """Begin an agent's new session with the reported slots, and return the pool's state.
 
-    Allocations whose slots still exist stay. Others are lost, and their trials are notified. A
-    session that is not newer than the recorded session changes nothing. Allocations on closed slots
-    are stopped.
+    Allocations whose slots still exist stay. For others, `_lose_part` notifies the trials and the
+    agent. Allocations on closed slots are stopped. A session that is not newer than the recorded
+    session changes nothing.
     """
     agents = agents_of(context)
     before = agents.get(message.agent)
@@ -84,9 +83,10 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
 def _change_availability(
     state: PoolState, message: AgentAvailabilityChanged, context: StepContext
 ) -> PoolState:
-    """Change which slots of an agent accept work, and stop allocations on closed slots.
+    """Change which slots of an agent accept work. Allocations on closed slots are stopped.
 
-    An unknown agent or another session changes nothing.
+    The totals of the pool change, and the fold ends with a pass of the scheduler. An unknown agent
+    or another session changes nothing.
     """
     agents = agents_of(context)
     before = agents.get(message.agent)
@@ -99,11 +99,15 @@ def _change_availability(
 
 
 def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) -> None:
-    """Immediately stop the allocations on slots that are closed and not draining."""
+    """Send the trials on closed slots a forced PreemptionRequested, and mark the allocations as
+    leaving.
+
+    Do nothing if the agent is draining.
+    """
     for allocation in agent.allocations_to_stop:
         trial_id, epoch = parse_allocation(allocation)
-        whole = not agent.availability.enabled
-        reason = f"agent {name} was disabled" if whole else f"a slot of agent {name} was disabled"
+        is_slot = agent.availability.enabled
+        reason = f"a slot of agent {name} was disabled" if is_slot else f"agent {name} was disabled"
         context.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason, forced=True))
         mark_leaving(name, allocation, context)
 
@@ -111,7 +115,8 @@ def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) ->
 def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> PoolState:
     """Remove a lost agent from the pool, with all allocations' parts on the agent.
 
-    The trials and the agent are notified. An unknown agent or another session changes nothing.
+    The trials get an AllocationLost, and the agent an AgentDeclaredLost. An unknown agent or
+    another session changes nothing.
     """
     agents = agents_of(context)
     lost = agents.get(message.agent)
@@ -133,14 +138,15 @@ def _lose_part(
     part: AllocationPart,
     context: StepContext,
 ) -> PoolState:
-    """Record the loss of an allocation's part on an agent, and notify the trial and the agent.
+    """Record the loss of an allocation's part on an agent, and return the state.
 
-    The parts on other agents are marked as leaving. They stay until the trial has ended them and
-    releases them.
+    The trial gets an AllocationLost, and the agent an AllocationRemoved. The caller removes the
+    part. The parts on other agents are marked as leaving, without the lost agent among their
+    places. They stay until the trial has ended them and releases them.
     """
     trial_id, epoch = parse_allocation(allocation)
     agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
-    lost = AllocationLost(epoch, text, agent, message.heard_ms)
+    lost = AllocationLost(epoch, text, agent, message.last_contact_ms)
     context.send(addresses.trial(trial_id), lost)
     context.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
     left = tuple(place for place in part.places if place.agent != agent)

@@ -25,7 +25,8 @@ _SECONDS_MAX = 120
 def end_patience(state: PoolState, message: PatienceEnded, context: StepContext) -> PoolState:
     """Release a job that has waited long enough in this pool, or set a timer to check again.
 
-    A timer of an earlier wait changes nothing.
+    A release sends the job's experiment a WaitEnded. A timer of an earlier wait, or of a job
+    without a wait, changes nothing.
     """
     group = job_queue_of(context).group(message.group)
     since_ms = group.stays_since_ms
@@ -47,8 +48,9 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
 def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
     """Release the due jobs of a pool that cannot provide slots, each job once.
 
-    A pool that can provide slots releases none here: their timers do. Jobs that do not fit into
-    this commit are released by the next one.
+    Their experiments get a WaitEnded. A pool that can provide slots releases none here: timers of
+    the jobs do. At most RELEASED_MAX jobs are released. If more are due, the pool sends itself a
+    SchedulingContinued.
     """
     closed = closed_reason(state, context)
     if not closed:
@@ -67,11 +69,14 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
     if len(due_jobs) <= RELEASED_MAX:
         return state
     context.send(context.address, SchedulingContinued())
-    return evolve(state, unscheduled=True)
+    return evolve(state, needs_scheduling=True)
 
 
 def closed_reason(state: PoolState, context: StepContext) -> str:
-    """Return why the pool cannot provide slots. Return "" if the pool may."""
+    """Return why the pool cannot provide slots: draining, the budget, no agents, or no instances.
+
+    Return "" if the pool may provide slots.
+    """
     settings = settings_of(context)
     if settings.draining:
         return f"pool {state.name} is draining"
@@ -79,13 +84,16 @@ def closed_reason(state: PoolState, context: StepContext) -> str:
         return f"the budget of pool {state.name} is used up"
     if not settings.provider:
         return "" if state.agents else f"pool {state.name} has no agents and launches none"
-    if context.now_ms < state.closed_until_ms:
-        return f"pool {state.name} gets no instances: {state.closed}"
+    if context.now_ms < state.no_supply_until_ms:
+        return f"pool {state.name} gets no instances: {state.no_supply_reason}"
     return ""
 
 
 def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWait:
-    """Return a job's wait in this pool, in the form that pool_choice.py needs."""
+    """Return a job's wait in this pool as a PoolWait, for the rule in pool_choice.py.
+
+    `closed`: why the pool cannot provide slots, "" if the pool may.
+    """
     reservation = state.reservation
     return PoolWait(
         group.stays_since_ms or 0,
@@ -97,7 +105,7 @@ def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWa
 
 
 def _release_job(number: int, group: Group, reason: str, context: StepContext) -> None:
-    """Mark a job as released, and send the job's experiment a WaitEnded."""
+    """Mark a job as released, and send the job's experiment a WaitEnded with the reason."""
     job_queue_of(context).mark_released(number)
     pool = context.address.partition("#")[2]
     ended = WaitEnded(pool, group.row.stay, group.stays_since_ms or 0, reason)

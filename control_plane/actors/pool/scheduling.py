@@ -15,8 +15,8 @@ from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.state import (
-    KeptAllocation,
     PoolState,
+    ProtectedAllocation,
     agents_of,
     job_queue_of,
     mark_leaving,
@@ -47,7 +47,7 @@ from detcloud.shared.plurals import count_text
 # The most starts in a commit. Each start is a message to a trial. Many messages spill into parts.
 STARTS_MAX = 256
 # The most protected allocations. They are stored in the pool's head.
-KEPT_MAX = 32
+PROTECTED_MAX = 32
 # The parts that a start or preemption touches besides the parts of agents, nodes included.
 PARTS_OF_ONE = 5
 # The parts that a plan may touch before the commit is full, if each agent of a gang is in another
@@ -58,16 +58,19 @@ PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     """Schedule the pool: start allocations and preempt others.
 
-    Return the state with `waits`, `unscheduled`, `kept` and `reservation` updated. If requests are
-    queued and the pool is draining or over its budget, only `waits` is set to the reason. Without
-    queued requests, allocations beyond `max_slots` are preempted even then. If the plan exceeds a
-    commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
+    Return the state with `wait_reason`, `needs_scheduling`, `protected` and `reservation` updated.
+    Each start sends a SlotsAssigned to the trial and an AllocationPlaced to the agents. Each
+    preemption sends a PreemptionRequested.
+
+    If requests are queued and the pool is draining or over its budget, only `wait_reason` is set.
+    Without queued requests, allocations beyond `max_slots` are preempted even then. If the plan
+    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
     """
     settings = settings_of(context)
     closed = _closed_reason(state.name, settings) if state.queued else ""
     if closed:
         context.add_reason(closed)
-        return evolve(state, waits=closed)
+        return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
     job_queue_of(context).restart_future_waits()
     view = pool_view(state, settings, context, context.now_ms)
@@ -96,7 +99,9 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         context.send(context.address, SchedulingContinued())
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
-    return evolve(state, unscheduled=more, waits=plan.wait_reason if state.queued else "")
+    return evolve(
+        state, needs_scheduling=more, wait_reason=plan.wait_reason if state.queued else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +114,28 @@ class PoolContents:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as the scheduler sees it: jobs, agents, and the agents that are reserved for a job."""
+    """The input of a scheduling pass: a pool's jobs, the agents, and the reservation for a waiting
+    job.
+    """
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
     reservation: Reservation | None
+    """The agents that are reserved for a waiting job. None: no job has a reservation."""
 
 
 def pool_view(
     state: PoolState, settings: PoolSettings, context: StepContext, now_ms: int
 ) -> PoolView:
-    """Return the pool as a scheduling pass at the time `now_ms` sees it."""
+    """Read the pool, and return the input of a scheduling pass at the time `now_ms`.
+
+    The part families `groups`, `requests` and `agents` are read, and nothing is changed.
+    """
     return view_at(read_contents(settings, context), state, settings, now_ms)
 
 
 def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
-    """Read the pool's jobs and agents."""
+    """Read the pool's jobs and agents from the parts. Idle jobs and closed agents are left out."""
     agents, queue = agents_of(context), job_queue_of(context)
     return PoolContents(
         tuple(queue.jobs(settings.default_priority, agents.running_allocations)),
@@ -135,13 +146,15 @@ def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
 def view_at(
     contents: PoolContents, state: PoolState, settings: PoolSettings, now_ms: int
 ) -> PoolView:
-    """Return the pool with the given contents as a scheduling pass at the time `now_ms` sees it.
+    """Return the input of a scheduling pass at the time `now_ms`, from contents that were read
+    before.
 
-    The reservation is renewed for that time, without a change of `state`.
+    The reservation is renewed for that time, and protected allocations are kept out of preemption.
+    Neither changes `state`.
     """
     kept = {
         allocation.allocation_id: allocation.group
-        for allocation in state.kept
+        for allocation in state.protected
         if now_ms < allocation.until_ms
     }
     jobs = tuple(keep_allocations(contents.jobs, kept)) if kept else contents.jobs
@@ -158,13 +171,14 @@ def view_at(
     return PoolView(jobs, contents.agents, reservation)
 
 
-def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
+def expire_protections(state: PoolState, context: StepContext) -> PoolState:
     """Remove expired protections from preemption. Shorten protections that last too long.
 
-    If a protection was removed or shortened, schedule a pass. Otherwise return `state` itself.
+    If a protection was removed or shortened, the fold ends with a pass of the scheduler. Otherwise
+    return `state` itself.
     """
     after = _remove_expired(state, context)
-    return state if after is state else evolve(after, unscheduled=True, changed=True)
+    return state if after is state else evolve(after, needs_scheduling=True, settings_changed=True)
 
 
 def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
@@ -174,7 +188,7 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
     shortening, a timer is set for the new end. Return `state` itself if nothing changes.
     """
     now_ms = context.now_ms
-    kept = tuple(allocation for allocation in state.kept if now_ms < allocation.until_ms)
+    kept = tuple(allocation for allocation in state.protected if now_ms < allocation.until_ms)
     longest_ms = settings_of(context).reserve_after_ms or 0
     if any(is_from_future(allocation.until_ms, now_ms, longest_ms) for allocation in kept):
         until_ms = now_ms + longest_ms
@@ -182,11 +196,11 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
         kept = tuple(
             replace(allocation, until_ms=min(allocation.until_ms, until_ms)) for allocation in kept
         )
-    return state if kept == state.kept else evolve(state, kept=kept)
+    return state if kept == state.protected else evolve(state, protected=kept)
 
 
 def _reservation_text(reservation: Reservation) -> str:
-    """Render the reason of a new reservation for the journal."""
+    """Return the sentence for the journal about a new reservation: slots, agents and job."""
     slots, agents = count_text(reservation.slots, "slot"), ", ".join(reservation.agents)
     return f"{slots} of {agents} are held for job {reservation.group}, which has waited too long"
 
@@ -215,7 +229,7 @@ def _place_count(decision: AllocationStart | Victim) -> int:
 def _apply_decision(
     state: PoolState, decision: AllocationStart | Victim, context: StepContext
 ) -> PoolState:
-    """Apply a start or a preemption of the plan."""
+    """Apply a start or a preemption of the plan, and return the state."""
     if isinstance(decision, AllocationStart):
         return _start_allocation(state, decision, context)
     _preempt_allocation(decision, context)
@@ -223,7 +237,7 @@ def _apply_decision(
 
 
 def _preempt_allocation(victim: Victim, context: StepContext) -> None:
-    """Ask an allocation to save the trial's work and release all slots.
+    """Send the trial of an allocation a PreemptionRequested, and mark the allocation as leaving.
 
     An allocation that was asked before is skipped.
     """
@@ -236,9 +250,11 @@ def _preempt_allocation(victim: Victim, context: StepContext) -> None:
 
 
 def _start_allocation(state: PoolState, start: AllocationStart, context: StepContext) -> PoolState:
-    """Start an allocation on the agents of the plan, and notify the trial and the agents.
+    """Start an allocation on the agents of the plan, and return the updated head.
 
-    If a slot is no longer free, only a reason is recorded. Return the updated head.
+    The trial gets a SlotsAssigned, and each agent an AllocationPlaced. If the job had the
+    reservation for such a request, the reservation ends. If a slot is no longer free, only a reason
+    is recorded.
     """
     request, agents = start.request, agents_of(context)
     allocation = request.allocation_id
@@ -269,18 +285,17 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
         return state
     if (reservation.group, reservation.slots) != (request.group, request.slots):
         return state
-    return _keep_allocation(state, request, context)
+    return _protect_allocation(state, request, context)
 
 
-def _keep_allocation(
+def _protect_allocation(
     state: PoolState, request: AllocationRequest, context: StepContext
 ) -> PoolState:
-    """End the reservation of a started allocation.
+    """End the reservation of a started allocation, and return the updated head.
 
-    In a fair share, protect the allocation for a while.
-
-    Such an allocation usually exceeds its job's share. It is not preempted for as long as the job
-    would have to wait for the next reservation.
+    In a fair share with reservations, the allocation is protected from preemption for
+    `reserve_after_ms`, because such an allocation usually exceeds its job's share. A
+    SchedulingContinued timer ends the protection. Only the last PROTECTED_MAX protections are kept.
     """
     settings = settings_of(context)
     state = evolve(state, reservation=None)
@@ -288,10 +303,12 @@ def _keep_allocation(
         return state
     until_ms = context.now_ms + settings.reserve_after_ms
     context.set_timer(until_ms, SchedulingContinued())
-    kept = KeptAllocation(request.allocation_id, request.group, until_ms)
-    return evolve(state, kept=(*state.kept, kept)[-KEPT_MAX:])
+    protected = ProtectedAllocation(request.allocation_id, request.group, until_ms)
+    return evolve(state, protected=(*state.protected, protected)[-PROTECTED_MAX:])
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:
-    """Return whether the agent accepts work and has at least `slots` free slots."""
+    """Return whether the agent accepts work and has at least `slots` free slots. Return False for
+    None.
+    """
     return agent is not None and agent.availability.enabled and agent.free_count >= slots

@@ -1,6 +1,6 @@
 """The state of a pool: the head, the settings, and the maps of agents and jobs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AllocationRemoved
@@ -10,6 +10,7 @@ from control_plane.actors.pool.agent_slots import AGENTS_PER_PART, Agents, Agent
 from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.scheduling.reservations import Reservation
 
 CONTENT_FAMILIES = ("groups", "agents")
@@ -17,10 +18,11 @@ CONTENT_FAMILIES = ("groups", "agents")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAllocation:
+class ProtectedAllocation:
     """An allocation that the scheduler does not preempt for some time."""
 
     allocation_id: str
+    """The name of the allocation, `TRIAL.EPOCH`."""
     group: int
     """The number of the allocation's job."""
     until_ms: int
@@ -42,13 +44,15 @@ class PoolState:
     """The number of queued requests."""
     running: int = 0
     """The number of running allocations."""
-    unscheduled: bool = False
-    """Whether something changed since the last pass of the scheduler."""
-    waits: str = ""
+    needs_scheduling: bool = field(default=False, metadata=keep_stored_name("unscheduled"))
+    """Whether something changed since the last pass of the scheduler, so that the fold ends with a
+    pass.
+    """
+    wait_reason: str = field(default="", metadata=keep_stored_name("waits"))
     """Why the first waiting request does not start. "": unknown, or no request waits."""
     started: int = 0
     """The number of allocations that the pool has ever started."""
-    changed: bool = False
+    settings_changed: bool = field(default=False, metadata=keep_stored_name("changed"))
     """Whether settings changed since the last pass of the scheduler. They also concern running
     allocations.
     """
@@ -56,20 +60,22 @@ class PoolState:
     """Whether the pool was removed. Only its head remains."""
     reservation: Reservation | None = None
     """The agents that are reserved for a job, or None."""
-    kept: tuple[KeptAllocation, ...] = ()
+    protected: tuple[ProtectedAllocation, ...] = field(
+        default=(), metadata=keep_stored_name("kept")
+    )
     """The allocations that started on reserved agents and are not preempted for some time."""
     reserved_slots: int = 0
     """The number of slots of the present or the last reservation."""
-    closed: str = ""
-    """Why the provisioner launches no instances before `closed_until_ms`. "": it can launch
+    no_supply_reason: str = field(default="", metadata=keep_stored_name("closed"))
+    """Why the provisioner launches no instances before `no_supply_until_ms`. "": it can launch
     instances.
     """
-    closed_until_ms: int = 0
-    """The time until which `closed` is true, in epoch ms."""
+    no_supply_until_ms: int = field(default=0, metadata=keep_stored_name("closed_until_ms"))
+    """The time until which `no_supply_reason` is true, in epoch ms."""
 
 
 def settings_of(context: StepContext) -> PoolSettings:
-    """Return the pool's settings, the defaults if the part does not exist."""
+    """Return the pool's part `settings`, or the default settings if the part does not exist."""
     return context.part("settings", PoolSettings) or PoolSettings()
 
 
@@ -86,21 +92,21 @@ def agents_of(context: StepContext) -> Agents:
 def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> PoolState:
     """Return the head with new totals after a change of an agent from `before` to `after`.
 
-    The head is marked as unscheduled.
+    The head gets `needs_scheduling`. The caller writes the agent.
     """
     return evolve(
         state,
         slots=state.slots + after.usable_count - before.usable_count,
         free=state.free + after.free_count - before.free_count,
         running=state.running + after.first_rank_count - before.first_rank_count,
-        unscheduled=True,
+        needs_scheduling=True,
     )
 
 
 def release_part(state: PoolState, agent: str, allocation: str, context: StepContext) -> PoolState:
     """Release the allocation's slots on an agent, and send the agent an AllocationRemoved.
 
-    The allocation must have a part on the agent. Return the updated head.
+    Return the updated head, with `needs_scheduling`. The allocation must have a part on the agent.
     """
     agents = agents_of(context)
     before = agents.get(agent)
@@ -116,9 +122,10 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
-    """Record that an allocation was asked to release all slots, for every part of the allocation.
+    """Mark every part of an allocation as leaving: the allocation was asked to release all slots.
 
-    Return False, without a change, if the allocation was asked before or has no part on `agent`.
+    The caller sends the request to the trial. Return True if the parts were marked. Return False,
+    without a change, if the allocation was asked before or has no part on `agent`.
     """
     agents = agents_of(context)
     first = agents.get(agent)
@@ -136,6 +143,10 @@ def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
 
 
 def parse_allocation(allocation: str) -> tuple[int, int]:
-    """Return the trial id and the epoch from an allocation's name, `TRIAL.EPOCH`."""
+    """Return the trial id and the epoch from an allocation's name, `TRIAL.EPOCH`.
+
+    Raises:
+        ValueError: the name has another form.
+    """
     trial_id, _, epoch = allocation.partition(".")
     return int(trial_id), int(epoch)

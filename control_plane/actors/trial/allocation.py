@@ -26,7 +26,8 @@ def assign_places(
 ) -> TrialState:
     """Store the places that the pool chose, begin metering and begin the run.
 
-    A repeated assignment changes nothing.
+    The experiment may get a TrialMetered, and a TrialMetricsDiscarded if the run discards metrics
+    of lost work. A repeated assignment changes nothing.
     """
     if allocation.places:
         return state
@@ -42,9 +43,9 @@ def assign_places(
 def apply_container_state(
     state: TrialState, allocation: Allocation, message: ContainerStateReported
 ) -> TrialState:
-    """Advance the allocation, or a node of a gang, to a container's state.
+    """Advance the allocation, or a node of a gang, to the state of a container.
 
-    Earlier and unknown states are ignored.
+    Earlier and unknown states return `state` unchanged.
     """
     if message.state not in AllocationState.__members__:
         return state
@@ -61,38 +62,44 @@ def preempt(
 ) -> TrialState:
     """Ask the allocation to save the trial's work and exit.
 
-    If the settings limit the time, a timer kills the allocation later. An allocation that is not
-    RUNNING, or whose code saves no checkpoints, is killed immediately.
+    If the settings limit the time by `preempt_ms`, a TerminationOverdue timer kills the allocation
+    later. An allocation that is not RUNNING, or whose code saves no checkpoints, is killed
+    immediately. A killed or preempted allocation stays unchanged.
     """
     if allocation.state is not AllocationState.RUNNING or state.settings.runs_once:
         return kill(state, allocation, reason)
     timeout_ms = state.settings.preempt_ms
-    if allocation.wish is DesiredState.RUN and timeout_ms is not None:
+    if allocation.desired_state is DesiredState.RUN and timeout_ms is not None:
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
     return _set_desired_state(state, allocation, DesiredState.PREEMPT, reason)
 
 
 def kill(state: TrialState, allocation: Allocation, reason: str) -> TrialState:
-    """Stop the allocation immediately."""
+    """Set the desired state to KILL, so that the agents stop the allocation immediately.
+
+    Slots stay held until the exit is reported. A killed allocation stays unchanged.
+    """
     return _set_desired_state(state, allocation, DesiredState.KILL, reason)
 
 
 def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepContext) -> None:
-    """Set a timer for the kill of an allocation that was asked to stop and has saved a checkpoint.
+    """Set a TerminationOverdue timer for an allocation that was asked to stop and has saved a
+    checkpoint.
 
-    No timer is set if the settings do not limit the time.
+    No timer is set for other allocations, or if the settings do not limit the time by
+    `terminate_ms`.
     """
     timeout_ms = state.settings.terminate_ms
-    if allocation.wish is DesiredState.PREEMPT and timeout_ms is not None:
+    if allocation.desired_state is DesiredState.PREEMPT and timeout_ms is not None:
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
 
 
 def record_early_exit(state: TrialState, reason: str, context: StepContext) -> TrialState:
-    """Record the exit reason that the training code announced.
+    """Record the exit reason that the training code announced. The last announcement counts.
 
     After a refusal of the hyperparameters, later announcements of other processes change nothing. A
-    timer kills an allocation that does not exit in time: `terminate_ms`, or REFUSED_MS without the
-    setting.
+    TerminationOverdue timer then kills an allocation that does not exit within `terminate_ms`, or
+    within REFUSED_MS without the setting.
     """
     if _is_refusal(state.early_exit):
         return state
@@ -105,9 +112,10 @@ def record_early_exit(state: TrialState, reason: str, context: StepContext) -> T
 def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
     """Kill an allocation that should have ended by now.
 
-    An allocation that was neither asked to stop nor refused the hyperparameters is not overdue.
+    Return the state unchanged if the allocation was neither asked to save its work nor refused the
+    hyperparameters.
     """
-    if allocation.wish is not DesiredState.PREEMPT and not refuses_hparams(state):
+    if allocation.desired_state is not DesiredState.PREEMPT and not refuses_hparams(state):
         return state
     context.add_reason("killed: the allocation has not stopped in time")
     return kill(state, allocation, "it did not end when it was told to")
@@ -126,11 +134,11 @@ def _is_refusal(early_exit: str) -> bool:
 def _set_desired_state(
     state: TrialState, allocation: Allocation, desired: DesiredState, reason: str
 ) -> TrialState:
-    """Set the desired state, and increase the revision of the directives.
+    """Set the desired state and the reason, and increase the revision of the directives.
 
-    KILL is never replaced.
+    Return `state` unchanged if the desired state is the same. KILL is never replaced.
     """
-    if allocation.wish is DesiredState.KILL or allocation.wish is desired:
+    if allocation.desired_state is DesiredState.KILL or allocation.desired_state is desired:
         return state
-    allocation = evolve(allocation, wish=desired, wish_reason=reason)
+    allocation = evolve(allocation, desired_state=desired, desired_state_reason=reason)
     return evolve(state, allocation=allocation, revision=state.revision + 1)

@@ -53,17 +53,20 @@ class CheckpointState(StrEnum):
 
     @property
     def has_files(self) -> bool:
-        """Return whether the removal of all files was not requested yet."""
+        """Return whether files may remain: the removal of all files was not requested."""
         return self not in (CheckpointState.DELETING, CheckpointState.DELETED)
 
     @property
     def deletion_text(self) -> str:
-        """Return how the checkpoint was deleted, as the end of a sentence: `it was ...`."""
+        """Return how the checkpoint was deleted, as the end of a sentence `it was ...`.
+
+        PARTIALLY_DELETED gives "partly deleted", and any other state "deleted".
+        """
         return "partly deleted" if self is CheckpointState.PARTIALLY_DELETED else "deleted"
 
     @property
     def may_be_pinned(self) -> bool:
-        """Return whether no removal of any file was requested."""
+        """Return whether no removal of any file was requested: COMPLETED or DAMAGED."""
         return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
@@ -72,6 +75,7 @@ class CheckpointRecord:
     """The record of a complete checkpoint: the part `checkpoint/UUID` of the trial."""
 
     checkpoint: CheckpointRef
+    """The checkpoint: the UUID, the trial, the batches and the folder."""
     size_bytes: int
     """The size of the remaining files."""
     files: int
@@ -92,9 +96,13 @@ class CheckpointRecord:
 
 
 def damaged_record(name: str, cause: str) -> CheckpointRecord:
-    """Return the record that replaces a part `name` with undecodable bytes.
+    """Return the record that replaces a part `name` with undecodable bytes. The state is DAMAGED.
 
     The record does not know the checkpoint's files, so a deletion only removes the record.
+
+    Args:
+        name: the name of the part, with the checkpoint's UUID.
+        cause: the error of the decoder, for users.
     """
     reference = CheckpointRef(name.removeprefix(CHECKPOINT_PARTS), 0, 0, "", "")
     damage = f"its record cannot be read: {cause}"
@@ -111,7 +119,11 @@ def apply_checkpoint_message(
     | CheckpointRequested,
     context: StepContext,
 ) -> TrialState:
-    """Apply a message about checkpoints. The trial may have ended."""
+    """Apply a message about checkpoints. The trial may have ended.
+
+    Raises:
+        CommandRefused: conflict; a copy requests the latest checkpoint, which was deleted.
+    """
     match message:
         case CheckpointDeletionRequested():
             return mark_deleting(state, message, context)
@@ -131,11 +143,13 @@ def apply_checkpoint_message(
 def record_checkpoint(
     state: TrialState, message: CheckpointReported, context: StepContext
 ) -> TrialState:
-    """Record a complete checkpoint, and return the state with the trial's latest checkpoint.
+    """Record a complete checkpoint in a part, and return the state with the trial's latest
+    checkpoint.
 
     The checkpoint becomes the latest unless the present latest has more batches. The trial's steps
-    are at least the batches of the checkpoint. For a new checkpoint, a row outside the actor claims
-    the UUID: the commit fails if another trial claims the UUID meanwhile.
+    are at least the batches of the checkpoint. The record gets the metric of the validation at that
+    batch. A repeated report replaces the record. For a new checkpoint, a row in `checkpoints`
+    claims the UUID: the commit fails if another trial claims the UUID meanwhile.
 
     Return the state unchanged if the checkpoint is recorded but no longer COMPLETED, or was
     uploaded by a user. The same applies if the checkpoint belongs to another trial or lies outside
@@ -165,8 +179,9 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
     """Record a checkpoint that a user uploaded. The trial's latest checkpoint does not change.
 
     A checkpoint that is recorded already stays unchanged. For a new checkpoint, a row outside the
-    actor claims the UUID. The reply is the state of the record, or "" if another trial has the
-    UUID.
+    actor claims the UUID: the commit fails if another trial claims the UUID meanwhile. The reply is
+    the state of the record. The reply is "" and nothing is recorded if another trial has the UUID,
+    or the path is outside the trial's folder.
     """
     checkpoint = message.checkpoint
     name = CHECKPOINT_PARTS + checkpoint.uuid
@@ -188,9 +203,11 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
 def update_checkpoint_metric(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> None:
-    """Set the metric of the latest checkpoint from a later validation of the same batch.
+    """Set the metric in the record of the latest checkpoint, from a validation at the checkpoint's
+    batch.
 
-    Do nothing if the trial has no latest checkpoint, or the validation is of another batch.
+    The metric may become None. Do nothing if the trial has no latest checkpoint, or the validation
+    is of another batch.
     """
     if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
         return
@@ -203,38 +220,46 @@ def update_checkpoint_metric(
 def hand_over_checkpoint(
     state: TrialState, message: CheckpointRequested, context: StepContext
 ) -> None:
-    """Send the latest checkpoint to a copy of this trial.
+    """Send the latest checkpoint to a copy of this trial, in a CheckpointHandedOver.
 
-    Send None if this trial has no checkpoint.
+    Send None if this trial has no checkpoint. The checkpoint is pinned for the experiment, so that
+    no collection deletes it before the experiment is deleted.
 
-    The checkpoint is pinned for the experiment, so that it is kept as long as the experiment.
+    Raises:
+        CommandRefused: conflict; the checkpoint was deleted or is being deleted.
     """
     if state.checkpoint is not None:
         add_pin(state.checkpoint.uuid, state.experiment_id, context)
     answer = CheckpointHandedOver(state.trial_id, state.checkpoint)
-    context.send(addresses.trial(message.by), answer)
+    context.send(addresses.trial(message.copy_id), answer)
 
 
 def mark_deleting(
     state: TrialState, message: CheckpointDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark checkpoints as DELETING, and request the removal of the files.
+    """Mark checkpoints as DELETING, and write a row in `collections` for each removal of files.
 
-    Checkpoints that must stay are skipped. The reply is the tuple of those that are DELETING now.
-    If the trial's latest checkpoint is among them, `message.instead` replaces it.
+    Pinned checkpoints, unknown checkpoints and the latest checkpoint of a trial that has not ended
+    are skipped. The reply is the tuple of the UUIDs that are DELETING now, earlier requests
+    included. If the latest checkpoint of an ended trial is DELETING, `message.fallback_uuid`
+    becomes the latest.
     """
     deleting = tuple(
-        uuid for uuid in message.uuids if _mark_one_deleting(state, uuid, message.whole, context)
+        uuid
+        for uuid in message.uuids
+        if _mark_one_deleting(state, uuid, message.deletes_experiment, context)
     )
     context.reply = deleting
-    return _replace_latest(state, deleting, message.instead, context)
+    return _replace_latest(state, deleting, message.fallback_uuid, context)
 
 
 def mark_deleted(
     state: TrialState, message: CheckpointFilesDeleted, context: StepContext
 ) -> TrialState:
-    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of the
+    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of
     files.
+
+    Unknown checkpoints and other states are skipped. The state of the trial does not change.
     """
     for uuid in message.uuids:
         name = CHECKPOINT_PARTS + uuid
@@ -249,10 +274,15 @@ def mark_deleted(
 def mark_partially_deleted(
     state: TrialState, message: PartialDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark a checkpoint as PARTIALLY_DELETED, and request the removal of the matching files.
+    """Mark a checkpoint as PARTIALLY_DELETED, and write a row that requests the removal of the
+    matching files.
 
-    Nothing changes if the checkpoint must stay, or if other patterns were deleted meanwhile. The
-    reply is whether the checkpoint was marked.
+    The reply is whether the checkpoint was marked. Nothing changes in these cases:
+    - The record is missing, or is neither COMPLETED nor PARTIALLY_DELETED.
+    - The deleted patterns differ from `message.earlier_patterns`.
+    - A pin holds the checkpoint, or it is the latest checkpoint of a trial that has not ended.
+
+    If it is the latest checkpoint of an ended trial, `message.fallback_uuid` becomes the latest.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
@@ -260,20 +290,20 @@ def mark_partially_deleted(
         record is not None
         and record.state in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
         # The sender's counts of remaining files are only true for these patterns.
-        and record.deleted_patterns == message.earlier
-        and _request_removal(state, message.uuid, whole=False, context=context)
+        and record.deleted_patterns == message.earlier_patterns
+        and _request_removal(state, message.uuid, deletes_experiment=False, context=context)
     )
     if record is None or not context.reply:
         return state
     marked = dataclasses.replace(
         record,
         state=CheckpointState.PARTIALLY_DELETED,
-        deleted_patterns=(*message.earlier, *message.patterns),
+        deleted_patterns=(*message.earlier_patterns, *message.patterns),
         files=message.files,
         size_bytes=message.size_bytes,
     )
     context.write_part(name, marked)
-    return _replace_latest(state, (message.uuid,), message.instead, context)
+    return _replace_latest(state, (message.uuid,), message.fallback_uuid, context)
 
 
 def end_partial_deletion(
@@ -281,7 +311,8 @@ def end_partial_deletion(
 ) -> None:
     """Remove the row that requested the removal of a checkpoint's files.
 
-    The row stays if it requests the removal of other files by now.
+    The row stays if the record is missing, is DELETING or DELETED, or lists other patterns than the
+    message.
     """
     record = context.part(CHECKPOINT_PARTS + message.uuid, CheckpointRecord)
     if (
@@ -293,16 +324,16 @@ def end_partial_deletion(
 
 
 def _replace_latest(
-    state: TrialState, deleting: tuple[str, ...], instead: str, context: StepContext
+    state: TrialState, deleting: tuple[str, ...], fallback_uuid: str, context: StepContext
 ) -> TrialState:
-    """Replace the trial's latest checkpoint if that checkpoint is being deleted.
+    """Make `fallback_uuid` the latest checkpoint, if `deleting` contains the latest checkpoint.
 
-    The checkpoint `instead` replaces it. Without a complete record of that checkpoint, the trial
-    has no latest checkpoint.
+    If the fallback has no complete record, the trial has no latest checkpoint. Otherwise return the
+    state unchanged.
     """
     if state.checkpoint is None or state.checkpoint.uuid not in deleting:
         return state
-    record = context.part(CHECKPOINT_PARTS + instead, CheckpointRecord)
+    record = context.part(CHECKPOINT_PARTS + fallback_uuid, CheckpointRecord)
     is_complete = record is not None and record.state is CheckpointState.COMPLETED
     return evolve(state, checkpoint=record.checkpoint if record and is_complete else None)
 
@@ -311,8 +342,9 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
     """Claim a checkpoint's UUID for this trial. Return whether the checkpoint belongs to this
     trial.
 
-    The first claim of a UUID writes a row outside the actor. The commit fails if another trial
-    claims the UUID meanwhile. A checkpoint outside the trial's folder is never claimed.
+    The first claim of a UUID writes a row in `checkpoints`. The commit fails if another trial
+    claims the UUID meanwhile. Return False, without a claim, for a checkpoint outside the trial's
+    folder.
     """
     if not checkpoint.path.startswith(f"{state.experiment_id}/{state.trial_id}/"):
         return False
@@ -323,34 +355,49 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
     return True
 
 
-def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
-    """Mark a checkpoint as DELETING, unless the checkpoint must stay.
+def _mark_one_deleting(
+    state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
+) -> bool:
+    """Mark a checkpoint as DELETING, and request the removal of the files, unless the checkpoint
+    must stay.
 
-    Return whether the checkpoint is DELETING now. `whole`: the whole experiment is deleted, so a
-    pin of the experiment itself does not count.
+    Return whether the checkpoint is DELETING now. Return False for an unknown or DELETED
+    checkpoint, and if the request is refused.
+
+    Args:
+        deletes_experiment: whether the trial's experiment is deleted, so that its pin does not
+            count.
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
     if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
-    if not _request_removal(state, uuid, whole, context):
+    if not _request_removal(state, uuid, deletes_experiment, context):
         return False
     context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
     return True
 
 
-def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
-    """Request the removal of a checkpoint's files. Return whether the removal was requested.
+def _request_removal(
+    state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
+) -> bool:
+    """Write a row that requests the removal of a checkpoint's files, and mark the pin row as
+    deleted.
 
-    The request is refused if a pin holds the checkpoint, or if it is the latest checkpoint of a
-    trial that has not ended. The request also marks the checkpoint's pin row as gone.
+    Return whether the removal was requested. Return False, without a write, if a pin holds the
+    checkpoint, or if it is the latest checkpoint of a trial that has not ended. The commit fails if
+    the pin row changes meanwhile.
+
+    Args:
+        deletes_experiment: whether the trial's experiment is deleted, so that its pin does not
+            count.
     """
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False
     row = context.row(PINS, uuid)
-    if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
+    if decode_pin(row.body).is_held(state.experiment_id if deletes_experiment else 0):
         return False
-    context.write_row(PINS, uuid, encode_pin(Pin(gone=True), row.body), expected=row)
+    context.write_row(PINS, uuid, encode_pin(Pin(is_deleted=True), row.body), expected=row)
     context.write_row(
         COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
     )

@@ -36,7 +36,7 @@ def record_damage(
     """Mark the latest checkpoint as damaged, and let the next run start from an older checkpoint.
 
     The first complete fallback becomes the latest checkpoint. Without a fallback, the trial has no
-    checkpoint. Special cases:
+    checkpoint. The damage is added to `recent_damages`. The allocation goes on. Special cases:
     - A report about another checkpoint changes nothing.
     - A trial without a checkpoint has started from another trial's. The damage is recorded, but
       that checkpoint is not marked. A failure to load that checkpoint is not recorded.
@@ -56,9 +56,9 @@ def record_damage(
             return evolve(state, load_failure=LoadFailure(state.epoch, uuid))
         message = dataclasses.replace(message, cause=f"it cannot be loaded: {message.cause}")
     _mark_damaged(message, context)
-    instead = _find_fallback(latest, message.fallbacks, context)
-    steps = instead.steps_completed if instead else 0
-    place = f"checkpoint {instead.uuid} at batch {steps}" if instead else "the beginning"
+    fallback = _find_fallback(latest, message.fallbacks, context)
+    steps = fallback.steps_completed if fallback else 0
+    place = f"checkpoint {fallback.uuid} at batch {steps}" if fallback else "the beginning"
     lost = latest.steps_completed - steps
     again = count_text(lost, "batch", "batches")
     context.add_reason(f"the next run begins from {place} and trains {again} again")
@@ -69,12 +69,12 @@ def record_damage(
         trial_id=state.trial_id,
         steps=latest.steps_completed,
         cause=message.cause,
-        instead=instead.uuid if instead else "",
-        instead_steps=steps,
+        fallback_uuid=fallback.uuid if fallback else "",
+        fallback_steps=steps,
     )
     return evolve(
         _with_damage(state, damage),
-        checkpoint=instead,
+        checkpoint=fallback,
         steps=min(state.steps, steps),
         allocation=evolve(allocation, from_steps=min(allocation.from_steps, steps)),
     )
@@ -83,11 +83,11 @@ def record_damage(
 def clear_damage(
     state: TrialState, message: CheckpointVerified, context: StepContext
 ) -> TrialState:
-    """Mark a damaged checkpoint as COMPLETED again. The reply is the state of its record, or "".
+    """Mark a damaged checkpoint as COMPLETED again. The reply is the state of the record, or "".
 
-    The trial may have ended. The next run starts from this checkpoint if no other has more batches
-    and the trial has no places: a running allocation keeps the checkpoint from which it started. A
-    deleted checkpoint stays deleted.
+    The reply is "" if the trial has no record of the checkpoint. A record that is not DAMAGED stays
+    unchanged. The trial may have ended. The next run starts from this checkpoint, unless the latest
+    has more batches or the allocation has slots, which keeps the checkpoint of its start.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
@@ -101,25 +101,27 @@ def clear_damage(
 
 
 def _with_latest_checkpoint(
-    state: TrialState, whole: CheckpointRef, context: StepContext
+    state: TrialState, intact: CheckpointRef, context: StepContext
 ) -> TrialState:
-    """Return the state in which the next run starts from the checkpoint `whole`, if the state
-    permits.
+    """Return the state in which the next run starts from the checkpoint `intact`.
+
+    Return the state unchanged if the latest checkpoint has more batches, or the allocation has
+    slots.
     """
     latest, allocation = state.checkpoint, state.allocation
-    steps = whole.steps_completed
+    steps = intact.steps_completed
     if latest is not None and latest.steps_completed > steps:
         return state
     if allocation is not None and allocation.places:
         return state
-    context.add_reason(f"the next run begins from checkpoint {whole.uuid} at batch {steps}")
+    context.add_reason(f"the next run begins from checkpoint {intact.uuid} at batch {steps}")
     if allocation is not None:
         allocation = evolve(allocation, from_steps=max(allocation.from_steps, steps))
-    return evolve(state, checkpoint=whole, steps=max(state.steps, steps), allocation=allocation)
+    return evolve(state, checkpoint=intact, steps=max(state.steps, steps), allocation=allocation)
 
 
 def _is_load_given_up(state: TrialState, uuid: str) -> bool:
-    """Return whether the trial stops trying to load a checkpoint.
+    """Return whether the trial stops trying to load a checkpoint that cannot be loaded.
 
     That is the case if the previous run failed to load the same checkpoint, or no restart is left.
     """
@@ -129,7 +131,7 @@ def _is_load_given_up(state: TrialState, uuid: str) -> bool:
 
 
 def can_excuse_failure(state: TrialState, allocation: Allocation) -> bool:
-    """Return whether the run failed because of a damaged checkpoint as the start of the run.
+    """Return whether a damaged checkpoint, from which the run started, made the run fail.
 
     The failure of a run that trained further in spite of the damage is not excused.
     """
@@ -141,8 +143,14 @@ def can_excuse_failure(state: TrialState, allocation: Allocation) -> bool:
 def _record_foreign_damage(
     state: TrialState, message: CheckpointDamageReported, context: StepContext
 ) -> TrialState:
-    """Record the damage of another trial's checkpoint from which this run started."""
-    inherited = state.inherited
+    """Add the damage of another trial's checkpoint, from which this run started, to
+    `recent_damages`.
+
+    Nothing changes if the report names another checkpoint than the inherited one, or if this run
+    has reported a damage already. For a warm start, the trial's id and the batches are recorded as
+    0.
+    """
+    inherited = state.inherited_checkpoint
     if inherited is not None and inherited.uuid != message.uuid:
         return state
     if state.recent_damages and state.recent_damages[-1].epoch == state.epoch:
@@ -154,7 +162,7 @@ def _record_foreign_damage(
 
 
 def _mark_damaged(message: CheckpointDamageReported, context: StepContext) -> None:
-    """Mark the record of a complete checkpoint as damaged."""
+    """Mark the record of a checkpoint as DAMAGED. Do nothing unless the record is COMPLETED."""
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
     if record is not None and record.state is CheckpointState.COMPLETED:
@@ -180,5 +188,5 @@ def _find_fallback(
 
 
 def _with_damage(state: TrialState, damage: Damage) -> TrialState:
-    """Return the state with a further recent damage."""
+    """Return the state with a further recent damage. The oldest beyond DAMAGES_KEPT is dropped."""
     return evolve(state, recent_damages=(*state.recent_damages, damage)[-DAMAGES_KEPT:])

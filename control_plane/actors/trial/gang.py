@@ -34,7 +34,7 @@ _CAUSE_CHARACTERS_MAX = 200
 
 
 def later_state(left: AllocationState, right: AllocationState) -> AllocationState:
-    """Return the later of two allocation states."""
+    """Return the state that comes later in the order of AllocationState."""
     return max(left, right, key=_PROGRESS.index)
 
 
@@ -58,13 +58,13 @@ def advance_node(
 ) -> Allocation:
     """Advance a node's container to a state, and the gang to the state of the slowest node.
 
-    States never move backwards. Return the updated allocation.
+    States never move backwards. Nodes that have ended do not count. Return the updated allocation.
     """
     members = _members(allocation, nodes)
     member = members[rank]
     members[rank] = replace(member, state=later_state(member.state, state))
     slowest = min(
-        (member.state for member in members if not member.gone),
+        (member.state for member in members if not member.has_ended),
         key=_PROGRESS.index,
         default=allocation.state,
     )
@@ -73,19 +73,21 @@ def advance_node(
 
 
 def record_node_exit(allocation: Allocation, message: AllocationExited) -> Allocation:
-    """Record a node's exit, and the verdict on the gang. Return the updated allocation.
+    """Record a node's exit and notice outcome. The heaviest exit becomes the verdict.
 
-    A repeated exit changes nothing.
+    Return the updated allocation. A repeated exit returns `allocation` itself.
     """
     members = _members(allocation, message.nodes)
-    if members[message.node_rank].gone:
+    if members[message.node_rank].has_ended:
         return allocation
-    members[message.node_rank] = replace(members[message.node_rank], gone=True)
+    members[message.node_rank] = replace(members[message.node_rank], has_ended=True)
     before, desired = allocation.verdict, desired_state(allocation)
     # The nodes of a broken gang are killed, so a kill is then no loss.
-    at_exit = allocation.wish if message.reason == "killed" and not message.notice else desired
+    at_exit = (
+        allocation.desired_state if message.reason == "killed" and not message.notice else desired
+    )
     weight = _exit_weight(message, at_exit)
-    is_heavier = before is None or weight > _exit_weight(before.exit, before.wish)
+    is_heavier = before is None or weight > _exit_weight(before.exit, before.desired_state)
     verdict = Verdict(message, desired) if is_heavier else before
     # The chief reports the outcome for all nodes. Any outcome replaces CUT, which agents add.
     outcome = allocation.notice_outcome
@@ -95,11 +97,10 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
 
 
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:
-    """Record the loss of an agent's node, unless the node has exited.
+    """Record the loss of an agent as the exit of the agent's node, for the reason AGENT_LOST.
 
-    Return the updated allocation.
-
-    If the agent is not one of the allocation's, all nodes are lost.
+    Return the updated allocation. A node that has exited already changes nothing. If the agent is
+    not part of the allocation, all nodes are lost.
     """
     nodes = max(len(allocation.places), len(allocation.members))
     is_member = message.agent in allocation.agents
@@ -112,8 +113,8 @@ def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Alloca
 
 
 def is_over(allocation: Allocation) -> bool:
-    """Return whether every node has exited or was lost."""
-    return all(member.gone for member in allocation.members)
+    """Return whether every node has exited or was lost. The allocation must have nodes."""
+    return all(member.has_ended for member in allocation.members)
 
 
 def is_broken(allocation: Allocation) -> bool:
@@ -122,17 +123,18 @@ def is_broken(allocation: Allocation) -> bool:
     A failure is an exit whose reason is not in _GOOD_REASONS. Return False before any node exited.
     """
     verdict = allocation.verdict
-    return verdict is not None and _exit_weight(verdict.exit, verdict.wish) >= _FAILED
+    return verdict is not None and _exit_weight(verdict.exit, verdict.desired_state) >= _FAILED
 
 
 def desired_state(allocation: Allocation) -> DesiredState:
     """Return the gang's desired state at the time of the verdict, if the gang is broken.
 
-    Otherwise return the present desired state.
+    The other nodes of a broken gang are killed, so the present desired state says nothing about the
+    exit. For any other gang, return the present desired state.
     """
     if allocation.verdict is not None and is_broken(allocation):
-        return allocation.verdict.wish
-    return allocation.wish
+        return allocation.verdict.desired_state
+    return allocation.desired_state
 
 
 def exit_cause(message: AllocationExited) -> str:
@@ -148,7 +150,9 @@ def _members(allocation: Allocation, nodes: int) -> list[Member]:
 
 
 def _exit_weight(message: AllocationExited, desired: DesiredState) -> int:
-    """Return the weight of an exit, given the desired state at that time."""
+    """Return the weight of an exit, given the desired state at that time. The heaviest exit
+    decides.
+    """
     if message.reason == "invalid_hp":
         return _REFUSED
     if is_loss(message, desired):

@@ -20,12 +20,12 @@ from control_plane.searchers.method import ExitReason
 def wants_slots(state: TrialState) -> bool:
     """Return whether the trial should run as soon as slots are available.
 
-    That is the case if the trial and the experiment are ACTIVE, work is left, and the trial is not
-    killed, stopped, held back, or waiting for a checkpoint.
+    The trial and the experiment, as far as the trial knows, must be ACTIVE, with work left. The
+    trial must not be killed or stopped, and must not wait for a checkpoint or a restart delay.
     """
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
-    if state.killed or state.held_back or state.stopped or state.awaits_checkpoint:
+    if state.killed or state.awaits_restart_delay or state.stopped or state.awaits_checkpoint:
         return False
     if state.length is None:
         return False
@@ -37,6 +37,12 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
     require.
 
     No other function decides this. Return the updated state.
+
+    - Without an allocation: end the trial if it is killed, stopped, done, or its experiment is
+      stopping. Otherwise request slots if `wants_slots`.
+    - With a queued request: withdraw the request if the trial must not run, and reconcile again.
+    - With held slots: kill the allocation for a kill or an error, or ask it to save its work. The
+      trial goes on after the exit.
     """
     allocation = state.allocation
     if allocation is None:
@@ -65,8 +71,8 @@ def is_ended_from_outside(state: TrialState) -> bool:
 
 
 def is_done(state: TrialState) -> bool:
-    """Return whether all training is done, no further length will come, and the last run ended
-    well.
+    """Return whether all assigned training is done, the search assigns no further length, and no
+    failed run must be repeated.
     """
     is_trained = state.length is None or state.has_reached_length
     return state.closed and is_trained and not state.must_end_again
@@ -75,9 +81,13 @@ def is_done(state: TrialState) -> bool:
 def release_and_reconcile(
     state: TrialState, allocation: Allocation, context: StepContext, *, has_yielded: bool = False
 ) -> TrialState:
-    """Release the slots, roll back to the latest checkpoint, and reconcile.
+    """Send the pool a SlotsReleased, roll back to the latest checkpoint, and reconcile.
 
-    `has_yielded`: the run gave up its slots by itself, so no work was lost.
+    The allocation is dropped and its metering ends. Without a checkpoint, `steps` becomes 0.
+
+    Args:
+        has_yielded: whether the run gave up its slots by itself, so that no work was lost.
+            Otherwise the next run discards metrics after its checkpoint, if the settings say so.
     """
     state = _release_slots(state, allocation, context)
     steps = state.checkpoint.steps_completed if state.checkpoint else 0
@@ -92,10 +102,11 @@ def release_and_reconcile(
 
 
 def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -> TrialState:
-    """Move the trial to another pool.
+    """Move the trial to another pool, and return the state.
 
-    A queued request moves immediately. A running allocation is preempted, unless the message lets
-    the trial keep its slots or the trial runs once.
+    A queued request is withdrawn and sent to the new pool at once. A running allocation is
+    preempted, unless the message lets the trial keep its slots or the trial runs once. Its next
+    request then goes to the new pool. The present pool changes nothing.
     """
     pool = message.pool
     if pool == state.settings.pool:
@@ -113,15 +124,23 @@ def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -
 
 
 def end_with_error(state: TrialState, text: str, context: StepContext) -> TrialState:
-    """End the trial in ERROR for a reason other than a failure of the training code."""
+    """End the trial in ERROR with the message `text`, for a reason other than a failure of the
+    code.
+
+    Slots are released, and the experiment gets a TrialEnded.
+    """
     return end_trial(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, context)
 
 
 def end_trial(
     state: TrialState, status: Status, early_exit: ExitReason | None, context: StepContext
 ) -> TrialState:
-    """End the trial with a final status, release the slots, and send the experiment a
-    TrialEnded.
+    """End the trial with a final status, release the slots, and send the experiment a TrialEnded.
+
+    The message contains `state.message` only if the status is ERROR.
+
+    Args:
+        early_exit: the reason that the search gets. None: an ordinary end.
     """
     if state.allocation is not None:
         state = _release_slots(state, state.allocation, context)
@@ -130,14 +149,18 @@ def end_trial(
         status=status,
         early_exit=early_exit or "",
         message=state.message if status is Status.ERROR else "",
-        life=state.life,
+        run_generation=state.run_generation,
     )
     context.send(addresses.experiment(state.experiment_id), message)
     return evolve(state, status=status, allocation=None, ended_ms=context.now_ms)
 
 
 def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
-    """End the trial as the experiment ends. A trial that was killed alone ends CANCELED."""
+    """End a trial that was killed, or that ends with the experiment, and send a TrialEnded.
+
+    The status follows the experiment: ERROR after STOPPING_ERROR, COMPLETED after
+    STOPPING_COMPLETED, and otherwise CANCELED. A trial that was killed alone ends CANCELED.
+    """
     stopping = state.experiment_status
     if stopping is Status.STOPPING_ERROR:
         # The experiment's message has the reason, and no message of the trial may replace it.
@@ -149,7 +172,11 @@ def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
 
 
 def _request_slots(state: TrialState, context: StepContext) -> TrialState:
-    """Request slots from the pool for a new epoch."""
+    """Send the pool a SlotsRequested for a new epoch, and return the state with a PENDING
+    allocation.
+
+    The revision of the directives restarts at 1, and an announced early exit is forgotten.
+    """
     epoch = state.epoch + 1
     if state.starts_over:
         context.add_reason(
@@ -180,7 +207,7 @@ def _request_slots(state: TrialState, context: StepContext) -> TrialState:
 def _release_slots(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
     """Send the pool a SlotsReleased, and finish the metering.
 
-    Return the state with the new cost.
+    Return the state with the new cost. The allocation stays in the state.
     """
     context.send(
         addresses.pool(allocation.pool),

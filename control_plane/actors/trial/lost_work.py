@@ -1,8 +1,8 @@
 """Metrics of lost work: a new run of a trial discards reports of earlier runs.
 
 A run starts from a checkpoint at batch S, or from the beginning. Earlier runs trained past S in
-vain, so their reports of later batches no longer count, neither in lists and charts nor for the
-trial's best metric. A report at S itself stays, since a validation may follow the checkpoint.
+vain, so their reports of later batches no longer count. Lists, charts and the trial's best metric
+leave them out. A report at S itself stays, since a validation may follow the checkpoint.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,10 @@ If the oldest start is dropped, the next start also discards the reports of the 
 def begin_run(state: TrialState, context: StepContext) -> TrialState:
     """Record the start of the present run, and discard the validations of lost work.
 
-    If the trial's best metric changes, the experiment gets a TrialMetricsDiscarded. Nothing happens
-    in the first run, or if the settings do not discard lost metrics.
+    `discarded_from` becomes the first batch of lost work, or None if no work was lost. The trial's
+    metric becomes that of the latest remaining validation. If the best metric changes, the
+    experiment gets a TrialMetricsDiscarded. Nothing happens in the first run, or if the settings do
+    not discard lost metrics.
     """
     if not state.settings.discards_lost_metrics or state.epoch == 1:
         return state
@@ -57,10 +59,11 @@ def begin_run(state: TrialState, context: StepContext) -> TrialState:
 def add_validation(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> TrialState:
-    """Record a validation. It replaces validations of earlier runs at the same batch.
+    """Record a validation, and drop validations of earlier runs at an equal batch.
 
-    If that changes the trial's best metric, the experiment gets a TrialMetricsDiscarded. If the
-    settings do not discard lost metrics, only the best metric is updated.
+    A validation without a metric drops them too, but is not recorded. If a dropped validation
+    changes the trial's best metric, the experiment gets a TrialMetricsDiscarded. If the settings do
+    not discard lost metrics, only the best metric is updated.
     """
     if not state.settings.discards_lost_metrics:
         return _update_best_metric(state, message.metric)
@@ -79,25 +82,30 @@ def add_validation(
 
 
 def add_start(starts: Sequence[RunStart], start: RunStart) -> tuple[RunStart, ...]:
-    """Add the start of a run, and drop earlier starts at the same or a later batch.
+    """Return the run starts with `start` appended, without earlier starts at an equal or greater
+    batch.
 
-    The new start discards every report that a dropped start discards.
+    The new start discards every report that a dropped start discards. Only the last STARTS_MAX
+    starts are kept.
     """
     kept = [earlier for earlier in starts if earlier.steps < start.steps]
     return (*kept, start)[-STARTS_MAX:]
 
 
 def last_valid_batch(starts: Sequence[RunStart], epoch: int) -> float:
-    """Return the last batch whose reports by the run of this epoch still count.
+    """Return the last batch at which reports by the run of this epoch still count.
 
-    Return infinity if no later run discards reports.
+    Return infinity if no later run discards reports. Return BEGINNING if no report counts.
     """
     # The batches of starts ascend, so the first later start has the fewest batches.
     return next((start.steps for start in starts if start.epoch > epoch), float("inf"))
 
 
 def _first_batch(state: TrialState) -> int:
-    """Return the number of batches from which the present run starts, BEGINNING or NOTHING_LOST."""
+    """Return the number of batches from which the present run starts.
+
+    Return BEGINNING without a checkpoint, and NOTHING_LOST if only a good exit is missing.
+    """
     if state.must_end_again:
         return NOTHING_LOST
     return state.checkpoint.steps_completed if state.checkpoint else BEGINNING
@@ -106,7 +114,7 @@ def _first_batch(state: TrialState) -> int:
 def _with_validations(
     state: TrialState, kept: tuple[Validation, ...], context: StepContext
 ) -> TrialState:
-    """Set the trial's validations and best metric.
+    """Set the trial's validations and best metric. Equal validations change nothing.
 
     If the best metric changes, the experiment gets a TrialMetricsDiscarded.
     """
@@ -120,7 +128,7 @@ def _with_validations(
 
 
 def _update_best_metric(state: TrialState, metric: float | None) -> TrialState:
-    """Set the best metric to `metric`, if the present best metric is worse or None.
+    """Set the best metric to `metric`, if the present best metric is worse or missing.
 
     A metric of None changes nothing.
     """

@@ -22,9 +22,9 @@ from control_plane.evolve import evolve
 
 
 def start_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Store the rates of an allocation with new places, and send the rates to the experiment.
+    """Store the rates of an allocation with new places, and return the state.
 
-    The experiment gets the rates only if they are not 0 or the trial has a deadline.
+    The experiment gets a TrialMetered only if the rates are not 0 or the trial has a deadline.
     """
     rates = place_rates(allocation.places, allocation.pool, context)
     allocation = evolve(allocation, rates=rates)
@@ -36,18 +36,20 @@ def start_metering(state: TrialState, allocation: Allocation, context: StepConte
 def stop_metering_agent(
     state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
 ) -> Allocation:
-    """Stop metering a lost agent, from the agent's last sign of life.
+    """Stop metering a lost agent, from the time of the agent's last contact.
 
-    Return the updated allocation.
-
-    If the agent is not one of the allocation's, all agents are lost.
+    Return the updated allocation: the agent's cost is in `spent_micros`, and its rate is 0. If the
+    rates changed, the experiment gets a TrialMetered. If the agent is not one of the allocation's,
+    all agents are lost.
     """
     allocation = _with_rates(allocation, context)
-    heard_ms = context.now_ms if message.heard_ms is None else min(context.now_ms, message.heard_ms)
+    last_contact_ms = context.now_ms
+    if message.last_contact_ms is not None:
+        last_contact_ms = min(context.now_ms, message.last_contact_ms)
     gone = {message.agent} if message.agent in allocation.agents else {*allocation.agents}
     spent, rates = allocation.spent_micros, []
     for agent, rate in zip(allocation.agents, allocation.rates, strict=False):
-        spent += cost_of(rate, heard_ms - allocation.placed_ms) if agent in gone else 0
+        spent += cost_of(rate, last_contact_ms - allocation.placed_ms) if agent in gone else 0
         rates.append(0 if agent in gone else rate)
     if tuple(rates) == allocation.rates:
         return allocation
@@ -56,9 +58,10 @@ def stop_metering_agent(
 
 
 def finish_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Add the cost of an ended allocation to the trial's cost, and write the usage row.
+    """Add the cost of an ended allocation to the trial's cost, and return the state.
 
-    Nothing happens for a queued allocation.
+    A usage row is written if the cost is not 0. The experiment gets a TrialMetered if the rates are
+    known or the trial has a deadline. Nothing happens for a queued allocation.
     """
     if not allocation.places:
         return state
@@ -95,8 +98,9 @@ def cost_so_far(allocation: Allocation, now_ms: int) -> int:
 def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
     """Return the allocation with known rates.
 
-    A machine may have enrolled before its instance row was written. The rates then count from the
-    start of the allocation.
+    A machine may have enrolled before its instance row was written, so missing rates are read
+    again. These rates count from the start of the allocation. The rates stay empty if no instance
+    row exists.
     """
     if allocation.rates or not allocation.places:
         return allocation
@@ -111,7 +115,14 @@ def _send_metered(
     context: StepContext,
     since_ms: int | None = None,
 ) -> None:
-    """Send the experiment a TrialMetered. `since_ms` defaults to the present time."""
+    """Send the experiment a TrialMetered.
+
+    Args:
+        cost_micros: the cost of slots that the trial no longer holds, in micro-dollars.
+        rate_micros: the rate of the held slots, in micro-dollars per hour.
+        holds_slots: whether the allocation still holds slots.
+        since_ms: the time from which the rate counts, in epoch ms. None: now.
+    """
     message = TrialMetered(
         number=state.number,
         epoch=state.epoch,

@@ -26,10 +26,18 @@ _ADVICE = "it runs once, so start another one"
 def end_single_run(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """End a trial after the end of the only allocation, with the status that the exit calls for."""
-    ran_on = next(iter(allocation.agents), "")
-    state = evolve(state, exit_code=message.code, ran_on=ran_on)
-    is_loss = gang.is_loss(message, allocation.wish)
+    """End a trial that runs once, and release the slots. Store the exit code and the agent.
+
+    - A trial that is ended from outside ends as `end_stopped_trial` decides.
+    - A good exit without a loss ends the trial in COMPLETED.
+    - A loss, a stop at the cluster's request, and any other exit end it in ERROR, with a message
+      that says why.
+
+    The experiment gets a TrialEnded in each case.
+    """
+    final_agent = next(iter(allocation.agents), "")
+    state = evolve(state, exit_code=message.code, final_agent=final_agent)
+    is_loss = gang.is_loss(message, allocation.desired_state)
     if is_ended_from_outside(state):
         return end_stopped_trial(state, context)
     if message.reason in _GOOD_REASONS and not message.code and not is_loss:
@@ -37,10 +45,10 @@ def end_single_run(
     if is_loss:
         state = record_loss(state, allocation, message, context)
         return end_with_error(state, f"lost: {gang.exit_cause(message)}; {_ADVICE}", context)
-    if allocation.wish is not DesiredState.RUN:
+    if allocation.desired_state is not DesiredState.RUN:
         # Users cannot pause this kind of experiment, so the cost limit has paused the experiment.
         is_paused = state.experiment_status is Status.PAUSED
-        reason = "it has come to its max_cost" if is_paused else allocation.wish_reason
+        reason = "it has come to its max_cost" if is_paused else allocation.desired_state_reason
         return end_with_error(state, f"stopped: {reason}; {_ADVICE}", context)
     text = message.message or f"the program failed ({message.reason})"
     return end_with_error(state, text, context)

@@ -9,6 +9,7 @@ from control_plane.actors.step import StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.lifecycle import (
     end_with_error,
+    reconcile,
     release_and_reconcile,
     wants_slots,
 )
@@ -29,12 +30,12 @@ def reconcile_after_yield(
 ) -> TrialState:
     """Release the slots of an allocation that ended by giving up the slots, and reconcile.
 
-    An allocation that gave up its slots unasked, with work left and no batch trained, counts as a
-    stall. Any other yield resets the stalls to 0. More than STALLS_MAX stalls end the trial in
-    ERROR.
+    No work counts as lost. An allocation that gave up its slots unasked, with work left and no
+    batch trained, counts as a stall. Any other yield resets the stalls to 0. More than STALLS_MAX
+    stalls end the trial in ERROR, with a TrialEnded.
     """
     worked = state.steps > allocation.from_steps
-    idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
+    idle = not worked and allocation.desired_state is DesiredState.RUN and wants_slots(state)
     state = evolve(state, stalls=state.stalls + 1 if idle else 0)
     if state.stalls > STALLS_MAX:
         text = f"it gave up its slots {state.stalls} times in a row without training a batch"
@@ -45,10 +46,11 @@ def reconcile_after_yield(
 def reconcile_after_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Record a loss, release the slots and reconcile. The loss uses up no restart.
+    """Record a loss, release the slots, roll back to the latest checkpoint, and reconcile.
 
-    A loss with the reason "lost" and no batch trained counts as a stall: the machine still exists.
-    Any other loss resets the stalls to 0. More than STALLS_MAX stalls end the trial in ERROR.
+    The loss uses up no restart. A loss with the reason "lost" and no batch trained counts as a
+    stall: the machine still exists. Any other loss resets the stalls to 0. More than STALLS_MAX
+    stalls end the trial in ERROR, with a TrialEnded.
     """
     worked = state.steps > allocation.from_steps or message.reason != "lost"
     stalls = 0 if worked else state.stalls + 1
@@ -62,9 +64,10 @@ def reconcile_after_loss(
 def record_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Record a loss for users, who can see why the trial starts again.
+    """Add a loss to the trial's count and to `recent_losses`, and return the state.
 
-    The total is counted. Only the last LOSSES_KEPT losses are kept.
+    Only the last LOSSES_KEPT losses are kept, for users. The journal gets the cause. Slots stay
+    held.
     """
     place, cause = allocation.places[message.node_rank :][:1], gang.exit_cause(message)
     context.add_reason(f"lost (no failure of the code): {cause}")
@@ -76,9 +79,12 @@ def record_loss(
 def reconcile_after_failed_start(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Release the slots of an allocation that could not be started, and retry after a delay.
+    """Release the slots of an allocation that could not be started, and request slots again after a
+    delay.
 
-    Each failed start counts as a stall. More than STALLS_MAX stalls end the trial in ERROR.
+    A RestartDue timer ends the delay, which doubles with each stall, from RESTART_MS_FIRST to
+    RESTART_MS_MAX. Each failed start counts as a stall. More than STALLS_MAX stalls end the trial
+    in ERROR instead, with a TrialEnded.
     """
     stalls = state.stalls + 1
     text = message.message or "the trial could not be started"
@@ -89,18 +95,18 @@ def reconcile_after_failed_start(
     context.set_timer(context.now_ms + delay_ms, RestartDue(state.epoch))
     context.add_reason(f"the next start is in {delay_ms} ms")
     return release_and_reconcile(
-        evolve(state, stalls=stalls, message=text, held_back=True), allocation, context
+        evolve(state, stalls=stalls, message=text, awaits_restart_delay=True), allocation, context
     )
 
 
 def reconcile_after_damage(
     state: TrialState, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Release the slots after a damaged checkpoint failed the run, and start from an older
-    checkpoint.
+    """Release the slots after a damaged checkpoint failed the run, and reconcile.
 
-    Damage of another trial's checkpoint ends the trial in ERROR. Other damage counts as a stall.
-    More than STALLS_MAX stalls end the trial in ERROR.
+    `record_damage` has chosen the checkpoint of the next run. The damage of another trial's
+    checkpoint ends the trial in ERROR. Other damage counts as a stall. More than STALLS_MAX stalls
+    end the trial in ERROR.
     """
     damage = state.recent_damages[-1]
     problem = f"checkpoint {damage.uuid}, from which it begins, is damaged: {damage.cause}"
@@ -112,3 +118,13 @@ def reconcile_after_damage(
         return end_with_error(state, text, context)
     context.add_reason("started again (no failure of the code)")
     return release_and_reconcile(evolve(state, stalls=stalls), allocation, context)
+
+
+def end_restart_delay(state: TrialState, message: RestartDue, context: StepContext) -> TrialState:
+    """End the delay before a restart, and reconcile, which requests slots if work is left.
+
+    Return the state unchanged if the trial waits for no delay, or the timer is of another epoch.
+    """
+    if not state.awaits_restart_delay or message.epoch != state.epoch:
+        return state
+    return reconcile(evolve(state, awaits_restart_delay=False), context)

@@ -1,12 +1,13 @@
 """The state of a trial: the head, with the trial's only allocation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
 
@@ -34,7 +35,7 @@ class Member:
 
     state: AllocationState = AllocationState.PENDING
     """The state of the node's container."""
-    gone: bool = False
+    has_ended: bool = field(default=False, metadata=keep_stored_name("gone"))
     """Whether the node has exited or was lost."""
 
 
@@ -43,7 +44,8 @@ class Verdict:
     """The exit that decides how a gang ends."""
 
     exit: AllocationExited
-    wish: DesiredState
+    """The exit of a node that so far weighs most (gang.py)."""
+    desired_state: DesiredState = field(metadata=keep_stored_name("wish"))
     """The gang's desired state at the time of the exit."""
 
 
@@ -54,11 +56,12 @@ class Allocation:
     ticket: str
     """The text by which the request sorts in the queue of `pool`."""
     state: AllocationState = AllocationState.PENDING
+    """The state of the containers: for a gang, the state of the slowest node."""
     places: tuple[Place, ...] = ()
     """The held slots on each agent, in the order of ranks. Empty while the request is queued."""
-    wish: DesiredState = DesiredState.RUN
+    desired_state: DesiredState = field(default=DesiredState.RUN, metadata=keep_stored_name("wish"))
     """The desired state of the allocation."""
-    wish_reason: str = ""
+    desired_state_reason: str = field(default="", metadata=keep_stored_name("wish_reason"))
     """The reason for the desired state, for users."""
     from_steps: int = 0
     """The number of batches from which the run starts."""
@@ -66,7 +69,7 @@ class Allocation:
     """The nodes of a gang by rank, as far as they have reported."""
     verdict: Verdict | None = None
     """The exit that so far decides how the gang ends. None: no node has exited."""
-    validated: int = -1
+    validated_steps: int = field(default=-1, metadata=keep_stored_name("validated"))
     """The batch of the latest validation of a gang that was counted, -1 before the first."""
     pool: str = ""
     """The name of the pool."""
@@ -124,11 +127,12 @@ class Damage:
     steps: int
     """The number of batches in the checkpoint, 0 if unknown."""
     cause: str
-    instead: str = ""
+    """The description of the damage, for users."""
+    fallback_uuid: str = field(default="", metadata=keep_stored_name("instead"))
     """The UUID of the trial's checkpoint from which the next run starts. "": the trial has no
     other.
     """
-    instead_steps: int = 0
+    fallback_steps: int = field(default=0, metadata=keep_stored_name("instead_steps"))
     """The number of batches in that checkpoint."""
 
 
@@ -169,7 +173,7 @@ class TrialState:
     """The head of a trial.
 
     Lengths are in batches, except `length_units`. If the trial `counts_epochs`, then `length`,
-    `reached` and `answered` are in epochs, as in directives and reports.
+    `reached` and `decided_length` are in epochs, as in directives and reports.
     """
 
     trial_id: int
@@ -177,8 +181,10 @@ class TrialState:
     number: int
     """The number of the trial within its experiment."""
     hparams: Mapping[str, object]
+    """The hyperparameters by name. Empty after a deletion."""
     seed: int
     settings: TrialSettings
+    """The settings that all trials of the experiment share, with the trial's present pool."""
     created_ms: int
     """The time of the creation, in epoch ms."""
     experiment_status: Status
@@ -192,7 +198,7 @@ class TrialState:
     """Whether the search will assign no further length."""
     reached: int = 0
     """The latest length at which the trial validated."""
-    answered: int = 0
+    decided_length: int = field(default=0, metadata=keep_stored_name("answered"))
     """The value of `reached` when the search last decided on the trial's work."""
     steps: int = 0
     """The number of batches that the trial has trained."""
@@ -217,25 +223,30 @@ class TrialState:
     with 1.
     """
     allocation: Allocation | None = None
+    """The requested or held slots of the present run. None: the trial neither waits for slots nor
+    runs.
+    """
     early_exit: str = ""
     """The ExitReason that the training code announced, or ""."""
     ended_ms: int | None = None
     """The time of the end, in epoch ms. None: the trial has not ended."""
     message: str = ""
     """A text for users about the last failure or the end of the trial."""
-    life: int = 0
+    run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation of the experiment in which the trial was created or last continued."""
     killed: bool = False
     """Whether the allocation is to be stopped immediately, and the trial with it."""
     deleted: bool = False
     """Whether the trial was deleted. Only its head remains."""
-    held_back: bool = False
+    awaits_restart_delay: bool = field(default=False, metadata=keep_stored_name("held_back"))
     """Whether the trial waits for a delay before it requests slots again."""
     stopped: bool = False
     """Whether the search has stopped the trial."""
     awaits_checkpoint: bool = False
     """Whether the trial waits for the checkpoint of its parent trial."""
-    inherited: CheckpointRef | None = None
+    inherited_checkpoint: CheckpointRef | None = field(
+        default=None, metadata=keep_stored_name("inherited")
+    )
     """The checkpoint of another trial from which this trial starts, or None."""
     recent_losses: tuple[Loss, ...] = ()
     """The latest losses, the oldest first."""
@@ -251,7 +262,7 @@ class TrialState:
     """The exit code of a program that runs once. None: it has not ended by itself."""
     awaits_good_exit: bool = False
     """Whether the latest run failed after it had reached the length (decision 0080)."""
-    ran_on: str = ""
+    final_agent: str = field(default="", metadata=keep_stored_name("ran_on"))
     """The agent on which a program that runs once has ended. "": it has not ended."""
     validations: tuple[Validation, ...] = ()
     """The best and the latest validations that count (lost_work.py)."""
@@ -268,7 +279,10 @@ class TrialState:
 
     @property
     def has_reached_length(self) -> bool:
-        """Return whether the trial has reached the assigned length."""
+        """Return whether the trial has reached the assigned length.
+
+        Return False if no length is assigned.
+        """
         return self.length is not None and self.reached >= self.length
 
     @property
@@ -278,12 +292,14 @@ class TrialState:
 
     @property
     def repeats_all_training(self) -> bool:
-        """Whether the current run started from batch 0 although earlier runs had trained."""
+        """Return whether the current run started from batch 0 although earlier runs had trained."""
         return self.starts_over or (self.checkpoint is None and self.discarded_from == 0)
 
     @property
     def must_end_again(self) -> bool:
-        """Return whether all training is done, but a process of the trial failed after that."""
+        """Return whether all training is done, but the last process failed after that and must exit
+        well.
+        """
         return self.awaits_good_exit and self.closed and self.has_reached_length
 
     @property
@@ -318,5 +334,9 @@ class TrialState:
 
     @property
     def epochs_done(self) -> float:
-        """Return the number of reported epochs, for a trial that `counts_epochs`."""
+        """Return the number of epochs done, which may be a fraction, for a trial that
+        `counts_epochs`.
+
+        It is the larger of the reached length and the reported share of the assigned length.
+        """
         return max(float(self.reached), self.share * (self.length_units or 0))

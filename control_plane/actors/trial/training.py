@@ -35,7 +35,13 @@ def apply_training_report(
     message: ValidationReported | ProgressReported | LengthReached | CheckpointReported,
     context: StepContext,
 ) -> TrialState:
-    """Apply a report of the current allocation."""
+    """Apply a report of the current allocation: a validation, progress, a reached length or a
+    checkpoint.
+
+    The allocation of a single node becomes RUNNING. A validation that another node of a gang has
+    reported changes nothing. After a checkpoint, a timer may limit the time until the exit of an
+    allocation that was asked to stop.
+    """
     after = _apply_first_report(allocation, message)
     if after is None:
         return state
@@ -55,9 +61,10 @@ def apply_training_report(
 def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
-    """Convert a length in the configured unit to batches.
+    """Convert a length in the configured unit to batches, rounded down.
 
-    None, ENDLESS, and epochs that only the trial can convert are returned unchanged.
+    Records and epochs amount to at least 1 batch. None, ENDLESS, and epochs that only the trial can
+    convert are returned unchanged.
     """
     if length is None or length == ENDLESS or settings.lengths.counts_epochs:
         return length
@@ -65,10 +72,11 @@ def batches_of(
 
 
 def report_length_already_reached(state: TrialState, context: StepContext) -> None:
-    """Report a newly assigned length as reached, if the trial has trained as many batches already.
+    """Send the experiment a TrialLengthReached, if the trial has reached the newly assigned length
+    already.
 
-    A longer length in records or epochs may amount to the same number of batches. The report has
-    the metric of the validation at that batch.
+    A longer length in records or epochs may amount to equal batches. The report has the metric of
+    the validation at that batch, or the worst metric. Do nothing if training is left.
     """
     if not state.has_reached_length:
         return
@@ -78,7 +86,11 @@ def report_length_already_reached(state: TrialState, context: StepContext) -> No
 
 
 def report_missing_parent_checkpoint(state: TrialState, parent: int, context: StepContext) -> None:
-    """Report to the search that the parent trial has no checkpoint. The report ends the search."""
+    """Send the experiment a TrialLengthReached with the reason that the parent trial has no
+    checkpoint.
+
+    The report stops the experiment with STOPPING_ERROR.
+    """
     missing_metric_reason = (
         f"{COPY_WITHOUT_CHECKPOINT}{parent}, which has no checkpoint: write one before "
         "the metric of a length is reported"
@@ -92,9 +104,9 @@ def _apply_first_report(allocation: Allocation, message: object) -> Allocation |
     Return None if another node of a gang has reported the same or a later validation.
     """
     if isinstance(message, ValidationReported) and message.nodes > 1:
-        if message.steps <= allocation.validated:
+        if message.steps <= allocation.validated_steps:
             return None
-        return evolve(allocation, validated=message.steps)
+        return evolve(allocation, validated_steps=message.steps)
     if allocation.is_gang or allocation.state is AllocationState.RUNNING:
         return allocation
     return evolve(allocation, state=AllocationState.RUNNING)
@@ -103,13 +115,17 @@ def _apply_first_report(allocation: Allocation, message: object) -> Allocation |
 def _apply_validation(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> TrialState:
-    """Record a validation, and send the validation to the experiment."""
+    """Record a validation, and send the experiment a TrialValidationReported.
+
+    The metric of a checkpoint at this batch is updated. If the validation replaces the best metric
+    of an earlier run, a TrialMetricsDiscarded is sent first.
+    """
     steps = max(state.steps, message.steps)
     update_checkpoint_metric(state, message, context)
     # If the code decides how long the trial trains, batches do not measure the progress.
     units = 0.0 if state.is_open_ended else _in_units(state, message.steps)
     validated = TrialValidationReported(
-        state.number, units, message.metric, message.time, message.lack
+        state.number, units, message.metric, message.time, message.missing_metric_reason
     )
     # The experiment must discard replaced metrics before it counts the new metric.
     state = add_validation(state, message, context)
@@ -120,9 +136,10 @@ def _apply_validation(
 def _apply_progress(
     state: TrialState, message: ProgressReported, context: StepContext
 ) -> TrialState:
-    """Record the reported share. Send a share that has grown by PROGRESS_STEP to the experiment.
+    """Record the reported share, and send the experiment a TrialProgressReported.
 
-    A share of 1 is always sent, once.
+    Return the state unchanged if the share has not grown by PROGRESS_STEP. A share of 1 is always
+    sent, but only once.
     """
     if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
         return state
@@ -136,20 +153,24 @@ def _apply_progress(
 def _apply_length_reached(
     state: TrialState, message: LengthReached, context: StepContext
 ) -> TrialState:
-    """Record that the assigned length is reached, and send the search one report.
+    """Record that the assigned length is reached, and send the experiment a TrialLengthReached.
 
-    A length that was reached before a rollback is not reported again.
+    Nothing happens for another length than the assigned one, or for a length that was reported
+    before a rollback. The same applies if the code decides how long to train. With
+    `missing_metric_reason`, the report is sent, but the length does not count as reached.
     """
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
     if state.length == ENDLESS:
         # Only the training code knows where an endless training ends.
         return state
-    if state.counts_epochs and not message.lack:
+    if state.counts_epochs and not message.missing_metric_reason:
         # Code may report no progress, but the assigned epochs are done now.
         state = _apply_progress(state, ProgressReported(message.epoch, 1.0), context)
-    _send_length_reached(state, message.metric, message.lack, context, message.value)
-    if message.lack:
+    _send_length_reached(
+        state, message.metric, message.missing_metric_reason, context, message.value
+    )
+    if message.missing_metric_reason:
         # The experiment ends for lack of the metric, so the length does not count as reached.
         return state
     state = evolve(state, reached=message.length, awaits_good_exit=False)
@@ -157,17 +178,22 @@ def _apply_length_reached(
 
 
 def _send_length_reached(
-    state: TrialState, metric: float | None, lack: str, context: StepContext, value: str = ""
+    state: TrialState,
+    metric: float | None,
+    missing_metric_reason: str,
+    context: StepContext,
+    value: str = "",
 ) -> None:
-    """Send the experiment a TrialLengthReached for the assigned length.
+    """Send the experiment a TrialLengthReached for the assigned length, in the configured unit.
 
-    A missing metric is replaced by the worst possible metric.
+    A metric of None is replaced by the worst possible metric. The trial must have an assigned
+    length.
     """
     assert state.length_units is not None
     if metric is None:
         metric = worst_metric(state.settings.smaller_is_better)
     units, closed = state.length_units, state.closed
-    reached = TrialLengthReached(state.number, units, metric, closed, lack, value)
+    reached = TrialLengthReached(state.number, units, metric, closed, missing_metric_reason, value)
     context.send(addresses.experiment(state.experiment_id), reached)
 
 

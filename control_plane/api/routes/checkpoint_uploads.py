@@ -26,17 +26,19 @@ from control_plane.queries.experiment_owners import find_owned_trial
 from control_plane.queries.pages import Page, page_from_rows
 from control_plane.text_forms import text_form
 from control_plane.usecases.checkpoint_uploads import (
-    FILE_BYTES_MAX,
     Upload,
     begin_upload,
-    complete_upload,
     find_upload,
+    stored_files,
+)
+from control_plane.usecases.upload_completion import complete_upload
+from control_plane.usecases.upload_files import (
+    FILE_BYTES_MAX,
     join_parts,
     offer_parts,
     sign_files,
     store_part,
     store_upload_file,
-    stored_files,
 )
 from detcloud.shared.upload_parts import signed_part_bytes
 

@@ -166,10 +166,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f" {context.metric_text(m.best)}"
     ),
     to_experiment.TrialLengthReached: lambda m, context: (
-        f"{context.trial(m.number)} cannot begin: {last_line(m.lack)}"
-        if m.lack.startswith(COPY_WITHOUT_CHECKPOINT)
+        f"{context.trial(m.number)} cannot begin: {last_line(m.missing_metric_reason)}"
+        if m.missing_metric_reason.startswith(COPY_WITHOUT_CHECKPOINT)
         else f"{context.trial(m.number)} reached {context.length_text(m.length)} "
-        + (missing_metric_text(m.lack) or f"with {context.result_text(m)}")
+        + (missing_metric_text(m.missing_metric_reason) or f"with {context.result_text(m)}")
     ),
     to_experiment.TrialEnded: _trial_end_sentence,
     to_experiment.TrialMetered: _metering_sentence,

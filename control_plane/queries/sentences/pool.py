@@ -46,8 +46,8 @@ OF_POOLS: Mapping[type, Sentence] = {
         "the budget is used up" if m.over_budget else "the budget is not used up"
     ),
     to_pool.SupplyChecked: lambda m, context: (
-        f"no instance can be launched now: {last_line(m.closed)}"
-        if m.closed
+        f"no instance can be launched now: {last_line(m.no_supply_reason)}"
+        if m.no_supply_reason
         else "instances can be launched again"
     ),
     to_pool.PatienceEnded: lambda m, context: (

@@ -43,8 +43,10 @@ def _handover_sentence(message: to_trial.CheckpointHandedOver, context: Sentence
     """
     checkpoint = message.checkpoint
     if checkpoint is None:
-        return f"trial {message.by} has no checkpoint that {context.name} could start from"
-    return f"{context.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.by}"
+        return f"trial {message.parent_id} has no checkpoint that {context.name} could start from"
+    return (
+        f"{context.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.parent_id}"
+    )
 
 
 def _trial_status_sentence(
@@ -113,7 +115,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _creation_sentence,
     to_trial.TrialContinued: _trial_continuation_sentence,
     to_trial.CheckpointRequested: lambda m, context: (
-        f"trial {m.by}, a copy of {context.name}, will start from {context.name}'s latest"
+        f"trial {m.copy_id}, a copy of {context.name}, will start from {context.name}'s latest"
         f" checkpoint"
     ),
     to_trial.CheckpointHandedOver: _handover_sentence,
@@ -157,7 +159,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.ProgressReported: lambda m, context: f"{context.name} is {m.share:.0%} done",
     to_trial.LengthReached: lambda m, context: (
         f"{context.name} reached {count_text(m.length, context.target_noun)} "
-        + (missing_metric_text(m.lack) or f"with {context.result_text(m)}")
+        + (missing_metric_text(m.missing_metric_reason) or f"with {context.result_text(m)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
     to_trial.CheckpointUploaded: lambda m, context: (

@@ -8,7 +8,8 @@ print(experiment.best_metric)
 """
 
 from detcloud.client.agent import Agent, Slot
-from detcloud.client.client import Client, NoCluster
+from detcloud.client.client import Client
+from detcloud.client.connection import NoCluster
 from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange
 from detcloud.client.log import LogFilter

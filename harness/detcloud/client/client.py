@@ -1,16 +1,15 @@
-"""The client of a cluster's HTTP API (docs/api.md)."""
+"""The client of a cluster's HTTP API (docs/api.md): a method for each kind of object."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Unpack
 
 from detcloud.client import handles
 from detcloud.client.agent import Agent
 from detcloud.client.config_text import read_config_text
-from detcloud.client.endpoint import configured_url, find_endpoint
+from detcloud.client.connection import Connection
 from detcloud.client.experiment_list import (
     ExperimentFilters,
     Project,
@@ -26,18 +25,11 @@ from detcloud.client.resource_pool import ResourcePool, pool_path, put_pool
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import ApiError, Transport, query_text
 
-API = "/api/v1"
-PAGE_ITEMS_MAX = 500
-# HTTP statuses of stores that refuse to replace an existing object.
-REPLACING = (403, 409, 412)
-
-Record = TypeVar("Record")
 OnProgress = Callable[[int, int], None]
 
 
-class Client:
+class Client(Connection):
     """A connection to a cluster, with a token. Threads may share a client.
 
     If `token` is missing, `endpoint.find_endpoint` looks up both: DETCLOUD_URL and DETCLOUD_TOKEN,
@@ -51,26 +43,6 @@ class Client:
         NoCluster: no cluster is configured and the local cluster does not run.
         DetcloudError: the address or the token is invalid, or no token for the address is known.
     """
-
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        if token is None or not (token or url):
-            endpoint = find_endpoint(url)
-            url, token = (endpoint.url, endpoint.token) if endpoint else (None, "")
-        elif url is None:
-            url = configured_url()
-        if url is None:
-            raise NoCluster(
-                "no cluster is configured and none runs here; start one with `detcloud up`, "
-                "or set DETCLOUD_URL and DETCLOUD_TOKEN"
-            )
-        self.url = url.rstrip("/")
-        try:
-            self.http = Transport(self.url, token)
-        except ValueError as error:
-            raise DetcloudError(str(error)) from None
-
-    def __repr__(self) -> str:
-        return f"Client({self.url!r})"
 
     def create_experiment(
         self,
@@ -155,21 +127,9 @@ class Client:
         """
         # Few commands and scripts pack files, and this import would double the time to import the
         # package. The downloads are imported late for the same reason.
-        from detcloud.client.upload import pack_model_code, upload_archive
+        from detcloud.client.upload import send_model_code
 
-        with pack_model_code(model_dir, includes) as archive:
-            request = {"sha256": archive.sha256, "size": archive.size}
-            answer = self.post("/model-code", request)
-            if not answer["needed"]:
-                return archive.sha256
-            try:
-                upload_archive(self.http, archive, answer["upload"], on_progress)
-            except ApiError as error:
-                # A store refuses to replace an object. The object may come from an earlier attempt
-                # of this upload whose answer was lost.
-                if error.status not in REPLACING or self.post("/model-code", request)["needed"]:
-                    raise
-            return archive.sha256
+        return send_model_code(self, model_dir, includes, on_progress)
 
     def experiments(
         self,
@@ -199,8 +159,8 @@ class Client:
         """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
-        found: list[Workspace] = answer["items"]
-        return found
+        workspaces: list[Workspace] = answer["items"]
+        return workspaces
 
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
@@ -211,8 +171,8 @@ class Client:
         """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
-        found: list[Project] = answer["items"]
-        return found
+        projects: list[Project] = answer["items"]
+        return projects
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return the experiment with this id."""
@@ -423,74 +383,3 @@ class Client:
         """Return the cluster's id and version, and the resource pools."""
         overview: Overview = self.get("/cluster")
         return overview
-
-    def get(self, path: str, **query: object) -> Any:
-        """Send a GET for a path below /api/v1, and return the parsed JSON.
-
-        A query of None or [] is left out. A list repeats the parameter.
-        """
-        return self.http.request("GET", f"{API}{path}{query_text(query)}")
-
-    def items(
-        self,
-        path: str,
-        limit: int | None = None,
-        *,
-        page_items: int = PAGE_ITEMS_MAX,
-        **query: object,
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items or all, in pages of `page_items`; queries as `get`."""
-        cursor: str | None = None
-        while limit is None or limit > 0:
-            size = page_items if limit is None else min(limit, page_items)
-            page = self.get(path, **query, limit=size, cursor=cursor)
-            yield from page["items"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
-            limit = None if limit is None else limit - len(page["items"])
-
-    def records(
-        self, path: str, kind: type[Record], *, page_items: int = PAGE_ITEMS_MAX, **query: object
-    ) -> Iterator[Record]:
-        """Yield all items of a list, typed as `kind` without a check; arguments as `items`."""
-        items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
-        return items
-
-    def post(self, path: str, body: object = None, key: str | None = None) -> Any:
-        """Send a POST and return the parsed answer. A None body is sent as `{}`.
-
-        A random idempotency key makes retries take effect once. With `key`, requests of other
-        processes with this key and body also take effect once.
-        """
-        return self._mutate("POST", path, {} if body is None else body, key)
-
-    def patch(self, path: str, body: object) -> Any:
-        """Send a PATCH with a random idempotency key, and return the parsed answer."""
-        return self._mutate("PATCH", path, body)
-
-    def put(self, path: str, body: object) -> Any:
-        """Send a PUT with a random idempotency key, and return the parsed answer."""
-        return self._mutate("PUT", path, body)
-
-    def delete(self, path: str, **query: object) -> Any:
-        """Send a DELETE with a random idempotency key, and return the answer; queries as `get`."""
-        return self._mutate("DELETE", f"{path}{query_text(query)}", None)
-
-    def close(self) -> None:
-        """Close the kept connections. The next request opens a new one."""
-        self.http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _mutate(self, method: str, path: str, body: object, key: str | None = None) -> Any:
-        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return self.http.request(method, f"{API}{path}", body, headers)
-
-
-class NoCluster(DetcloudError):
-    """No cluster is configured, and no local cluster runs."""

@@ -14,10 +14,15 @@ from detcloud.client.download import name_write_errors
 from detcloud.client.records import EventFile, EventFilePart
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import NameChecker
+from detcloud.shared.files import read_json_object, write_atomically
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
     from detcloud.client.handles import Trial
+
+
+VERSIONS_FILE = ".detcloud-versions.json"
+"""The file of a local folder with the version of each downloaded file."""
 
 
 class EventFolder:
@@ -27,21 +32,27 @@ class EventFolder:
         self._client = client
         self.trial = trial
         self.folder = folder
-        self._versions: dict[str, str] = {}
+        self._versions = _read_versions(folder)
         self._left_out: set[str] = set()
 
     def update(self) -> int:
         """Download new files and new content of known files, and return the bytes added.
 
         A file that has grown is appended to, so that a running TensorBoard continues to read it. A
-        file whose version changed is deleted and downloaded again.
+        file whose version changed is deleted and downloaded again. The versions are stored in the
+        folder, in VERSIONS_FILE, so that a later process continues.
 
         A file with an unsafe path is skipped, with one warning on stderr. Raises DetcloudError if
         the folder cannot be written.
         """
         files = self._safe_files(self.trial.event_files())
+        before = dict(self._versions)
         with name_write_errors(self.folder):
-            return sum(self._update_file(file) for file in files)
+            try:
+                return sum(self._update_file(file) for file in files)
+            finally:
+                if self._versions != before:
+                    write_atomically(self.folder / VERSIONS_FILE, self._versions)
 
     def _safe_files(self, files: Iterable[EventFile]) -> list[EventFile]:
         """Return the files with safe paths. Print a warning to stderr once for each unsafe path."""
@@ -88,3 +99,11 @@ class EventFolder:
             content.seek(skipped)
             shutil.copyfileobj(content, local)
         return size - skipped
+
+
+def _read_versions(folder: Path) -> dict[str, str]:
+    """Return the version of each file that an earlier process downloaded into the folder.
+
+    Empty without a folder or if VERSIONS_FILE is damaged; all files are then downloaded again.
+    """
+    return read_json_object(folder / VERSIONS_FILE) or {}

@@ -8,14 +8,46 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcloud.client.upload_filter import upload_filter
 from detcloud.shared.archive import Archive, extract, pack
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import Transport
+from detcloud.shared.http import ApiError, Transport
+
+if TYPE_CHECKING:
+    from detcloud.client.requester import Requester
 
 OnProgress = Callable[[int, int], None]
+# HTTP statuses of stores that refuse to replace an existing object.
+REPLACING = (403, 409, 412)
+
+
+def send_model_code(
+    client: Requester,
+    model_dir: str | Path | None,
+    includes: Sequence[str | Path] = (),
+    on_progress: OnProgress | None = None,
+) -> str:
+    """Pack a folder or a file with the includes, upload the archive, and return the SHA-256.
+
+    Skip the upload if the cluster has the archive. Arguments and errors of the packing are those of
+    `pack_model_code`, errors of the upload those of `upload_archive`. If the cluster refuses the
+    archive, raise ApiError. The temporary archive is deleted in any case.
+    """
+    with pack_model_code(model_dir, includes) as archive:
+        request = {"sha256": archive.sha256, "size": archive.size}
+        answer = client.post("/model-code", request)
+        if not answer["needed"]:
+            return archive.sha256
+        try:
+            upload_archive(client.http, archive, answer["upload"], on_progress)
+        except ApiError as error:
+            # A store refuses to replace an object. The object may come from an earlier attempt of
+            # this upload whose answer was lost.
+            if error.status not in REPLACING or client.post("/model-code", request)["needed"]:
+                raise
+        return archive.sha256
 
 
 def pack_model_code(model_dir: str | Path | None, includes: Sequence[str | Path] = ()) -> Archive:

@@ -1,14 +1,16 @@
 """The Core API: reports, checkpoints, preemption and searcher operations for training scripts."""
 
-from detcloud.core.checkpoint import CheckpointContext, DownloadMode
+from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.checkpoint_reader import CheckpointDamaged
-from detcloud.core.context import AlertLevel, Context, init
+from detcloud.core.context import AlertLevel, Context
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.notice_plan import Choice
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext, SearcherMode, SearcherOperation
+from detcloud.core.shared_download import DownloadMode
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
+from detcloud.core.trial_run import init
 from detcloud.shared.errors import InvalidHP
 from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
 

@@ -21,6 +21,7 @@ def available_bytes(root: Path = ROOT) -> int | None:
 
 
 def _free_of_machine(root: Path) -> list[int]:
+    """Return a list with the machine's available bytes, or an empty list if unknown."""
     for line in _read(root / "proc" / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return [int(line.split()[1]) * 1024]
@@ -68,6 +69,7 @@ def _free_of_cgroup(place: Path, limit: str, usage: str, cache: str) -> list[int
 
 
 def _read(path: Path) -> str:
+    """Return the content of a file, or "" if the file cannot be read."""
     try:
         return path.read_text()
     except OSError:

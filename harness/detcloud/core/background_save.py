@@ -56,6 +56,7 @@ class BackgroundSave:
     """
 
     def __init__(self) -> None:
+        """Create an idle object without saves."""
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         self._is_abandoned = False
@@ -126,6 +127,7 @@ class BackgroundSave:
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
+        """Run a save, and keep an Exception for `raise_failure`, unless the save is abandoned."""
         try:
             self.run(save, task)
         except Exception as error:
@@ -133,6 +135,7 @@ class BackgroundSave:
                 self._failure = error
 
     def _end(self, save: Save) -> None:
+        """Record the end of a save. A successful save of a known size becomes `latest`."""
         save.ended = time.monotonic()
         if save.is_stored and save.bytes_total:
             self._stored.append(save)

@@ -65,8 +65,8 @@ class Channel:
     def gather(self, value: Any) -> list[Any] | None:
         """Return the values of all ranks, in the order of the ranks, on rank 0.
 
-        Return None on the other ranks. Every rank must call this. Raises DetcloudError if another
-        process has exited.
+        Return None on the other ranks. Every rank must call this. A process alone gets a list of
+        its own value. Raises DetcloudError if another process has exited. Errors of pickling pass.
         """
         if self.chief is not None:
             _send(self.chief, value)
@@ -76,7 +76,8 @@ class Channel:
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank; ignore the argument elsewhere.
 
-        Every rank must call this. Raises DetcloudError if another process has exited.
+        Every rank must call this. Raises DetcloudError if another process has exited. Errors of
+        pickling pass.
         """
         if self.chief is not None:
             return _receive(self.chief, 0)
@@ -85,6 +86,7 @@ class Channel:
         return value
 
     def close(self) -> None:
+        """Close the connections of this process. A waiting process gets a DetcloudError."""
         for connection in (*self.workers, *([self.chief] if self.chief else [])):
             connection.close()
 
@@ -93,8 +95,8 @@ def open_channels(rank: int, size: int, address: Address, key: bytes, count: int
     """Open `count` channels between `size` ranks, all of which must call this within 10 minutes.
 
     Return the channels in the same order on every rank. Rank 0 listens at `address`; the other
-    ranks connect and authenticate with `key`. With a `size` of 1, return channels without
-    connections.
+    ranks connect and authenticate with `key`, and retry until rank 0 listens. With a `size` of 1,
+    return channels without connections.
 
     Raises DetcloudError if a rank does not connect in time or two processes claim a rank. Raises
     DetcloudError if rank 0 cannot listen at the address.
@@ -103,8 +105,8 @@ def open_channels(rank: int, size: int, address: Address, key: bytes, count: int
         return [Channel() for _ in range(count)]
     if rank:
         return [Channel(chief=_connect(rank, index, address, key)) for index in range(count)]
-    found = _accept(size, address, key, count)
-    return [Channel([found[other, index] for other in range(1, size)]) for index in range(count)]
+    connections = _accept(size, address, key, count)
+    return [Channel([connections[n, index] for n in range(1, size)]) for index in range(count)]
 
 
 def _accept(
@@ -123,25 +125,26 @@ def _accept(
             raise DetcloudError(_rank_conflict(0, size))
         # A killed process of an earlier attempt leaves a socket file.
         Path(address).unlink(missing_ok=True)
-    found: dict[tuple[int, int], Connection[Any, Any]] = {}
+    connections: dict[tuple[int, int], Connection[Any, Any]] = {}
     listener = _listen(address, size, count, key)
     give_up_at = time.monotonic() + JOIN_SECONDS_MAX
     with listener:
         _limit_waiting(listener)
-        while len(found) < (size - 1) * count:
+        while len(connections) < (size - 1) * count:
             if time.monotonic() > give_up_at:
-                missing = ", ".join(str(one) for one in range(1, size) if (one, 0) not in found)
+                missing = ", ".join(str(n) for n in range(1, size) if (n, 0) not in connections)
                 raise DetcloudError(
                     f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: "
                     "every process has to make its DistributedContext"
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
                 connection = listener.accept()
-                other, index = connection.recv()
-                if (other, index) in found and not _is_gone(found[other, index]):
-                    raise DetcloudError(_rank_conflict(other, size))
-                found[other, index] = connection
-    return found
+                rank, index = connection.recv()
+                earlier = connections.get((rank, index))
+                if earlier is not None and not _is_gone(earlier):
+                    raise DetcloudError(_rank_conflict(rank, size))
+                connections[rank, index] = connection
+    return connections
 
 
 def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
@@ -161,6 +164,7 @@ def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
 
 
 def _rank_conflict(rank: int, size: int) -> str:
+    """Return the message that two processes claim `rank`."""
     return (
         f"two processes of this trial claim to be rank {rank} of {size}: give each process "
         "its own rank, as `python3 -m detcloud.launch.torch_distributed` does"
@@ -212,7 +216,10 @@ def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[
 
 
 def _send(connection: Connection[Any, Any], value: Any) -> None:
-    """Send a pickled value. Raises DetcloudError if the other process has exited."""
+    """Send a pickled value. Raises DetcloudError if the other process has exited.
+
+    Errors of pickling pass.
+    """
     try:
         # `send` would pass tensors in shared memory, which other machines cannot read.
         connection.send_bytes(pickle.dumps(value))

@@ -81,6 +81,11 @@ class LoadWatch:
         self._is_loading = was_loading
 
     def _report_failure(self, error: BaseException) -> None:
+        """Print the failure to stderr, and report the failure with the checkpoint's UUID and the
+        cause.
+
+        A failed report is only printed.
+        """
         assert self._latest is not None
         cause = f"{type(error).__name__}: {error}"[:CAUSE_CHARACTERS_MAX]
         text = (

@@ -42,6 +42,7 @@ class CheckpointReader:
     """
 
     def __init__(self, store: CheckpointStore, reference: CheckpointReference) -> None:
+        """Create the reader. Read nothing yet."""
         self.reference = reference
         self._store = store
 

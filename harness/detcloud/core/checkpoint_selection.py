@@ -44,6 +44,7 @@ class SelectionAnswer:
     """
 
     def __init__(self, ranks: DistributedContext, selector: Selector | None) -> None:
+        """Create the answers of this rank. A `selector` of None accepts all files."""
         self._ranks, self._selector = ranks, selector
         self.error: Exception | None = None
 

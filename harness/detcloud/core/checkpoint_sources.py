@@ -158,12 +158,14 @@ def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
 
 
 def _is_of_earlier_run(name: str, spec: TrialSpec) -> bool:
+    """Return whether the link folder `name` belongs to an earlier run of this trial."""
     prefix = f".{_owner_prefix(spec)}"
     epoch = name.removeprefix(prefix).partition("-")[0]
     return name.startswith(prefix) and epoch.isdecimal() and int(epoch) < spec.epoch
 
 
 def _is_abandoned(folder: Path) -> bool:
+    """Return whether a link folder is older than a week. False for a folder that is missing."""
     try:
         return time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS
     except FileNotFoundError:
@@ -188,6 +190,7 @@ def _link(source: Path, link: Path, *, is_growing: bool) -> None:
 
 
 def _try_to_link(source: Path, link: Path) -> bool:
+    """Create a hard link. Return False if the file system refuses."""
     try:
         os.link(source, link)
     except OSError:

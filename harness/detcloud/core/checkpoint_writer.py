@@ -59,6 +59,7 @@ class CheckpointWriter:
         report: Reporter,
         metric_at: MetricAt = lambda _: None,
     ) -> None:
+        """Create the writer of the checkpoints of `spec`. Store and report nothing yet."""
         self._spec = spec
         self._store = store
         self._report = report
@@ -233,6 +234,7 @@ class CheckpointWriter:
                 self._store.delete(key)
 
     def _reference(self, common: dict[str, Any], digest: str) -> CheckpointReference:
+        """Return the reference of the checkpoint; `digest` is the manifest's SHA-256."""
         return CheckpointReference(
             common["uuid"], self._spec.trial_id, common["path"], common["steps_completed"], digest
         )
@@ -324,6 +326,7 @@ def size_and_sha256(path: Path) -> tuple[int, str]:
 
 
 def _not_stored_text(common: dict[str, Any], why: str) -> str:
+    """Return the message of a failed checkpoint, with the reason `why`."""
     return (
         f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not stored: {why}; "
         "the previous checkpoint is still the latest"

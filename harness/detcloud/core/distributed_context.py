@@ -65,6 +65,10 @@ class DistributedContext:
         port_offset: int = 0,
         force_tcp: bool = False,
     ) -> None:
+        """Connect to the trial's processes by `chief_ip`. Without `chief_ip`, open no connection.
+
+        The class describes the arguments and errors.
+        """
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank = rank // local_size if cross_rank is None else cross_rank
@@ -98,8 +102,8 @@ class DistributedContext:
     def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> DistributedContext:
         """Return the context of a Horovod worker; `hvd` is Horovod's module after `hvd.init()`.
 
-        Without `hvd`, read Horovod's environment variables, and raise NoLauncher if one is missing.
-        `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1.
+        Without `hvd`, read Horovod's environment variables, and raise NoLauncher if a variable is
+        missing. `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1. Otherwise as the constructor.
         """
         if hvd is not None:
             names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
@@ -116,6 +120,7 @@ class DistributedContext:
 
         The size of a node is LOCAL_WORLD_SIZE, else LOCAL_SIZE. `chief_ip` defaults to
         DET_CHIEF_IP, then MASTER_ADDR, then 127.0.0.1. Raises NoLauncher if a variable is missing.
+        Otherwise as the constructor.
         """
         local_size = "LOCAL_WORLD_SIZE" if os.environ.get("LOCAL_WORLD_SIZE") else "LOCAL_SIZE"
         rank, size, local_rank, local = _numbers((*_TORCH_VARIABLES[:3], local_size), "deepspeed")
@@ -128,8 +133,10 @@ class DistributedContext:
 
         The strategy is MultiWorkerMirroredStrategy for several workers, MirroredStrategy for one
         worker with several GPUs, and otherwise TensorFlow's default. Without TF_CONFIG, the process
-        is the only worker. Raises DetcloudError if TensorFlow is not installed or the task is no
-        worker.
+        is the only worker. The first worker's host is the `chief_ip`.
+
+        Raises DetcloudError if TensorFlow is not installed or the task is no worker, and ValueError
+        or KeyError for a malformed TF_CONFIG. Otherwise as the constructor.
         """
         try:
             strategies = importlib.import_module("tensorflow").distribute
@@ -162,8 +169,9 @@ class DistributedContext:
     def gather(self, value: Value) -> list[Value] | None:
         """Return the values of all ranks, in the order of the ranks, on rank 0.
 
-        Return None on the other ranks. Every rank must call this. Values are pickled. Raises
-        DetcloudError if the processes cannot exchange values, or if another process has exited.
+        Return None on the other ranks. Every rank must call this. Values are pickled; errors of
+        pickling pass. A process alone gets a list of its own value. Raises DetcloudError if the
+        processes cannot exchange values, or if another process has exited.
         """
         return self._require_channel().gather(value)
 
@@ -214,7 +222,9 @@ class DistributedContext:
         """Return a context of this process for use in another thread.
 
         The context exchanges values with the background contexts of the other processes, over
-        separate connections. `close` of this context closes these connections too.
+        separate connections. Use only the calls for all ranks: `gather`, `allgather`, `broadcast`.
+        Without connections, these calls raise DetcloudError, unless the process is alone. `close`
+        of this context closes the separate connections too.
         """
         twin = copy.copy(self)
         twin._channel = self._background
@@ -224,19 +234,26 @@ class DistributedContext:
     # Names of Determined 0.12.
 
     def get_rank(self) -> int:
+        """Return `rank`."""
         return self.rank
 
     def get_local_rank(self) -> int:
+        """Return `local_rank`."""
         return self.local_rank
 
     def get_size(self) -> int:
+        """Return `size`."""
         return self.size
 
     def get_num_agents(self) -> int:
+        """Return `cross_size`, the number of nodes."""
         return self.cross_size
 
     def close(self) -> None:
-        """Close all connections. Other processes that wait for this process get a DetcloudError."""
+        """Close all connections. Other processes that wait for this process get a DetcloudError.
+
+        Later exchanges of several processes raise DetcloudError. May be called again.
+        """
         channels = (self._channel, self._local_channel, self.control, self._background)
         self._channel = self._local_channel = self.control = self._background = None
         for channel in channels:
@@ -244,8 +261,9 @@ class DistributedContext:
                 channel.close()
 
     def _connect(self, chief_ip: str) -> None:
-        """Open the channels between all ranks and, with several nodes, between the ranks of this
-        node.
+        """Open the channels between all ranks and, with several nodes, between the ranks of a node.
+
+        Wait for all processes. Errors are as for `open_channels`.
         """
         key = channel_key(_allocation_name())
         address = _address(chief_ip, alone=self.cross_size == 1)
@@ -290,7 +308,8 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
     """Return the context of a launcher's worker.
 
     Recognise torch's launcher, DeepSpeed, and Horovod with several processes, in this order, by the
-    variables of the environment. Return None without a launcher. Raises NoLauncher if other
+    variables of the environment. Return None without a launcher. Wait for the other processes, as
+    the constructor of DistributedContext does, with its errors. Raises NoLauncher if other
     variables of the launcher are missing.
     """
     if "TORCHELASTIC_RUN_ID" in environment and "RANK" in environment:

@@ -20,7 +20,8 @@ def environment(code: Path, threads: int | None) -> dict[str, Any]:
     """Return the fields of an `environment` report, without importing torch or opening a device.
 
     `code` is the folder of the training code, whose files are read. `threads` is the number of
-    threads that the trial may use; None means all of the machine.
+    threads that the trial may use; None means all of the machine. Raises OSError if a file of the
+    code cannot be read.
     """
     versions = dict(line.split("==", 1) for line in packages())
     return {
@@ -37,12 +38,12 @@ def environment(code: Path, threads: int | None) -> dict[str, Any]:
 def code_digest(folder: Path) -> str:
     """Return the SHA-256 of the code in a folder, in hexadecimal digits.
 
-    The digest covers one line for each file: `SHA-256 of the file, two spaces, path, newline`. The
+    The digest covers a line for each file: `SHA-256 of the file, two spaces, path, newline`. The
     files of a folder, sorted by name, precede the files of its sorted subfolders. Links, names that
     start with a dot and compiled Python are skipped, so that running the code does not change the
-    digest.
+    digest. Raises OSError if a file cannot be read.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_ignored(name))
         for name in sorted(names):
@@ -50,12 +51,13 @@ def code_digest(folder: Path) -> str:
             if path.is_symlink() or not path.is_file() or _is_ignored(name):
                 continue
             with path.open("rb") as content:
-                one = hashlib.file_digest(content, "sha256").hexdigest()
-            whole.update(f"{one}  {path.relative_to(folder).as_posix()}\n".encode())
-    return whole.hexdigest()
+                file_digest = hashlib.file_digest(content, "sha256").hexdigest()
+            digest.update(f"{file_digest}  {path.relative_to(folder).as_posix()}\n".encode())
+    return digest.hexdigest()
 
 
 def _is_ignored(name: str) -> bool:
+    """Return whether a name is hidden or belongs to compiled Python."""
     return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 
@@ -69,14 +71,15 @@ def packages() -> tuple[str, ...]:
     from importlib import metadata
 
     installed = {
-        f"{one.metadata['Name']}=={one.version}"
-        for one in metadata.distributions()
-        if one.metadata["Name"]
+        f"{package.metadata['Name']}=={package.version}"
+        for package in metadata.distributions()
+        if package.metadata["Name"]
     }
     return tuple(sorted(installed, key=str.lower))
 
 
 def _devices() -> list[str]:
+    """Return the models of the NVIDIA GPUs, and last the processor's model."""
     gpus = [
         line.split(":", 1)[1].strip()
         for path in sorted(_GPU_FOLDER.glob("*/information"))
@@ -87,6 +90,7 @@ def _devices() -> list[str]:
 
 
 def _cpu_name() -> str:
+    """Return the processor's model and the number of threads, as text."""
     name = platform.processor() or platform.machine()
     if _CPU_FILE.exists():
         for line in _CPU_FILE.read_text().splitlines():

@@ -52,6 +52,7 @@ class EventUploader:
     """
 
     def __init__(self, folder: Path, store: CheckpointStore, prefix: str, epoch: int) -> None:
+        """Start the thread that scans `folder`, which need not exist yet."""
         self._folder = folder
         self._store = store
         self._prefix = prefix
@@ -76,6 +77,10 @@ class EventUploader:
         self._thread.join(CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
+        """Upload new content at each wake-up or pause, until a scan after `close`.
+
+        A failed upload of a file is printed once, and tried again at the next scan.
+        """
         began, is_last = time.monotonic(), False
         while not is_last:
             pause = (time.monotonic() - began) / 10
@@ -101,10 +106,10 @@ class EventUploader:
         while waiting:
             folder, depth = waiting.pop()
             try:
-                with os.scandir(folder) as found:
-                    entries = list(found)
-                files += [Path(one.path) for one in entries if one.is_file(follow_symlinks=False)]
-                below = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+                with os.scandir(folder) as scan:
+                    entries = list(scan)
+                files += [Path(entry) for entry in entries if entry.is_file(follow_symlinks=False)]
+                below = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
             except OSError as error:
                 if not isinstance(error, FileNotFoundError):
                     self._warn(error)
@@ -166,6 +171,7 @@ class EventUploader:
             self._store.put(f"{self._prefix}/{key}", part)
 
     def _warn(self, reason: object) -> None:
+        """Print to stderr, once, that files could not be stored for the given reason."""
         self._warning.show(
             f"files for TensorBoard could not be stored: {reason}; training goes on, and they are "
             "tried again"

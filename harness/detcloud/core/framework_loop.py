@@ -29,7 +29,9 @@ class FrameworkLoop:
     def __init__(self, context: Context, *, saves_by_policy: bool = True) -> None:
         """Record that a framework's loop trains, and wait for the first operation.
 
-        `saves_by_policy`: the adapter saves a checkpoint whenever `report_validation` returns True.
+        If the code itself decides how long to train, only wait for the cluster's first directives.
+        All ranks must do this. `saves_by_policy`: the adapter saves a checkpoint whenever
+        `report_validation` returns True. Errors are as for `SearcherContext.operations`.
         """
         self._context = context
         context.loop.kind = TrainingLoop.FRAMEWORK
@@ -81,7 +83,7 @@ class FrameworkLoop:
 
         `steps` and `epochs` are the completed batches and epochs. If the code decides how long to
         train, `share` is the completed part, from 0 to 1. Report nothing on ranks other than the
-        chief, or after the last operation.
+        chief, or after the last operation. Errors are as for `TrainContext.report_progress`.
         """
         if not self._context.is_chief or self.has_ended:
             return
@@ -126,7 +128,7 @@ class FrameworkLoop:
         """Return the context manager of the Core API's `store_path`: a folder to fill and a UUID.
 
         The files are stored in the background, except if `is_last` or if the configuration forbids
-        that.
+        background saves. With `shard`, every rank calls this.
         """
         behind = self.stores_behind(is_last=is_last)
         return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)
@@ -139,12 +141,14 @@ class FrameworkLoop:
         return not is_last and may_store_behind(self._context.info.config)
 
     def complete(self, metrics: Mapping[str, Any]) -> bool:
-        """Complete the open operation with the searcher's metric of `metrics`; wait for the next
-        operation.
+        """Complete the open operation with the searcher's metric of `metrics`, and wait for the
+        next operation.
 
         Call this after the checkpoint is saved. Return whether a next operation is open. Return
-        False if none was open. Raises DetcloudError if the searcher's metric is missing, and
-        InvalidValue if it is no number.
+        False if none was open. Wait for a background checkpoint and raise its error.
+
+        Raises DetcloudError if the searcher's metric is missing, the report cannot be written or
+        the directives are invalid. Raises InvalidValue if the metric is no number.
         """
         if self.operation is None:
             return False
@@ -160,7 +164,10 @@ class FrameworkLoop:
         return self.operation is not None
 
     def _take_operation(self) -> None:
-        """Wait for the next operation and open the operation. At the end, set `has_ended`."""
+        """Wait for the next operation and open the operation. At the end, set `has_ended`.
+
+        Errors are as for `SearcherContext.operations`.
+        """
         assert self._operations is not None
         self.operation = next(self._operations, None)
         self.has_ended = self.operation is None

@@ -107,9 +107,11 @@ def _running_seconds(now: Situation) -> float:
 
 
 def _seconds(now: Situation, size: int) -> float:
+    """Return the longest time in which `size` bytes are stored at the known rate."""
     assert now.bytes_per_second is not None
     return SLOWNESS_MAX * size / now.bytes_per_second
 
 
 def _megabytes(size: int | None) -> str:
+    """Return a size in MB as text. None counts as 0."""
     return f"{(size or 0) / 1e6:,.1f} MB"

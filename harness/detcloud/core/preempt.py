@@ -44,7 +44,9 @@ class PreemptContext:
     ) -> None:
         """Create the context. `read` returns the newest directives.
 
-        `on_first_check` is called once, when the code first asks whether to stop.
+        `on_first_check` is called once, when the code first asks whether to stop. In the mode
+        WorkersAskChief, several connected processes start a thread for their agreement. Raises
+        ValueError for an unknown mode.
         """
         self._read = read
         self._on_first_check = on_first_check
@@ -69,9 +71,10 @@ class PreemptContext:
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Return whether the cluster asks this trial to save a checkpoint and exit.
 
-        Call this where stopping is convenient, since requests without a deadline wait for it. If it
-        returned True and your code exits, the trial resumes later. With `auto_ack=False`, call
-        `acknowledge_preemption_signal` before the exit; otherwise the exit ends the trial.
+        Call this where stopping is convenient, since requests without a deadline wait for a call.
+        If it returned True and your code exits, the trial resumes later. With `auto_ack=False`,
+        call `acknowledge_preemption_signal` before the exit; otherwise the exit ends the trial.
+        After an agreement of several processes, all ranks get True at a common check.
 
         Raises InvalidCall on ranks other than the chief in the mode ChiefOnly, and DetcloudError if
         the directives are invalid.
@@ -140,7 +143,8 @@ class PreemptContext:
         """Record a request to stop that reached this process directly, for example by a signal.
 
         The request replaces an earlier direct request. The next call of `should_preempt` returns
-        True. In the mode WorkersAskChief, several processes first agree on a common check.
+        True. In the mode WorkersAskChief, several processes first agree on a common check. In the
+        other modes, only this process learns of the request.
         """
         self._requested = preempt
 
@@ -157,7 +161,10 @@ class PreemptContext:
             self._agreement.close()
 
     def _see(self, is_seen: bool, *, is_acknowledged: bool = True) -> bool:
-        """If `is_seen`, record that the code learns of a request. Return `is_seen`."""
+        """If `is_seen`, record that the code learns of a request. Return `is_seen`.
+
+        With `is_acknowledged`, also acknowledge the request. The first notice sets `noticed_at`.
+        """
         if is_seen:
             self.was_seen = True
             self.is_acknowledged |= is_acknowledged
@@ -178,6 +185,7 @@ class PreemptContext:
             )
 
     def _note_first_check(self) -> None:
+        """Set `was_asked`, and call `on_first_check`, if any."""
         self.was_asked = True
         if self._on_first_check is not None:
             self._on_first_check()
@@ -200,11 +208,14 @@ class PreemptContext:
         except DetcloudError:
             # The next operation reads the directives as well and raises the error.
             directed = None
-        requests = [one for one in (self._requested, directed) if one is not None]
-        return max(requests, key=lambda one: one.deadline_ms is not None, default=None)
+        requests = [request for request in (self._requested, directed) if request is not None]
+        return max(requests, key=lambda request: request.deadline_ms is not None, default=None)
 
     def _read_directives(self) -> None:
-        """Read the directives, unless the last read was less than 100 ms ago."""
+        """Read the directives, unless the last read was less than 100 ms ago.
+
+        Raises DetcloudError if the directives are invalid.
+        """
         now = time.monotonic()
         if now >= self._next_read:
             self._next_read = now + READ_SECONDS_MIN

@@ -33,7 +33,11 @@ class ProfilerContext:
     """
 
     def __init__(self, report: Reporter, *, is_active: bool, proc: Path = Path("/proc")) -> None:
-        """Create the context. Without `is_active`, this process measures nothing."""
+        """Create the context, which measures nothing before `on`.
+
+        Without `is_active`, this process never measures. `proc` is the folder of the kernel's
+        counters.
+        """
         self._report = report
         self._is_active = is_active
         self._proc = proc
@@ -69,7 +73,7 @@ class ProfilerContext:
     def stop_measuring(self) -> None:
         """Report the mean of the samples since the last report, and end the thread.
 
-        Do nothing if nothing is measured.
+        Wait for the thread. Do nothing if nothing is measured.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -80,6 +84,10 @@ class ProfilerContext:
     on, off = start_measuring, stop_measuring
 
     def _measure(self, interval: float, samples_per_report: int) -> None:
+        """Sample every `interval` seconds and report each mean, until `stop_measuring`.
+
+        Any failure, such as a report that cannot be written, is printed and ends the measuring.
+        """
         try:
             sampler = Sampler(self._proc, read_gpus=gpu_reader())
             samples: list[dict[str, Metrics]] = []
@@ -95,6 +103,7 @@ class ProfilerContext:
             print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 
     def _report_mean(self, samples: list[dict[str, Metrics]]) -> None:
+        """Append a `metrics` report with the means of the samples for each group. Errors pass."""
         now = int(time.time())
         for group, metrics in mean_of_samples(samples).items():
             self._report("metrics", group=group, steps_completed=now, metrics=metrics)
@@ -106,6 +115,11 @@ class Sampler:
     def __init__(
         self, proc: Path, read_gpus: Callable[[], Metrics] = dict, start: float | None = None
     ) -> None:
+        """Read the counters for the first time.
+
+        `read_gpus` returns the metrics of the GPUs. `start` is the monotonic time of this first
+        reading, by default now.
+        """
         self._proc = proc
         self._read_gpus = read_gpus
         self._before = self._counters()
@@ -130,6 +144,7 @@ class Sampler:
         return {group: metrics for group, metrics in groups.items() if metrics}
 
     def _counters(self) -> Counters:
+        """Return the present counters. Counters that cannot be read are omitted."""
         return {
             **_processor_counters(self._read("stat")),
             **_disk_counters(self._read("diskstats")),
@@ -137,12 +152,14 @@ class Sampler:
         }
 
     def _memory_metrics(self) -> Metrics:
+        """Return the available memory in GiB, or nothing if unknown."""
         for line in self._read("meminfo"):
             if line.startswith("MemAvailable:"):
                 return {"memory_free": int(line.split()[1]) * 1024 / _GIBIBYTE}
         return {}
 
     def _read(self, name: str) -> list[str]:
+        """Return the lines of a file in /proc, or an empty list if the file cannot be read."""
         try:
             return (self._proc / name).read_text(encoding="ascii", errors="replace").splitlines()
         except OSError:
@@ -159,7 +176,7 @@ def mean_of_samples(samples: list[dict[str, Metrics]]) -> dict[str, Metrics]:
             for name, value in metrics.items():
                 values.setdefault(group, {}).setdefault(name, []).append(value)
     return {
-        group: {name: sum(some) / len(some) for name, some in metrics.items()}
+        group: {name: sum(numbers) / len(numbers) for name, numbers in metrics.items()}
         for group, metrics in values.items()
     }
 
@@ -222,16 +239,16 @@ def _disk_counters(lines: list[str]) -> Metrics:
 
     Return an empty dict without lines.
     """
-    found = {"disk_iops": 0.0, "disk_throughput_read": 0.0, "disk_throughput_write": 0.0}
+    totals = {"disk_iops": 0.0, "disk_throughput_read": 0.0, "disk_throughput_write": 0.0}
     for line in lines:
         fields = line.split()
         # Partitions and devices on top of disks would count twice.
         if len(fields) < 11 or not _is_disk(fields[2]):
             continue
-        found["disk_iops"] += float(fields[3]) + float(fields[7])
-        found["disk_throughput_read"] += float(fields[5]) * SECTOR_BYTES
-        found["disk_throughput_write"] += float(fields[9]) * SECTOR_BYTES
-    return found if lines else {}
+        totals["disk_iops"] += float(fields[3]) + float(fields[7])
+        totals["disk_throughput_read"] += float(fields[5]) * SECTOR_BYTES
+        totals["disk_throughput_write"] += float(fields[9]) * SECTOR_BYTES
+    return totals if lines else {}
 
 
 def _is_disk(name: str) -> bool:
@@ -249,14 +266,14 @@ def _network_counters(lines: list[str]) -> Metrics:
 
     Return an empty dict without lines.
     """
-    found = {"net_throughput_recv": 0.0, "net_throughput_sent": 0.0}
+    totals = {"net_throughput_recv": 0.0, "net_throughput_sent": 0.0}
     for line in lines:
         name, colon, rest = line.partition(":")
         fields = rest.split()
         if colon and name.strip() != "lo" and len(fields) >= 9:
-            found["net_throughput_recv"] += float(fields[0])
-            found["net_throughput_sent"] += float(fields[8])
-    return found if lines else {}
+            totals["net_throughput_recv"] += float(fields[0])
+            totals["net_throughput_sent"] += float(fields[8])
+    return totals if lines else {}
 
 
 def _rates(grown: Metrics, seconds: float, prefix: str) -> Metrics:

@@ -43,6 +43,7 @@ class SearcherOperation:
     If `unit` is "epochs", `length` counts epochs, because the configuration does not define the
     records of an epoch. `length_units` is the length in the configuration's unit. If `is_endless`,
     ignore `length`: train as long as you like or until a preemption, and report every validation.
+    `completed` is whether `complete` was called.
     """
 
     def __init__(
@@ -55,6 +56,11 @@ class SearcherOperation:
         *,
         takes_values: bool = False,
     ) -> None:
+        """Create an open operation. `report` writes the reports of the trial.
+
+        `length_units` is by default `length`. `await_checkpoint` waits for a background checkpoint
+        and raises its error. `takes_values`: the search accepts any JSON value as its metric.
+        """
         self._takes_values = takes_values
         self._await_checkpoint = await_checkpoint
         self.length = length
@@ -83,7 +89,8 @@ class SearcherOperation:
     def report_progress(self, completed: float) -> None:
         """Report that `completed` batches of `length` are done, or epochs if `unit` is "epochs".
 
-        An endless operation reports nothing. Only the chief's reports count.
+        The report has the share of `length`, at most 1. An endless operation reports nothing. Only
+        the chief's reports count. Raises DetcloudError if the report cannot be written.
         """
         if self.is_endless:
             return
@@ -92,13 +99,14 @@ class SearcherOperation:
     def complete(self, metric: Any) -> None:
         """Send the searcher the validation metric at `length`, once, after reporting the metrics.
 
-        Wait for a background checkpoint first, and raise its error. An endless operation sends
-        nothing and ignores `metric`: the call ends the training. Custom searches accept any JSON
-        value except None, such as all metrics by name. For other searches, an integer too large for
-        a float counts as infinite.
+        Append a `completed` report. Wait for a background checkpoint first, and raise its error. An
+        endless operation sends nothing and ignores `metric`: the call ends the training. Custom
+        searches accept any JSON value except None, such as all metrics by name. For other searches,
+        an integer too large for a float counts as infinite.
 
         Raises InvalidCall on a second call. Raises InvalidValue if the metric is no number, or for
-        custom searches if the value exceeds 8 KiB.
+        custom searches if the value exceeds 8 KiB. Raises DetcloudError if the value is no JSON or
+        the report cannot be written.
         """
         if self.completed:
             raise InvalidCall(f"the operation of length {self.length} was completed twice")
@@ -112,16 +120,17 @@ class SearcherOperation:
     report_completed = complete
 
     def report_missing_metric(self, message: str) -> None:
-        """Report that no metric exists at `length`, with the reason. A search that needs the metric
-        ends.
+        """Append a `completed` report without a metric, with the reason `message`.
+
+        A search that needs the metric ends. The operation does not count as completed here. Raises
+        DetcloudError if the report cannot be written.
         """
         self._report("completed", length=self.length, metric=None, message=message)
 
     def _metric_fields(self, metric: Any) -> dict[str, Any]:
-        """Return the report's fields with the metric as a number, or with the value for a custom
-        search.
+        """Return the report's fields with the metric as a number, or a custom search's value.
 
-        Raises InvalidValue as `complete` does.
+        Errors are as for `complete`.
         """
         number = _one_number(metric)
         # A custom search receives the exact integer instead of infinity.
@@ -183,7 +192,10 @@ class SearcherMode(Enum):
 
 
 class SearcherContext:
-    """Yields the searcher's operations in order; without a cluster, a single operation."""
+    """Yields the searcher's operations in order; without a cluster, a single operation.
+
+    `outcome` is the reason why the operations have ended, or None before.
+    """
 
     def __init__(
         self,
@@ -218,18 +230,17 @@ class SearcherContext:
         max_length: int | None = None,
         searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
     ) -> Iterator[SearcherOperation]:
-        """Yield operations of growing length, waiting for each, until this run has nothing left to
-        do.
+        """Yield operations of growing length, until this run has nothing left to do.
 
-        Afterwards `outcome` is the reason. Without a cluster, or if the configuration has no
-        searcher.max_length, yield one operation of `max_length`; without a cluster the default is
-        1. All ranks must iterate alike and get the same operations, unless `searcher_mode` is
-        ChiefOnly.
+        Wait for each operation. Afterwards `outcome` is the reason. Without a cluster, or if the
+        configuration has no searcher.max_length, yield a single operation of `max_length`; without
+        a cluster the default is 1. All ranks must iterate alike and get the same operations, unless
+        `searcher_mode` is ChiefOnly.
 
         Raises InvalidCall if your code asks for the next operation without completing the last one
         or being preempted. Raises InvalidCall on other ranks than the chief in the mode ChiefOnly.
         Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
-        length.
+        length. Raises DetcloudError if the directives are invalid or another process has exited.
         """
         if not self._on_cluster:
             self._current = None
@@ -267,7 +278,8 @@ class SearcherContext:
         """Wait for the next operation, or for the reason why the operations have ended.
 
         Return the length, the length in the configuration's unit or None, and the unit of the
-        first. Or return an Outcome.
+        first. Or return an Outcome. Raises InvalidValue if nothing defines the length, and
+        DetcloudError for invalid directives.
         """
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
@@ -286,6 +298,7 @@ class SearcherContext:
 
         Return False without a cluster, for a search that stops trials by time, and without
         searcher.max_length. Wait for the cluster's first directives. All ranks must call this.
+        Raises DetcloudError if the directives are invalid or another process has exited.
         """
         if not self._on_cluster or self._is_timed:
             return False
@@ -298,6 +311,8 @@ class SearcherContext:
     def _await_first_length(self) -> int | None:
         """Wait for the first length and return the length. Return None if the trial must end
         before.
+
+        Raises DetcloudError if the directives are invalid.
         """
         while True:
             directives = self._read()
@@ -309,7 +324,8 @@ class SearcherContext:
     def is_finished(self) -> bool:
         """Return whether no operation is open and the cluster will send no more.
 
-        For an endless training, return whether no preemption is requested.
+        For an endless training, return whether no preemption is requested. Raises DetcloudError if
+        the directives are invalid.
         """
         directives = self._read()
         if directives.length == ENDLESS:

@@ -25,6 +25,7 @@ class SigtermHandler:
     """
 
     def __init__(self, preempt: PreemptContext) -> None:
+        """Install the handler, if possible. `preempt` receives the requests to stop."""
         self._preempt = preempt
         self._postponed: BaseException | None = None
         self._previous = signal.getsignal(signal.SIGTERM)
@@ -48,6 +49,11 @@ class SigtermHandler:
             raise postponed
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Record a request to stop now, and call the script's earlier handler.
+
+        Keep an exception of the earlier handler if the code has asked whether to stop. Else pass it
+        on.
+        """
         self._preempt.request(Preemption(time.time_ns() // 1_000_000, SIGTERM_REASON))
         if not callable(self._previous):
             return
@@ -71,7 +77,8 @@ class _ForkGuard(threading.local):
 
     def block(self) -> None:
         """Block SIGTERM in this thread before a fork, and remember the thread's signal mask."""
-        self._mask = {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)}
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)
+        self._mask = {int(number) for number in previous}
 
     def unblock(self) -> None:
         """Restore this thread's signal mask from before the fork, in the parent and in the fork."""

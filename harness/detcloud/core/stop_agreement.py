@@ -34,6 +34,9 @@ class StopAgreement:
     """
 
     def __init__(self, control: Channel, read: Callable[[], Preemption | None]) -> None:
+        """Start the thread. `control` connects this rank with the chief, or the chief with all
+        ranks.
+        """
         self._control = control
         self._read = read
         self._lock = threading.Condition()
@@ -51,7 +54,8 @@ class StopAgreement:
     def should_stop(self, *, urgent: bool) -> bool:
         """Count a check, and return whether all ranks stop at this check or have stopped before.
 
-        If `urgent`, only a request with a deadline counts. Block while the ranks agree.
+        If `urgent`, only a request with a deadline counts. Block while the ranks agree, but not
+        after the agreement has ended.
         """
         with self._lock:
             while self._is_held and not self._closed:
@@ -67,13 +71,18 @@ class StopAgreement:
             self._thread.join(5 * POLL_SECONDS)
 
     def _run(self) -> None:
+        """Read this rank's request and the messages of other ranks, until `close` or lost
+        connections.
+
+        At the end, waiting checks continue.
+        """
         # The agreement ends when the connections are closed.
         with contextlib.suppress(OSError, EOFError, ValueError):
             while not self._closed:
                 self._notice(self._read())
                 connections = self._connections()
                 ready = wait(connections, POLL_SECONDS)
-                for connection in [one for one in connections if one in ready]:
+                for connection in [each for each in connections if each in ready]:
                     self._receive(connection)
         with self._lock:
             self._is_held = False
@@ -81,6 +90,7 @@ class StopAgreement:
             self._lock.notify_all()
 
     def _connections(self) -> list[Connection[Any, Any]]:
+        """Return the connection to the chief or, on the chief, to all other ranks."""
         chief = self._control.chief
         return [chief] if chief is not None else self._control.workers
 

@@ -13,7 +13,8 @@ def make_temporary_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
     """Create a temporary folder in the allocation's own folder, which the agent deletes at the end.
 
     TMPDIR may name another folder, because long paths are unusable for sockets. Without an agent,
-    or if the allocation's folder does not exist, use Python's default place.
+    or if the allocation's folder does not exist, use Python's default place. The caller deletes the
+    folder by `cleanup` or as a context manager. Raises OSError.
     """
     place = Path(os.environ.get(TEMPORARY_FOLDER_VARIABLE) or tempfile.gettempdir())
     return tempfile.TemporaryDirectory(prefix=prefix, dir=place if place.is_dir() else None)

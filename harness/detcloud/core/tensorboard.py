@@ -44,6 +44,7 @@ class EventWriter:
     """
 
     def __init__(self, folder: Path, name: str, discarded_from: int | None = None) -> None:
+        """Create the writer. Create no file, and start no thread before the first report."""
         self.folder = folder
         self._discarded_from = discarded_from
         self._name = name
@@ -56,7 +57,10 @@ class EventWriter:
         self._thread: threading.Thread | None = None
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Queue every number of `metrics` under the tag GROUP/NAME; ignore other values."""
+        """Queue every number of `metrics` under the tag GROUP/NAME; ignore other values.
+
+        Start the writing thread at the first call with a number. Write nothing here.
+        """
         scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
@@ -91,6 +95,7 @@ class EventWriter:
             self._descriptor = None
 
     def _run(self) -> None:
+        """Write the queued scalars, at most every PAUSE_SECONDS, until `close`."""
         while not self._is_closing.is_set():
             self._has_pending.wait()
             self._has_pending.clear()
@@ -99,6 +104,7 @@ class EventWriter:
             self._is_closing.wait(PAUSE_SECONDS)
 
     def _write(self, wall_time: float, step: int, scalars: Mapping[str, float]) -> None:
+        """Write an event, and open the file before the first. Print a failure, once."""
         try:
             if self._descriptor is None:
                 self._descriptor = self._open(wall_time)
@@ -109,6 +115,11 @@ class EventWriter:
             )
 
     def _open(self, wall_time: float) -> int:
+        """Open or create the event file, and return the descriptor.
+
+        A new file begins with its version and, with `discarded_from`, a restart event. Raises
+        OSError.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files of a folder in the order of the names.
         path = self.folder / f"events.out.tfevents.{int(wall_time):010d}.{self._name}"
@@ -126,6 +137,7 @@ class EventWriter:
         return descriptor
 
     def _append(self, event: bytes) -> None:
+        """Append an event as a record. Raises OSError, and then appends nothing."""
         assert self._descriptor is not None
         _write_whole(self._descriptor, tfrecord(event))
 
@@ -184,6 +196,7 @@ def crc32c(data: bytes) -> int:
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is an int or float, but no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -203,6 +216,7 @@ def _write_whole(descriptor: int, data: bytes) -> None:
 
 
 def _field(number: int, content: bytes, wire_type: int) -> bytes:
+    """Encode a field of a protobuf message: the number, the type, and the encoded content."""
     key = _varint(number << 3 | wire_type)
     return key + (_varint(len(content)) if wire_type == _BYTES else b"") + content
 
@@ -220,6 +234,7 @@ def _varint(value: int) -> bytes:
 
 
 def _single_precision(value: float) -> bytes:
+    """Encode a number as four bytes. A number that is too large becomes an infinity."""
     number = to_float(value)
     try:
         return struct.pack("<f", number)
@@ -228,12 +243,14 @@ def _single_precision(value: float) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
+    """Return the masked CRC-32C of `data` as four bytes."""
     crc = crc32c(data)
     masked = ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
     return struct.pack("<I", masked)
 
 
 def _checksum_table() -> Iterator[int]:
+    """Yield the CRC-32C of each byte from 0 to 255."""
     for byte in range(256):
         crc = byte
         for _ in range(8):

@@ -27,8 +27,8 @@ def watch_threads(exit_seconds: float = EXIT_SECONDS) -> None:
     """Start a thread that ends this process `exit_seconds` after the main thread's end.
 
     QUIET_SECONDS after the main thread's end, print the non-daemon threads that still run to
-    stderr. If all of these threads end in time, the process ends by itself. Only the first call
-    counts. Do nothing after the end of the main thread.
+    stderr. If all of these threads end in time, the process ends by itself. A forced end keeps the
+    exit code. Only the first call counts. Do nothing after the end of the main thread.
     """
     if _watches or not threading.main_thread().is_alive():
         # After the interpreter has joined all threads, `Thread.start` would wait forever. A context
@@ -49,8 +49,9 @@ def watch_threads_after(exit_seconds: float) -> Iterator[None]:
 
 
 def _watch(main: threading.Thread, exit_seconds: float) -> None:
-    """Wait for the end of the main thread, then for other threads; end the process after
-    `exit_seconds`.
+    """Wait for the end of the main thread, then for other threads.
+
+    Print the threads that still run. End the process after `exit_seconds`.
     """
     main.join()
     ended_at, is_told = time.monotonic(), False
@@ -75,7 +76,7 @@ def _watch(main: threading.Thread, exit_seconds: float) -> None:
 def _running_threads() -> list[threading.Thread]:
     """Return the threads that the interpreter joins before the process ends."""
     main = threading.main_thread()
-    return [one for one in threading.enumerate() if one is not main and not one.daemon]
+    return [each for each in threading.enumerate() if each is not main and not each.daemon]
 
 
 def _render_thread(thread: threading.Thread) -> str:

@@ -108,8 +108,8 @@ class TrainContext:
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics of the group `validation`. Errors are as for `report_metrics`.
 
-        Values of type bytes are omitted with a line in the log. Raises InvalidCall for a value of
-        None.
+        Values of type bytes are omitted with a line in the log. The searcher's metric is kept for
+        the report of a checkpoint at this batch. Raises InvalidCall for a value of None.
         """
         self._report_group("validation", steps_completed, metrics)
 
@@ -118,11 +118,13 @@ class TrainContext:
 
         `steps_completed` is the number of batches since the trial's start. Values are numbers,
         strings, lists or tensors. Several reports of a group may share a `steps_completed` if their
-        names differ.
+        names differ. Metrics of other ranks than the chief are stored by rank. In the AUTO mode,
+        the chief also writes the numbers as TensorBoard events.
 
         Raises InvalidValue for an invalid group or `steps_completed`, or a name that was just
-        reported. Raises DetcloudError for values that JSON cannot contain, and the error of a
-        failed background checkpoint.
+        reported. Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises
+        DetcloudError for values that JSON cannot contain, for a report over 256 KiB, and on a full
+        disk. Raises the error of a failed background checkpoint.
         """
         if not group or "." in group:
             raise InvalidValue(f"metric group {group!r}: a name without '.' was expected")
@@ -150,7 +152,8 @@ class TrainContext:
         """Report the completed part of the trial, a number or a scalar tensor in [0, 1].
 
         Only the chief's progress counts. Other ranks print once that theirs is ignored. Raises
-        InvalidValue for other values, and the error of a failed background checkpoint.
+        InvalidValue for other values, DetcloudError if the report cannot be written, and the error
+        of a failed background checkpoint.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -178,8 +181,8 @@ class TrainContext:
 
         `detcloud trial describe` shows the metadata, and later runs of the trial can read it. Any
         rank may call this, but `get_metadata` of another rank does not return the new data in this
-        run. Raises DetcloudError for other data and for more than 16 KiB. Raises the error of a
-        failed background checkpoint.
+        run. Raises DetcloudError for other data, for more than 16 KiB, and if the report cannot be
+        written. Raises the error of a failed background checkpoint.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -206,7 +209,8 @@ class TrainContext:
 
         Any rank may report this for all ranks. The first reason counts; a later one is only
         printed, except that INVALID_HP replaces any other reason. Raises InvalidValue for an
-        unknown reason, and the error of a failed background checkpoint.
+        unknown reason, DetcloudError if the report cannot be written, and the error of a failed
+        background checkpoint.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -231,7 +235,7 @@ class TrainContext:
 
         The code may write event files there. In the AUTO mode the folder contains every reported
         number, under the tag GROUP/NAME. On ranks other than the chief, return a temporary folder,
-        which is deleted at the end.
+        which is deleted at the end. Raises OSError if the folder cannot be created.
         """
         if self._events is None:
             if self._worker_folder is None:
@@ -289,7 +293,9 @@ class TrainContext:
     ) -> None:
         """Check and report metrics of a group. In the AUTO mode, also write TensorBoard events.
 
-        On a worker whose loop all ranks share, check and remember the metrics only.
+        `extra` are further fields of the report. On a worker whose loop all ranks share, check and
+        remember the metrics only. Other workers print once where their reports are shown. Errors
+        are as for `report_metrics` and `report_validation_metrics`.
         """
         _check_steps(steps_completed)
         if group == "validation":
@@ -323,6 +329,7 @@ class TrainContext:
     def _check_not_repeated(
         self, group: str, steps_completed: int, metrics: dict[str, Any]
     ) -> None:
+        """Raise InvalidValue if a metric of this group was reported at this batch already."""
         names = self._names_reported(group, steps_completed)
         if repeated := ", ".join(sorted(names & metrics.keys())):
             raise InvalidValue(
@@ -339,6 +346,7 @@ class TrainContext:
         return names if steps == steps_completed else set()
 
     def _note_reported(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Remember the names that were reported at this batch, the group's latest."""
         names = self._names_reported(group, steps_completed)
         self._last_reported[group] = steps_completed, names | metrics.keys()
 

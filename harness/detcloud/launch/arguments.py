@@ -90,6 +90,10 @@ def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str
 
 
 def _worker_command(trial: str | None, script: list[str]) -> list[str]:
+    """Return the command that trains the trial class, or runs the script with further arguments.
+
+    The script is only used without a trial. A script `.py` runs by this interpreter.
+    """
     if trial is not None:
         return [sys.executable, "-m", WORKER, trial]
     # The interpreter runs a Python file that has no execute bit.
@@ -97,10 +101,12 @@ def _worker_command(trial: str | None, script: list[str]) -> list[str]:
 
 
 def _usage_text(name: str, takes_overrides: bool) -> str:
+    """Return the usage line of the launcher `name`."""
     overrides = "[[OVERRIDES...] --] " if takes_overrides else ""
     return f"usage: python3 -m detcloud.launch.{name} {overrides}(--trial TRIAL)|(SCRIPT...)"
 
 
 def _refuse(name: str, takes_overrides: bool, text: str) -> NoReturn:
+    """Print the usage and the error `text` to stderr, and exit with 1."""
     print(f"{_usage_text(name, takes_overrides)}\ndetcloud: {text}", file=sys.stderr, flush=True)
     sys.exit(1)

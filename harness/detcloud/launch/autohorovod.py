@@ -23,9 +23,10 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the workers with the suitable launcher and return the exit code.
 
-    On one slot, replace this process by the worker. On several slots of one machine, use Horovod if
-    it is installed, otherwise torch_distributed without the overrides. Invalid arguments exit with
-    1.
+    On a single slot, replace this process by the worker. On several slots of one machine, use
+    Horovod if the package and `horovodrun` are installed. Otherwise print a notice and use
+    torch_distributed without the overrides. Invalid arguments exit with 1. Raises OSError if the
+    worker of a single slot cannot be started.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)

@@ -20,7 +20,8 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by `deepspeed`. Return 1 if that is impossible.
 
-    The reasons are a trial on several machines or a missing program. Invalid arguments exit with 1.
+    The reasons are a trial on several machines or a missing program, and are printed. Before, set
+    the variables by which workers find each other. Invalid arguments exit with 1.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
@@ -33,8 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def deepspeed_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the command line of `deepspeed`. Overrides follow detcloud's options and
-    replace them.
+    """Return the command line of `deepspeed`.
+
+    Overrides follow detcloud's options and replace them.
     """
     port = ["--master_port", str(gang.port)] if gang.port else []
     options = ["--num_gpus", str(gang.slots), *port, "--no_python", "--no_local_rank"]

@@ -27,15 +27,16 @@ def install_fast_exit() -> None:
 
 
 def exit_process(status: int) -> NoReturn:
-    """Raise SystemExit with `status`.
+    """Raise SystemExit with `status`, and request the fast exit with this status.
 
     After `install_fast_exit`, the last atexit function ends the process with `status`, without
-    further cleanup.
+    further cleanup. Without `install_fast_exit`, the process ends as usual.
     """
     requested_status.append(status)
     sys.exit(status)
 
 
 def _end_if_requested() -> None:
+    """End the process with the last requested status. Do nothing without a request."""
     if requested_status:
         end_process(requested_status[-1])

@@ -70,6 +70,7 @@ def _receive_request(channel: socket.socket) -> tuple[str, int]:
 
 
 def _send_answer(channel: socket.socket, answer: Mapping[str, object]) -> None:
+    """Send an answer as JSON. Exit the process if the agent's end of the socket has closed."""
     try:
         channel.send(json.dumps(answer).encode())
     except ConnectionError:
@@ -104,7 +105,9 @@ def _import_all() -> None:
 def _supervise(directory: str, lock: int, changed: Mapping[str, str]) -> None:
     """Run as the launch's supervisor and exit; return only in the forked process of the trial.
 
-    `changed` are the environment variables that the imports have set.
+    `directory` is the launch's folder, `lock` the descriptor of its lock. `changed` are the
+    environment variables that the imports have set. Output of the supervisor goes to
+    supervisor.log. An exception is printed there, and the exit code is 1.
     """
     from detcloud.launch import supervisor
 
@@ -156,7 +159,8 @@ def _become_trial(environment: Mapping[str, str], argv: list[str]) -> None:
 def _enter_overlay(python: str) -> None:
     """Make the overlay of the interpreter `python` the environment of this process.
 
-    Do nothing if the interpreter is not in an overlay.
+    Insert the overlay's packages before the parent's packages in `sys.path`. Do nothing if the
+    interpreter is not in an overlay.
     """
     from multiprocessing import set_executable
     from pathlib import Path
@@ -176,6 +180,7 @@ def _enter_overlay(python: str) -> None:
 
 
 def _reset_home_caches() -> None:
+    """Make Python compute the user's folders and the temporary folder again."""
     import site
     import tempfile
 
@@ -185,6 +190,7 @@ def _reset_home_caches() -> None:
 
 
 def _renew_randomness() -> None:
+    """Give this fork an authentication key and random numbers, unlike the fork server's."""
     import multiprocessing
 
     from detcloud.pytorch.forking import reseed_from_entropy

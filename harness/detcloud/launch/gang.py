@@ -30,6 +30,8 @@ class Gang:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Gang:
         """Return the gang that the agent's variables describe. Without a cluster: one node and one
         slot.
+
+        Raises ValueError if a variable of a number contains other text.
         """
         hosts = tuple(filter(None, environment.get("DETCLOUD_HOSTS", "").split(",")))
         return cls(
@@ -47,8 +49,9 @@ class Gang:
 
     @property
     def own_host(self) -> str:
-        """The address at which other nodes reach this node; the loopback address for a
-        single node.
+        """The address at which other nodes reach this node.
+
+        The loopback address for a single node, and for a node without an address in `hosts`.
         """
         known = self.nodes > 1 and self.node_rank < len(self.hosts)
         return self.hosts[self.node_rank] if known else "127.0.0.1"

@@ -49,16 +49,17 @@ def has_failed() -> bool:
 
 
 def list_failures(folder: str) -> dict[int, str]:
-    """Return the reason of each failed attempt of this node, by the attempt's number, in ascending
-    order.
+    """Return the reason of each failed attempt of this node, by the attempt's number, ascending.
 
-    `folder` is the folder that the node's launcher shares with the workers.
+    `folder` is the folder that the node's launcher shares with the workers. The dict is empty
+    without failures. Raises OSError if a mark cannot be read.
     """
     marks = {int(mark.name.removeprefix(_MARK)): mark for mark in Path(folder).glob(f"{_MARK}*")}
     return {attempt: marks[attempt].read_text() for attempt in sorted(marks)}
 
 
 def _own_mark() -> Path | None:
+    """Return the path of the mark of this worker's attempt. Return None without a launcher."""
     folder, attempt = _own_attempt()
     return Path(folder, f"{_MARK}{attempt}") if folder else None
 
@@ -74,8 +75,9 @@ def _own_attempt() -> tuple[str, str]:
 def announce_wrapper(rank: int) -> Iterator[None]:
     """Announce this process, a worker's wrapper, to the launcher during the block.
 
-    A killed wrapper cannot mark its failure; `mark_lost_wrappers` marks it instead. If an exception
-    leaves the block, the announcement stays. Do nothing without a launcher.
+    A killed wrapper cannot mark its failure; `mark_lost_wrappers` marks the failure instead. If an
+    exception leaves the block, the announcement stays. Do nothing without a launcher or without
+    /proc. Ignore a file that cannot be written.
     """
     folder, attempt = _own_attempt()
     own = read_process(os.getpid()) if folder else None
@@ -91,7 +93,10 @@ def announce_wrapper(rank: int) -> Iterator[None]:
 
 
 def mark_lost_wrappers(folder: str) -> None:
-    """Mark each attempt as failed if a wrapper that is announced in `folder` has been killed."""
+    """Mark each attempt as failed if a wrapper that is announced in `folder` has been killed.
+
+    An existing mark stays. Unreadable announcements are skipped.
+    """
     for place in Path(folder).glob(f"{_WRAPPER}*"):
         attempt, _, rank = place.name.removeprefix(_WRAPPER).partition("-")
         with contextlib.suppress(OSError, ValueError):
@@ -120,8 +125,8 @@ def report_failure(text: str) -> None:
 
     Reason and message are those of the first worker whose report refuses the hyperparameters, or
     else of the first reported error. Without either, the reason is `errored`. `text` replaces a
-    missing message. If the line cannot be written, only print the error. Do nothing without a
-    cluster.
+    missing message. If the trial's directory is invalid or the line cannot be written, only print
+    the error. Do nothing without a cluster.
     """
     try:
         directory = TrialDirectory.from_environment()
@@ -143,13 +148,13 @@ def _first_exit(out: Path) -> tuple[str, str] | None:
 
     Return None if no worker reported either.
     """
-    found = []
+    exits = []
     for path in sorted(out.glob("report-*.jsonl")):
         for line in _exit_lines(path):
             reason, message = line.get("reason"), str(line.get("message") or "")
             if reason in (REFUSED, "errored"):
-                found.append((reason != REFUSED, line.get("time_ms", 0), reason, message))
-    return min(found)[2:] if found else None
+                exits.append((reason != REFUSED, line.get("time_ms", 0), reason, message))
+    return min(exits)[2:] if exits else None
 
 
 def _exit_lines(path: Path) -> list[dict[str, Any]]:
@@ -160,10 +165,10 @@ def _exit_lines(path: Path) -> list[dict[str, Any]]:
             lines = file.read().splitlines()[-2:]
     except OSError:
         return []
-    found = []
+    exits = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict) and entry.get("kind") == "exit":
-                found.append(entry)
-    return found
+                exits.append(entry)
+    return exits

@@ -31,11 +31,10 @@ class GreetingReader:
         self._received = b""
 
     def feed(self, received: bytes) -> tuple[Greeting, bytes] | None:
-        """Add received bytes. Return the greeting and the bytes after its line when the line is
-        complete.
+        """Add received bytes. Return the greeting and the bytes after its line, or None.
 
-        Return None before that. Raises ValueError if the line is no greeting, is too long, or
-        contains a wrong token.
+        None means that the line is not complete yet. Raises ValueError if the line is no greeting,
+        is too long, or contains a wrong token.
         """
         self._received += received
         line, newline, more = self._received.partition(b"\n")
@@ -70,11 +69,13 @@ class _Stranger:
 
 
 class Lobby:
-    """The connections of a listener that have not sent the token. No connection waits for
-    another.
+    """The connections of a listener that have not sent the token yet.
+
+    No connection waits for another.
     """
 
     def __init__(self, listener: socket.socket, token: str) -> None:
+        """Create an empty lobby, and make the listener non-blocking."""
         self._listener = listener
         self._token = token
         # The oldest first.
@@ -85,7 +86,8 @@ class Lobby:
         """Accept connections, read greetings, and return the connections that have sent the token.
 
         Wait for events at most `seconds_max`, or without limit if None. Close connections that are
-        late, send an invalid greeting, or are too many. The result may be empty.
+        late, send an invalid greeting, or are too many. The result may be empty. The caller closes
+        returned connections.
         """
         self._close_late_ones()
         waits = [seconds_max] if seconds_max is not None else []
@@ -95,10 +97,10 @@ class Lobby:
         timeout = min(waits, default=None)
         listening = self._listener.fileno()
         readable, _, _ = select.select([listening, *sources], [], [], timeout)
-        found = [self._read(sources[source]) for source in readable if source in sources]
+        answers = [self._read(sources[source]) for source in readable if source in sources]
         if listening in readable:
             self._accept()
-        return [greeted for greeted in found if greeted is not None]
+        return [greeted for greeted in answers if greeted is not None]
 
     def close(self) -> None:
         """Close the listener and every connection in the lobby."""
@@ -107,6 +109,9 @@ class Lobby:
             stranger.connection.close()
 
     def _accept(self) -> None:
+        """Accept a connection, if possible. Close the oldest of more than STRANGERS_MAX
+        connections.
+        """
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
@@ -124,19 +129,20 @@ class Lobby:
             received = stranger.connection.recv(READ_BYTES)
             if not received:
                 raise ValueError("there is no greeting")
-            found = stranger.reader.feed(received)
+            greeting = stranger.reader.feed(received)
         except BlockingIOError:
             return None
         except (OSError, ValueError):
             self._strangers.remove(stranger)
             stranger.connection.close()
             return None
-        if found is None:
+        if greeting is None:
             return None
         self._strangers.remove(stranger)
         stranger.connection.setblocking(True)
-        return GreetedConnection(stranger.connection, *found)
+        return GreetedConnection(stranger.connection, *greeting)
 
     def _close_late_ones(self) -> None:
+        """Close and remove the connections without a greeting in time."""
         while self._strangers and self._strangers[0].ends_at <= time.monotonic():
             self._strangers.popleft().connection.close()

@@ -24,8 +24,9 @@ RANK_VARIABLES = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by `horovodrun`, or by autohorovod for the option `--autohorovod`.
 
-    Return 1 if that is impossible: the trial is on several machines or the program is missing.
-    Invalid arguments exit with 1.
+    Return 1 if that is impossible: the trial is on several machines or the program is missing. The
+    reason is printed. Before, set the variables by which workers find each other. Invalid arguments
+    exit with 1.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == [AUTO_OPTION]:
@@ -39,8 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def horovod_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the command line of `horovodrun`. Overrides follow detcloud's options and replace
-    them.
+    """Return the command line of `horovodrun`.
+
+    Overrides follow detcloud's options and replace them.
     """
     place = ["-np", str(gang.slots), "-H", f"localhost:{gang.slots}"]
     return ["horovodrun", *place, *arguments.overrides, *wrapped_command(RANK_VARIABLES, arguments)]

@@ -17,14 +17,18 @@ ADDRESS = "127.0.0.1"
 
 
 def location_path(kind: str) -> Path:
-    """Return the path of the location file for a program of this kind, in the trial's home
-    folder.
+    """Return the path of the location file for a program of this kind, in the trial's home folder.
+
+    Create nothing. Raises KeyError without HOME.
     """
     return Path(os.environ["HOME"]) / f"{kind}.json"
 
 
 def write_location(kind: str, **fields: object) -> None:
-    """Replace the location file by `fields` as JSON, readable only by the user."""
+    """Replace the location file by `fields` as JSON, readable only by the user.
+
+    Raises OSError if the file cannot be written or is a link.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(location_path(kind), flags, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -32,7 +36,11 @@ def write_location(kind: str, **fields: object) -> None:
 
 
 def report_location(kind: str, port: int) -> None:
-    """Report the host, the port and the location file's path. Do nothing outside of a trial."""
+    """Report the host, the port and the location file's path. Do nothing outside of a trial.
+
+    The report is an `environment` line with the field `kind`. Raises DetcloudError if the trial's
+    directory is invalid or the report cannot be written.
+    """
     directory = TrialDirectory.from_environment()
     if directory is not None:
         place = {"host": socket.gethostname(), "port": port, "file": str(location_path(kind))}

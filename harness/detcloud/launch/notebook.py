@@ -31,8 +31,10 @@ MISSING = 127
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run JupyterLab until the server ends or is stopped, and return the exit code.
 
+    Write the location file with address and token, and report its place after the server listens.
     Return 128 + n after signal n, and 127 without an installed JupyterLab. `arguments` defaults to
-    the command line.
+    the command line; invalid arguments exit with 2. Raises OSError if the server cannot be started
+    or the file cannot be written, and DetcloudError if the report fails.
     """
     parser = argparse.ArgumentParser(prog="python -m detcloud.launch.notebook")
     parser.add_argument("--idle-timeout", type=int, metavar="SECONDS")
@@ -85,6 +87,7 @@ def server_options(port: int, idle_seconds: int | None, idle_type: str) -> list[
 
 
 def _find_free_port() -> int:
+    """Return a port of the loopback address that is free now."""
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
         port: int = listener.getsockname()[1]
@@ -92,8 +95,10 @@ def _find_free_port() -> int:
 
 
 def _start_server(options: list[str], token: str) -> subprocess.Popen[bytes]:
-    """Start JupyterLab, and forward SIGTERM. Because the token is set, JupyterLab prints no
-    token.
+    """Start JupyterLab, and forward this process's SIGTERM to the server.
+
+    The kernel kills the server if this process dies. Because the token is set, JupyterLab prints no
+    token. Raises OSError.
     """
     environment: Mapping[str, str] = {**os.environ, "JUPYTER_TOKEN": token}
     wrapper = os.getpid()

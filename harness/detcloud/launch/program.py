@@ -27,7 +27,8 @@ def end_with_trial() -> None:
 def become_program(argv: Sequence[str], package: str) -> int:
     """Replace this process by the program `argv`, which ends when the trial's process ends.
 
-    If the program is not on the PATH, print how to install `package` and return 1.
+    If the program is not on the PATH, print how to install `package` and return 1. Raises OSError
+    if the system cannot run the program.
     """
     end_with_trial()
     if shutil.which(argv[0]) is not None:
@@ -58,8 +59,8 @@ def check_one_node(gang: Gang, name: str) -> str:
 def wrapped_command(rank_variables: str, arguments: LauncherArguments) -> list[str]:
     """Return the command of a worker, wrapped to prefix output lines with the rank.
 
-    `rank_variables` are names of environment variables, separated by commas. The first that is set
-    contains the rank.
+    `rank_variables` are names of environment variables, separated by commas. The first variable
+    that is set contains the rank.
     """
     wrapper = [sys.executable, "-m", "detcloud.launch.wrap_rank", rank_variables, "--"]
     return [*wrapper, *arguments.command]

@@ -39,7 +39,8 @@ def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str
 def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
     """Return the environment variables of the launcher's process. Variables that are set stay.
 
-    Empty for the `static` rendezvous and with `--standalone`.
+    `overrides` are the user's options of torch's launcher. Empty for the `static` rendezvous and
+    with `--standalone`.
     """
     if "--standalone" in overrides or _choose_backend(overrides) == STATIC:
         return {}
@@ -49,8 +50,9 @@ def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _choose_backend(overrides: Sequence[str]) -> str:
-    """Return the user's backend, or else `c10d` for restarts or a range of nodes, or else
-    `static`.
+    """Return the backend of the rendezvous: the user's `--rdzv_backend`, if any.
+
+    Otherwise return `c10d` for restarts or a range of nodes, else `static`.
     """
     chosen = _last_value(overrides, "rdzv_backend")
     if chosen is not None:
@@ -94,4 +96,5 @@ def _rendezvous_id() -> str:
 
 
 def _in_brackets(host: str) -> str:
+    """Return a host for a URL: an IPv6 address in brackets, any other host unchanged."""
     return f"[{host}]" if ":" in host else host

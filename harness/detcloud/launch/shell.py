@@ -53,7 +53,11 @@ NOT_STARTED = 127
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Accept connections until a signal ends the program. Return 2 if arguments are given."""
+    """Accept connections until a signal ends the program. Return 2 if arguments are given.
+
+    Listen on a free port of this machine, write the location file with port and token, and report
+    the file's place. Raises OSError or DetcloudError if either cannot be written.
+    """
     if arguments if arguments is not None else sys.argv[1:]:
         print("usage: python -m detcloud.launch.shell", file=sys.stderr)
         return 2
@@ -70,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def accept_connections(listener: socket.socket, token: str) -> None:
     """Serve each connection that has sent the token in a forked process. Never return.
 
-    Connections without the token wait in the lobby and do not count as sessions.
+    Connections without the token wait in the lobby and do not count as sessions. At most
+    SESSIONS_MAX sessions run; further connections get a notice and wait. Raises OSError if no
+    process can be created.
     """
     lobby = Lobby(listener, token)
     waiting: deque[GreetedConnection] = deque()
@@ -87,6 +93,7 @@ def accept_connections(listener: socket.socket, token: str) -> None:
 
 
 def _report_waiting(connection: socket.socket) -> None:
+    """Send the client a notice that the connection waits. Ignore a client that has left."""
     text = f"detcloud: {SESSIONS_MAX} connections are open; this one waits for the end of another\n"
     with contextlib.suppress(OSError):
         connection.sendall(pack_frame(ERRORS, text.encode()))
@@ -128,7 +135,8 @@ def serve_connection(greeted: GreetedConnection) -> None:
     """Run a program for the client; send the output and the exit code.
 
     The program runs in a new terminal, or with pipes if the greeting names no terminal. An empty
-    program means bash or sh. If the program cannot be started, send exit code 127.
+    program means bash or sh. If the program cannot be started, send the reason and exit code 127.
+    Return when the client has closed the connection.
 
     Raises ValueError for an invalid frame, and OSError if the client leaves. In both cases the
     program gets SIGHUP.
@@ -173,6 +181,7 @@ class Program:
     outputs: dict[int, bytes]
     """The kind of frames for each output descriptor that is still open."""
     has_terminal: bool
+    """Whether input and output are a terminal, otherwise pipes."""
     _status: int | None = None
 
     def close_input(self) -> None:
@@ -216,8 +225,10 @@ class Program:
 
 
 def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
-    """Start a program in a new terminal. If that fails, the terminal shows an error and the code is
-    127.
+    """Start a program in a new terminal of the greeting's size.
+
+    If the program cannot be started, the terminal shows an error and the code is 127. Raises
+    OSError without a free terminal.
     """
     environment = {**os.environ, "TERM": greeting.terminal}
     process, terminal = pty.fork()
@@ -271,17 +282,23 @@ def _start_piped(words: list[str]) -> Program:
 
 
 def _report_failed_start(connection: socket.socket, words: list[str], error: Exception) -> int:
+    """Send the client the reason why the program cannot be started, and return 127.
+
+    Raises OSError if the client has left.
+    """
     text = f"{_failed_start(words, error)}\n"
     connection.sendall(pack_frame(ERRORS, text.encode()))
     return NOT_STARTED
 
 
 def _failed_start(words: list[str], error: Exception) -> str:
+    """Return the message that the program cannot be started."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"detcloud: {words[0]!r:.200} cannot be started: {reason}"
 
 
 def _resize(terminal: int, rows: int, columns: int) -> None:
+    """Set the size of a terminal. Do nothing for 0 rows or columns."""
     if rows and columns:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -336,7 +353,7 @@ def _write_input(program: Program, waiting: bytes) -> bytes:
 def _send_output(connection: socket.socket, program: Program, descriptor: int) -> None:
     """Send available output of the program. At the end of the output, close the descriptor.
 
-    Linux reports the end of a terminal's output as an error.
+    Linux reports the end of a terminal's output as an error. Raises OSError if the client has left.
     """
     try:
         output = os.read(descriptor, READ_BYTES)

@@ -60,6 +60,7 @@ class ProcessTable:
     """The processes of this machine at the time of creation."""
 
     def __init__(self) -> None:
+        """Read all processes from /proc, except ended processes."""
         self._parents: dict[int, int] = {}
         self._children: dict[int, list[int]] = {}
         self._commands: dict[int, bytes] = {}
@@ -107,6 +108,7 @@ class ProcessTable:
         return is_known and module[0] not in TRAINER_MODULES
 
     def _command(self, pid: int) -> bytes:
+        """Return the command line of a process, with zero bytes between the words. Cached."""
         if pid not in self._commands:
             self._commands[pid] = _read_bytes(f"/proc/{pid}/cmdline")
         return self._commands[pid]

@@ -24,6 +24,7 @@ class StragglerWatch:
     """
 
     def __init__(self, folder: str) -> None:
+        """Start the thread."""
         self._folder = folder
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-watch", daemon=True)
@@ -35,6 +36,7 @@ class StragglerWatch:
         self._thread.join()
 
     def _run(self) -> None:
+        """Mark lost wrappers and act once on each new failure of an attempt, until `close`."""
         seen: set[int] = set()
         while not self._is_over.wait(POLL_SECONDS):
             mark_lost_wrappers(self._folder)
@@ -43,8 +45,12 @@ class StragglerWatch:
                 self._end_attempt(attempt)
 
     def _end_attempt(self, attempt: int) -> None:
-        """Kill the workers of the attempt that still run after STRAGGLER_SECONDS."""
-        left = [one for one in list_descendants(os.getpid()) if _attempt_of(one) == attempt]
+        """Kill the workers of the attempt that still run after STRAGGLER_SECONDS.
+
+        Return early if all have ended or the watch is closed.
+        """
+        processes = list_descendants(os.getpid())
+        left = [process for process in processes if _attempt_of(process) == attempt]
         kill_at = time.monotonic() + STRAGGLER_SECONDS
         while time.monotonic() < kill_at:
             if self._is_over.wait(POLL_SECONDS) or not any(map(is_alive, left)):
@@ -55,7 +61,10 @@ class StragglerWatch:
 
 
 def _attempt_of(process: Process) -> int | None:
-    """Return the attempt that a worker's process belongs to. Return None if it cannot be read."""
+    """Return the attempt that a worker's process belongs to.
+
+    Return None for a process without ATTEMPT_VARIABLE or whose environment cannot be read.
+    """
     with contextlib.suppress(OSError):
         for variable in (PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):
             name, _, value = variable.partition(b"=")

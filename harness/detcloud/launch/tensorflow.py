@@ -21,7 +21,8 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by this node's worker. Return 1 if the options are unknown.
 
-    With several nodes, set TF_CONFIG. Invalid arguments exit with 1.
+    The worker's output lines get the node's rank as a prefix. With several nodes, set TF_CONFIG.
+    Invalid arguments exit with 1.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()

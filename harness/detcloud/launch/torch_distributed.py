@@ -37,7 +37,9 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the workers until all have succeeded or a worker has failed, and return the exit code.
 
-    After a failure, print the reason and report the trial's failure. Invalid arguments exit with 1.
+    After a failure, all workers are ended; print the reason and append an `exit` line to the
+    trial's report. Set the workers' environment variables in this process. Invalid arguments exit
+    with 1.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = _with_free_port(Gang.from_environment())
@@ -89,8 +91,10 @@ def _thread_variables() -> dict[str, str]:
 
 
 def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the arguments of torch.distributed.run. Overrides follow detcloud's options and
-    replace them.
+    """Return the arguments of torch.distributed.run.
+
+    Overrides follow detcloud's options and replace them. Each worker's output lines get the rank as
+    a prefix.
     """
     before, after = rendezvous_arguments(gang, arguments.overrides)
     return [
@@ -105,6 +109,12 @@ def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
 
 
 def _run_workers(torch_argv: list[str], folder: str) -> int:
+    """Run torch's launcher with `torch_argv`, and return the exit code.
+
+    `folder` is the folder that the launcher shares with its workers. Workers that hang after a
+    failure are killed. After a failure, print the reason and append an `exit` line to the trial's
+    report.
+    """
     # Imported after the arguments are parsed, because the import is slow (docs/benchmarks.md,
     # `starts`).
     from detcloud.pytorch.elastic import run_workers

@@ -27,8 +27,9 @@ MESSAGE_CHARACTERS_MAX = 2000
 def main() -> int:
     """Run the trial that DETCLOUD_TRIAL_DIR describes, and return the exit code of the process.
 
-    Report the exit unless the trial's code has reported it. Return 1 if the directory is missing or
-    invalid, or after an exception, whose traceback is printed.
+    Append an `exit` line to the trial's report unless the trial's code has done this. Return 1 if
+    the directory is missing or invalid, or after an exception, whose traceback is printed. Raises
+    DetcloudError if the exit line cannot be written.
     """
     try:
         directory = TrialDirectory.from_environment()
@@ -65,8 +66,9 @@ def main() -> int:
 
 
 def _run_header(spec: TrialSpec) -> str:
-    """Return the first log line of a run after the first: run number, checkpoint and lost
-    batches.
+    """Return the log's first line of a run after the first.
+
+    The line names the run, the checkpoint, a damaged checkpoint, and the batches to train again.
     """
     checkpoint = spec.latest_checkpoint
     place = f"checkpoint {checkpoint.uuid}" if checkpoint else "the beginning"
@@ -94,8 +96,11 @@ def _lost_training(spec: TrialSpec) -> str:
 
 
 def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
-    """Return the exit's reason and an empty message for a command that ended with 0 without a
-    report.
+    """Return the reason of the exit, and "", for a command that ended with 0 without a report.
+
+    In an endless training, the reason is `preempted` after a request to stop, else `completed`. In
+    other trainings, it is `completed` if the cluster needs no more, else `stop_requested`. Raises
+    DetcloudError if the directives are invalid.
     """
     directives = directory.directives.read()
     if directives.length == ENDLESS:
@@ -105,12 +110,14 @@ def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
 
 
 def _write_exit(directory: TrialDirectory, reason: str, message: str) -> None:
+    """Append the `exit` line to the trial's report. Raises DetcloudError if this fails."""
     extra = {"message": message[:MESSAGE_CHARACTERS_MAX]} if message else {}
     revision = directory.directives.latest.revision
     directory.report.append("exit", reason=reason, directive_revision=revision, **extra)
 
 
 def _print_failure(message: str) -> int:
+    """Print the message to stderr, and return the exit code 1."""
     print(f"detcloud: {message}", file=sys.stderr, flush=True)
     return 1
 

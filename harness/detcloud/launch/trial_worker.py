@@ -14,7 +14,11 @@ USAGE = "usage: python3 -m detcloud.launch.trial_worker FILE:CLASS"
 
 
 def main() -> int:
-    """Train the class in this process and return the exit code: 1 after an exception."""
+    """Train the class of the command line in this process, and return the exit code.
+
+    Return 1 after an exception, which is printed, and for invalid arguments. Return the code of a
+    SystemExit.
+    """
     if sys.argv[1:2] and sys.argv[1] in HELP_OPTIONS:
         print(f"{USAGE}\n\nTrains the class as the worker of a launcher, or alone.")
         return 0

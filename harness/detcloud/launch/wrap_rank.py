@@ -53,7 +53,11 @@ class LinePrefixer:
         self._is_after_return = False
 
     def feed(self, content: bytes) -> bytes:
-        """Add output and return the prefixed lines that are complete. May return b""."""
+        """Add output and return the prefixed lines that are complete. May return b"".
+
+        The rest is kept for the next call. A rest above LINE_BYTES_MAX is returned in pieces, each
+        as a line.
+        """
         if self._is_after_return and content.startswith(b"\n"):
             # This newline belongs to the carriage return at the end of the previous content.
             content = content[1:]
@@ -67,13 +71,15 @@ class LinePrefixer:
         return b"".join(map(self._render_line, lines))
 
     def flush(self) -> bytes:
-        """Return the last line with the prefix, if the output did not end with a newline. Else
-        return b"".
+        """Return the last line with the prefix, if the output did not end with a newline.
+
+        Return b"" otherwise.
         """
         rest, self._rest = self._rest, b""
         return self._render_line(rest) if rest else b""
 
     def _render_line(self, line: bytes) -> bytes:
+        """Return a line with prefix and newline, split into pieces if too long."""
         pieces = [_first_piece(line)]
         while line := line[len(pieces[-1]) :]:
             pieces.append(_first_piece(line))
@@ -81,9 +87,7 @@ class LinePrefixer:
 
 
 def _first_piece(line: bytes) -> bytes:
-    """Return at most LINE_BYTES_MAX first bytes of a line, without splitting a character of
-    UTF-8.
-    """
+    """Return at most LINE_BYTES_MAX first bytes of a line. Split no character of UTF-8."""
     end = LINE_BYTES_MAX
     while end < len(line) and end > LINE_BYTES_MAX - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
@@ -104,8 +108,9 @@ def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
 def main(argv: Sequence[str]) -> int:
     """Run a worker to the end and return the exit code, 128 + n after signal n.
 
-    Return 1 for invalid arguments, and if the worker refused the hyperparameters. Return 127 if the
-    command cannot be started.
+    Prefix each output line with the rank, forward SIGTERM and SIGINT, and mark a failure for the
+    gang. Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the
+    worker refused the hyperparameters. Return 127 if the command cannot be started.
     """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
@@ -127,6 +132,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
+    """Run the worker, and announce this wrapper to the launcher meanwhile.
+
+    The kernel ends this process when its parent ends. Results are as for `_run_worker`.
+    """
     end_with_parent(os.getppid())
     adopt_orphans()
     offer_clean_exit()
@@ -211,6 +220,7 @@ def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[floa
 
 
 def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
+    """Wait for the worker's end, at most POLL_SECONDS."""
     try:
         worker.wait(POLL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -218,7 +228,10 @@ def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
-    """Forward available output to the descriptor `sink`. Return False at the end of the output."""
+    """Forward available output to the descriptor `sink`, each line with the rank.
+
+    Return False at the end of the output.
+    """
     content = os.read(source.fileno(), PIPE_BYTES)
     lines = prefixer.feed(content) if content else prefixer.flush()
     while lines:

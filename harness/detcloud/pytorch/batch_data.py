@@ -19,7 +19,8 @@ _NUMBER_KINDS = "fciub"
 def data_length(data: Any) -> int:
     """Return the number of records in a batch: the length of the first tensor, array or list.
 
-    Raises InvalidValue if the batch is empty, and InvalidType if it has no tensor, array or list.
+    In a dict, list or tuple of parts, the first part counts. Raises InvalidValue if the batch is
+    empty, and InvalidType if it has no tensor, array or list.
     """
     if hasattr(data, "shape") and len(data.shape):
         return len(data)
@@ -35,10 +36,12 @@ def data_length(data: Any) -> int:
 
 
 def _is_list(data: Any) -> bool:
+    """Return whether a value is a sequence, but no text or bytes."""
     return isinstance(data, Sequence) and not isinstance(data, str | bytes)
 
 
 def _has_parts(data: Any) -> bool:
+    """Return whether a value is a tensor, an array, a dict, a list or a tuple."""
     return bool(getattr(data, "shape", ())) or isinstance(data, Mapping) or _is_list(data)
 
 

@@ -42,8 +42,9 @@ class TorchBatchProcessor(ABC):
 
     @abstractmethod
     def process_batch(self, batch: Any, batch_idx: int) -> None:
-        """Process a batch. `batch_idx` is the batch's number in this process since the trial's
-        start.
+        """Process a batch.
+
+        `batch_idx` is the batch's number in this process since the trial's start.
         """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027 - need not be defined.
@@ -60,6 +61,9 @@ class TorchBatchProcessorContext:
     """The rank of a processor's process, the device, and the outputs."""
 
     def __init__(self, core_context: core.Context) -> None:
+        """Create the context. All processes agree on a new folder of outputs, so all must call
+        this.
+        """
         self.core = core_context
         self.distributed = core_context.distributed
         self.device = default_device(core_context)
@@ -73,12 +77,15 @@ class TorchBatchProcessorContext:
         self._has_outputs = False
 
     def get_hparams(self) -> dict[str, Any]:
+        """Return the hyperparameters. The dict is not a copy."""
         return self.core.info.hparams
 
     def get_distributed_rank(self) -> int:
+        """Return the rank of this process."""
         return self.distributed.rank
 
     def get_distributed_size(self) -> int:
+        """Return the number of processes."""
         return self.distributed.size
 
     def to_device(self, data: Any) -> Any:
@@ -95,7 +102,10 @@ class TorchBatchProcessorContext:
         return self.core.train.get_tensorboard_path()
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics. Only the chief's call has an effect; see `core_context.train`."""
+        """Report metrics on the chief. Other processes store the metrics by rank.
+
+        Errors are as for `core.TrainContext.report_metrics`.
+        """
         self.core.train.report_metrics(group, steps_completed, metrics)
 
     def wrap_reducer(
@@ -107,7 +117,8 @@ class TorchBatchProcessorContext:
     ) -> MetricReducer:
         """Report a metric that the processor collects, at the end and when the trial stops.
 
-        See `PyTorchTrialContext.wrap_reducer`. `for_training` and `for_validation` change nothing.
+        Arguments, result and errors are as for `PyTorchTrialContext.wrap_reducer`, except that
+        `for_training` and `for_validation` change nothing.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 
@@ -115,8 +126,9 @@ class TorchBatchProcessorContext:
     def upload_path(self) -> Iterator[Path]:
         """Yield an empty folder, and store the folder's files as outputs at the end of the block.
 
-        Outputs are stored next to the trial's checkpoints; the log names the folder. If a name was
-        stored before, a number is added. Links are skipped. Raises DetcloudError if storing fails.
+        Outputs are stored next to the trial's checkpoints; the log names the folder once. If a name
+        was stored before, a number is added. Links are skipped. If the block raises, nothing is
+        stored. Raises StorageError, a DetcloudError, if storing fails; files before stay stored.
         """
         with TemporaryDirectory(prefix="detcloud-outputs-") as folder:
             yield Path(folder)
@@ -134,6 +146,7 @@ class TorchBatchProcessorContext:
     report_task_using_model_version = report_task_using_checkpoint
 
     def _store_output(self, path: Path, name: Path) -> None:
+        """Store a file as output, with a number if the name exists. Raises StorageError."""
         number, stored = 1, name
         while not self.core.checkpoint.store_output(f"{self._outputs}/{stored.as_posix()}", path):
             number += 1
@@ -162,7 +175,8 @@ def torch_batch_process(
 ) -> None:
     """Process a map-style data set once, with batches distributed over the trial's processes.
 
-    Store the progress in checkpoints, from which a restarted trial resumes.
+    Store the progress in checkpoints, from which a restarted trial resumes. Report the progress and
+    the reducers' metrics. Return after the last batch, or when the trial must stop.
 
     Args:
         batch_processor_cls: the processor, created in each process.
@@ -174,8 +188,9 @@ def torch_batch_process(
         dataloader_kwargs: arguments of torch's DataLoader, without samplers and shuffle.
         distributed_context: the group of processes, unless a launcher of detcloud started them.
 
-    Raises DetcloudError for a data set without a length, for invalid arguments, for a trial with
-    several slots and a single process, and for a checkpoint of another number of processes.
+    Raises DetcloudError for a data set without a length, for invalid arguments, and for a single
+    process in a trial with several slots. Also for a checkpoint of another number of processes, and
+    if a report or checkpoint cannot be stored. Errors of the processor pass.
     """
     options = _checked_options(dataloader_kwargs, batch_size, checkpoint_interval)
     if not isinstance(dataset, Sized):
@@ -204,6 +219,11 @@ class _Processing:
         max_batches: int | None,
         checkpoint_interval: int,
     ) -> None:
+        """Read the progress of an earlier run from the latest checkpoint.
+
+        Raises DetcloudError if the earlier run had another number of processes or the checkpoint
+        cannot be read.
+        """
         self._context, self._core = context, context.core
         self._ranks = context.distributed
         self._loader, self._interval = loader, checkpoint_interval
@@ -218,7 +238,8 @@ class _Processing:
 
         Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
         call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
-        return False. A call after the end returns True without a processor.
+        return False. A call after the end returns True without a processor. Errors of the
+        processor, of reports and of checkpoints pass.
         """
         if self._is_done:
             return True
@@ -267,7 +288,7 @@ class _Processing:
     def _save(self, processor: TorchBatchProcessor) -> None:
         """Call `on_checkpoint_start`, wait for all processes, and store the progress on the chief.
 
-        Do nothing if a checkpoint has this progress already.
+        Do nothing if a checkpoint has this progress already. Raises DetcloudError if storing fails.
         """
         if self._saved == self._steps and self._steps:
             return
@@ -281,10 +302,10 @@ class _Processing:
             (folder / PROGRESS_FILE).write_text(json.dumps({"batch_completed": self._steps}))
 
     def _report(self, first: int) -> None:
-        """Report the metrics of the reducers over the batches since batch `first`.
+        """Report the metrics of the reducers as a validation, on the chief.
 
-        Do nothing without new batches or reducers. Set `metric` to the searcher's metric if
-        present.
+        Do nothing without new batches since batch `first`, or without reducers. Set `metric` to the
+        searcher's metric if present. All processes must call this.
         """
         if self._steps == first:
             return
@@ -346,6 +367,7 @@ def _checked_options(
 
 
 def _check_workers(core_context: core.Context) -> None:
+    """Raise DetcloudError if this is the only process of a trial with several slots."""
     spec, size = core_context.info, core_context.distributed.size
     slots = len(spec.slots) * max(1, spec.nodes)
     if slots > 1 and size == 1:
@@ -356,6 +378,10 @@ def _check_workers(core_context: core.Context) -> None:
 
 
 def _limit(max_batches: int | None, length: int) -> int:
+    """Return the number of batches of each process: `max_batches`, or by default `length`.
+
+    Print a notice and return `length` for a number below 1 or above `length`.
+    """
     if max_batches is None:
         return length
     if not 0 < max_batches <= length:

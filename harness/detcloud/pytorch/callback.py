@@ -70,11 +70,15 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called with the state of a checkpoint before loading. The hook may change the state."""
+        """Called in every process with the state of a checkpoint before loading.
+
+        The hook may change the state.
+        """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called with the state before a checkpoint is written. The hook may add tensors and plain
-        data.
+        """Called on the chief with the state before a checkpoint is written.
+
+        The hook may add tensors and plain data.
         """
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
@@ -102,7 +106,10 @@ class PyTorchCallback:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state that `state_dict` returned. Does nothing by default."""
+        """Restore a state that `state_dict` returned. By default, do nothing.
+
+        Not called if the checkpoint has no state of this callback.
+        """
 
 
 class FormerCallback(PyTorchCallback):
@@ -116,6 +123,7 @@ class ClipGradsL2Norm(PyTorchCallback):
         self._clip_value = clip_value
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Clip the total norm of the parameters' gradients, in place."""
         torch.nn.utils.clip_grad_norm_(parameters, self._clip_value)
 
 
@@ -126,4 +134,5 @@ class ClipGradsL2Value(PyTorchCallback):
         self._clip_value = clip_value
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Clip each element of the parameters' gradients, in place."""
         torch.nn.utils.clip_grad_value_(parameters, self._clip_value)

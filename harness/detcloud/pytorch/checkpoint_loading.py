@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from detcloud.compatibility.functions import import_from_path
-from detcloud.core.context import context_without_cluster
+from detcloud.core.context_builder import context_without_cluster
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.optimization import MODELS, rename_former_parts
@@ -33,10 +33,12 @@ class CheckpointLoadContext(PyTorchTrialContext):
     def __init__(
         self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None
     ) -> None:
+        """Create the context of a trial from hyperparameters and a configuration."""
         spec = TrialSpec(hparams=hparams or {}, config=exp_conf or {})
         super().__init__(context_without_cluster(spec))
 
     def wrap_model(self, model: Model) -> Model:
+        """Move the model to the device, keep the model for loading, and return the model."""
         moved = model.to(self.device)
         self.optimization.models.append(moved)
         self.optimization.wrapped_models.append(moved)
@@ -61,8 +63,9 @@ def load_trial_from_checkpoint_path(
         trial_kwargs: arguments of the class after the context.
         torch_load_kwargs: arguments of torch.load, like the further `kwargs`, which replace them.
 
-    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial, the class cannot be
-    imported, the state cannot be read, or the weights do not fit the models.
+    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial or the class cannot be
+    imported. Also if the state cannot be read, or the weights do not fit the models. Exceptions of
+    the trial's code pass.
     """
     folder = Path(path)
     load_data = read_load_data(folder)
@@ -86,6 +89,7 @@ def load_trial_from_checkpoint_path(
 
 
 def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
+    """Raise DetcloudError if the checkpoint's facts name another class than PyTorchTrial."""
     kind = load_data.get("trial_type") or "PyTorchTrial"
     if kind != "PyTorchTrial":
         raise DetcloudError(
@@ -95,6 +99,11 @@ def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
 
 
 def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
+    """Import and return the trial class that the checkpoint's facts name.
+
+    Raises DetcloudError if no class is named or the class cannot be imported. Other exceptions of
+    the imported code pass.
+    """
     place = str(load_data.get("trial_cls_spec") or "")
     module, _, path = place.partition(":")
     if not path:
@@ -104,12 +113,12 @@ def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
             " load_trial_from_checkpoint_path a trial_class"
         )
     try:
-        found: Any = import_module(module)
+        named: Any = import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            named = getattr(named, part)
     except (ImportError, AttributeError) as error:
         raise DetcloudError(
             f"the class {place} of {folder} cannot be imported: {error}; give "
             "load_trial_from_checkpoint_path a trial_class"
         ) from error
-    return found
+    return named

@@ -1,4 +1,4 @@
-"""The context of a PyTorchTrial: facts about the trial and wrapped objects, and `init`."""
+"""The context of a PyTorchTrial: precision, steps and events of training, and `init`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 from torch.profiler import tensorboard_trace_handler
 
 from detcloud import core
@@ -25,20 +24,17 @@ from detcloud.pytorch.former_environment import (
     read_horovod_settings,
 )
 from detcloud.pytorch.former_names import FORMER_NAMES
-from detcloud.pytorch.gang import compress_gradients, distribute_model, join_process_group
+from detcloud.pytorch.gang import join_process_group
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
-from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
-from detcloud.pytorch.reducers import MetricReducer, Reducers
-from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
+from detcloud.pytorch.optimization import ClipGrads
+from detcloud.pytorch.training_position import TrainingPosition
+from detcloud.pytorch.trial_facts import TrialFacts
+from detcloud.pytorch.wrapped_objects import Model, WrappedObjects
+from detcloud.shared.errors import DetcloudError, InvalidType
 from detcloud.shared.experiment_config import ExperimentConfig
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.training_settings import TrainingLoop
-
-Model = TypeVar("Model", bound=torch.nn.Module)
-Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
-Scheduler = TypeVar("Scheduler", bound=TorchLRScheduler)
-Wrapped = TypeVar("Wrapped")
 
 
 @contextmanager
@@ -56,8 +52,11 @@ def init(
     `hparams` replaces the trial's hyperparameters unless None. The configuration `exp_conf` and
     `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; any other
     group of processes needs `distributed`. `aggregation_frequency` replaces the configuration's.
-    Without `enable_tensorboard_logging`, reported metrics are not written as event files. The
-    block's end and errors are handled as by `detcloud.core.init`.
+    Without `enable_tensorboard_logging`, reported metrics are not written as event files.
+
+    The processes join torch's process group, and the trial's number of threads is set in torch. The
+    block's end closes the context. The end and errors are handled as by `detcloud.core.init`, with
+    its errors at the start. Raises DetcloudError for an invalid `aggregation_frequency`.
     """
     with core.init(
         hparams=hparams,
@@ -83,36 +82,35 @@ def init(
             context.close()
 
 
-class PyTorchTrialContext:
-    """A trial's hyperparameters, wrapped objects and position in training."""
+class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
+    """A trial's hyperparameters, wrapped objects and position in training.
+
+    `core` is the context of the Core API, `distributed` the trial's processes, `device` the device
+    of this process.
+    """
 
     def __init__(
         self, core_context: core.Context, aggregation_frequency: int | None = None
     ) -> None:
-        self.core = core_context
+        """Create a context with the settings of the section `optimizations`.
+
+        `aggregation_frequency` replaces the configured number of batches per optimizer step. Raises
+        DetcloudError unless the number is an integer of at least 1.
+        """
+        TrialFacts.__init__(self, core_context)
+        TrainingPosition.__init__(self)
         core_context.loop.kind = TrainingLoop.TRAINER
-        self.distributed = core_context.distributed
         local = self.distributed.local_rank
-        self.device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+        device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
         options = core_context.info.config.get("optimizations") or {}
-        self.optimization = Optimization(
-            aggregation_frequency or options.get("aggregation_frequency", 1),
-            options.get("average_aggregated_gradients", True),
-        )
-        self.reducers = Reducers()
+        WrappedObjects.__init__(self, device, options, aggregation_frequency)
         self.precision = MixedPrecision(self.device)
         self.experimental = PyTorchExperimentalContext(self)
-        self._bucket_mib: int | None = options.get("tensor_fusion_threshold") or None
-        self._compresses_gradients = bool(options.get("gradient_compression"))
         self._profiler: Any = None
         self._tensorboard_writer: Any = None
         TRIAL_FOLDER.set(self.get_tensorboard_path)
-        self._initial_batch = 0
-        self._batch_idx = 0
-        # Trials written for Determined read this attribute.
-        self._epoch_len = 1
         self._has_stepped = False
-        self._stop_requested = self._is_told_of_batch_size = False
+        self._stop_requested = False
         level = options.get("mixed_precision", LEVELS[0])
         if level != LEVELS[0]:
             self.use_amp(f"optimizations.mixed_precision {level}")
@@ -121,7 +119,8 @@ class PyTorchTrialContext:
     def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
         """Return a context without a cluster, to try a trial's methods in a script or notebook.
 
-        A range of a hyperparameter becomes the first value. The context is closed at exit.
+        A range of a hyperparameter becomes the first value. The context is closed when the process
+        exits. Errors are as for `init`.
         """
         hparams = first_hparams(config.get("hyperparameters") or {})
         block = init(hparams=hparams, exp_conf=config)
@@ -130,8 +129,9 @@ class PyTorchTrialContext:
         return context if cls is PyTorchTrialContext else cls(context.core)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method by a former name, or Determined's `env` or `hvd_config`, else
-        AttributeError.
+        """Return a method by a former name, or Determined's `env` or `hvd_config`.
+
+        Raises AttributeError for any other name.
         """
         if name in ("env", "hvd_config"):
             info = self.core.info
@@ -143,68 +143,19 @@ class PyTorchTrialContext:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self, FORMER_NAMES[name])
 
-    # Facts about the trial.
-
-    def get_hparams(self) -> dict[str, Any]:
-        return self.core.info.hparams
-
-    def get_hparam(self, name: str) -> Any:
-        """Return a hyperparameter. Raises InvalidValue if the configuration lacks the name."""
-        hparams = self.core.info.hparams
-        if name not in hparams:
-            known = ", ".join(sorted(hparams)) or "none"
-            raise InvalidValue(
-                f"hyperparameter {name!r} does not exist; there are: {known}. Add it below "
-                "hyperparameters in the experiment's configuration"
-            )
-        return hparams[name]
-
-    def get_global_batch_size(self) -> int:
-        """Return `get_per_slot_batch_size()` times the number of slots."""
-        return self.get_per_slot_batch_size() * self.distributed.size
-
-    def get_per_slot_batch_size(self) -> int:
-        """Return `global_batch_size` divided by the slots. Print once if rounded down.
-
-        Raises InvalidValue unless this hyperparameter is an integer of at least the number of
-        slots.
-        """
-        size, slots = self.get_hparam("global_batch_size"), self.distributed.size
-        if isinstance(size, bool) or not isinstance(size, int) or size < slots:
-            raise InvalidValue(
-                f"hyperparameter global_batch_size is {size!r}: an integer of at least the number "
-                f"of slots, {slots}, was expected"
-            )
-        if size % slots and self.core.is_chief and not self._is_told_of_batch_size:
-            self._is_told_of_batch_size = True
-            print(
-                f"[detcloud] global_batch_size {size} is rounded down to {size // slots * slots}, "
-                f"a multiple of the {slots} slots",
-                flush=True,
-            )
-        return size // slots
-
-    def get_experiment_config(self) -> dict[str, Any]:
-        return self.core.info.config
-
-    def get_data_config(self) -> dict[str, Any]:
-        return self.core.info.config.get("data") or {}
-
-    def get_experiment_id(self) -> int:
-        return self.core.info.experiment_id
-
-    def get_trial_id(self) -> int:
-        return self.core.info.trial_id
-
-    def get_trial_seed(self) -> int:
-        return self.core.info.trial_seed
-
     def get_tensorboard_path(self) -> Path:
-        """Return the folder of event files. Only the chief's folder is stored with the trial."""
+        """Return the folder of event files, and create a missing folder.
+
+        Only the chief's folder is stored with the trial. Raises OSError.
+        """
         return self.core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
-        """Return torch's SummaryWriter for `get_tensorboard_path()`, at every call the same."""
+        """Return torch's SummaryWriter for `get_tensorboard_path()`. Every call returns this
+        object.
+
+        Raises DetcloudError if the package tensorboard is not installed.
+        """
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
@@ -216,75 +167,8 @@ class PyTorchTrialContext:
         self.core.train.tensorboard_mode = mode
 
     def get_enable_tensorboard_logging(self) -> bool:
+        """Return whether reported metrics are written as event files."""
         return self.core.train.tensorboard_mode is TensorboardMode.AUTO
-
-    # Objects that the trial wraps.
-
-    def wrap_model(self, model: Model) -> Model:
-        """Move the model to the device, add it to checkpoints, and return the model to train.
-
-        With several processes, this model averages gradients over all processes.
-        """
-        moved = model.to(self.device)
-        wrapped: Any = distribute_model(moved, self.device, self._bucket_mib)
-        if self._compresses_gradients:
-            compress_gradients([wrapped])
-        self.optimization.models.append(moved)
-        self.optimization.wrapped_models.append(wrapped)
-        return cast("Model", wrapped)
-
-    def wrap_optimizer(
-        self,
-        optimizer: Optimizer,
-        backward_passes_per_step: int = 1,
-        fp16_compression: bool | None = None,
-        average_aggregated_gradients: bool | None = None,
-    ) -> Optimizer:
-        """Add the optimizer's state to checkpoints, and return the optimizer.
-
-        With `fp16_compression`, models with these parameters exchange gradients in half precision.
-        `average_aggregated_gradients` replaces the configured value for this optimizer.
-        `backward_passes_per_step` changes nothing, but DetcloudError if below 1.
-        """
-        if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
-            raise DetcloudError(
-                f"backward_passes_per_step is {backward_passes_per_step!r}: expected an integer of "
-                "at least 1"
-            )
-        self.optimization.optimizers.append(optimizer)
-        if average_aggregated_gradients is not None:
-            self.optimization.averages[id(optimizer)] = average_aggregated_gradients
-        if fp16_compression:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
-            compress_gradients(self.optimization.wrapped_models, parameters)
-        return optimizer
-
-    def wrap_lr_scheduler(
-        self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
-    ) -> Scheduler:
-        """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
-
-        Raises DetcloudError for invalid arguments and for an optimizer that is not wrapped.
-        """
-        optimizer = getattr(lr_scheduler, "optimizer", None)
-        if optimizer is not None and not self.optimization.is_wrapped(optimizer):
-            raise DetcloudError(
-                f"{type(lr_scheduler).__name__} was made for an optimizer that is not wrapped: "
-                "give it what context.wrap_optimizer returned"
-            )
-        self.optimization.add_scheduler(lr_scheduler, step_mode, frequency)
-        return lr_scheduler
-
-    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
-        """Add the scaler of mixed precision to checkpoints, and return the scaler.
-
-        Pass the scaler to `step_optimizer`, then call `update`. To clip gradients, call `unscale_`
-        before. Raises DetcloudError at a second call.
-        """
-        if self.optimization.scaler is not None:
-            raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
-        self.optimization.scaler = scaler
-        return scaler
 
     def to_device(self, data: Any) -> Any:
         """Return nested data with all tensors and arrays on the trial's device."""
@@ -306,23 +190,13 @@ class PyTorchTrialContext:
                 return batch
         return move_to_device(batch, self.device)
 
-    def wrap_reducer(
-        self,
-        reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
-        name: str | None = None,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> MetricReducer:
-        """Report a metric that the trial collects over batches and processes; return the reducer.
-
-        `reducer` is a MetricReducer, a subclass, or a function of the list of all values that calls
-        of the returned reducer's `update(value)` add. Without `name`, it must return a dict of
-        metrics. Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
-        """
-        return self.reducers.wrap(reducer, name, for_training, for_validation)
-
     def use_amp(self, reason: str) -> None:
-        """Run batches in autocast and scale gradients. `reason` names the setting for the log."""
+        """Run batches in autocast on a GPU and scale gradients. `reason` names the setting for the
+        log.
+
+        Do nothing if this is set already. Without a GPU, print that batches run in full precision.
+        Raises DetcloudError after `wrap_scaler`.
+        """
         if not self.precision.is_automatic:
             self.precision.make_automatic(reason)
             on_gpu = self.device.type == "cuda"
@@ -344,8 +218,8 @@ class PyTorchTrialContext:
     ) -> Any:
         """Return models and optimizers after `apex.amp.initialize` with mixed precision.
 
-        Return both unchanged if not `enabled`. Raises DetcloudError after `use_amp` or without
-        apex.
+        Return both unchanged if not `enabled`. `opt_level` and `options` go to apex. Raises
+        DetcloudError after `use_amp` or without apex.
         """
         if self.precision.is_automatic:
             raise DetcloudError(
@@ -358,14 +232,17 @@ class PyTorchTrialContext:
     def set_profiler(self, *arguments: Any, **options: Any) -> None:
         """Profile training with torch.profiler.profile, which gets the arguments.
 
-        By default, traces are written to the folder of event files (`on_trace_ready`).
+        By default, traces are written to the folder of event files (`on_trace_ready`). A later call
+        replaces the profiler.
         """
         folder = str(self.get_tensorboard_path())
         options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
         self._profiler = torch.profiler.profile(*arguments, **options)
 
     def profile_training(self) -> AbstractContextManager[Any]:
-        """Return the block that profiles batches, or an empty block without `set_profiler`."""
+        """Return the context manager that profiles batches. Without `set_profiler`, it does
+        nothing.
+        """
         return self._profiler if self._profiler is not None else nullcontext()
 
     def backward(
@@ -375,7 +252,10 @@ class PyTorchTrialContext:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's."""
+        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's.
+
+        The other arguments are those of torch.autograd.backward.
+        """
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
         if not self.precision.uses_apex:
@@ -398,9 +278,12 @@ class PyTorchTrialContext:
     ) -> None:
         """Step the optimizer at every `optimizations.aggregation_frequency`th batch.
 
-        Before, gradients are averaged and passed to hooks and `clip_grads`; after,
-        `auto_zero_grads` sets them to None. DetcloudError if this is False and several batches make
-        a step.
+        Between steps, gradients add up. Before a step, gradients are averaged over processes and
+        batches, and passed to hooks and `clip_grads`. After a step, `auto_zero_grads` sets them to
+        None. A `scaler` makes the step, and skips it for infinite gradients.
+
+        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step, or if
+        processes use different parameters.
         """
         precision, optimization = self.precision, self.optimization
         if scaler is None and precision.is_automatic:
@@ -415,28 +298,6 @@ class PyTorchTrialContext:
             unscales=precision.is_automatic,
         )
 
-    @property
-    def models(self) -> list[torch.nn.Module]:
-        return self.optimization.wrapped_models
-
-    @property
-    def optimizers(self) -> list[torch.optim.Optimizer]:
-        return self.optimization.optimizers
-
-    @property
-    def lr_schedulers(self) -> list[TorchLRScheduler]:
-        return [scheduler for scheduler, _, _ in self.optimization.schedulers]
-
-    def get_model(self) -> torch.nn.Module:
-        """Return the model that was wrapped first. Raises DetcloudError without a model."""
-        return _first_object(self.models, "model")
-
-    def get_optimizer(self) -> torch.optim.Optimizer:
-        return _first_object(self.optimizers, "optimizer")
-
-    def get_lr_scheduler(self) -> TorchLRScheduler | None:
-        return next(iter(self.lr_schedulers), None)
-
     def set_stop_requested(self, stop_requested: bool) -> None:
         """Set whether to end the trial after this workload. Raises InvalidType unless a bool."""
         if not isinstance(stop_requested, bool):
@@ -444,21 +305,13 @@ class PyTorchTrialContext:
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
+        """Return whether the code has requested the end of the trial in this process."""
         return self._stop_requested
 
-    # The position in training.
-
-    def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Set the number of the batch in training, and the batches of an epoch, for the Trainer."""
-        self._batch_idx, self._epoch_len = batch_idx, epoch_length
-
-    def set_initial_batch(self, batch_idx: int) -> None:
-        """Set the first batch to train. The Trainer calls this before the loaders are built."""
-        self._initial_batch = batch_idx
-
     def finish_batch(self) -> None:
-        """Update an automatic scaler after a step, and advance the profiler. The Trainer calls
-        this.
+        """Update an automatic scaler after a step, and advance the profiler, if any.
+
+        The Trainer calls this after each batch.
         """
         if self._has_stepped and self.precision.is_automatic:
             scaler = self.optimization.scaler
@@ -472,28 +325,3 @@ class PyTorchTrialContext:
         """Close the writer of event files. Do nothing without a writer."""
         if self._tensorboard_writer is not None:
             self._tensorboard_writer.close()
-
-    def get_initial_batch(self) -> int:
-        """Return the number of batches that were trained before this process began."""
-        return self._initial_batch
-
-    def current_train_batch(self) -> int:
-        """Return the number of the batch in training, or else of the last trained batch, from 0."""
-        return self._batch_idx
-
-    def current_train_epoch(self) -> int:
-        return self._batch_idx // self._epoch_len
-
-    def is_epoch_start(self) -> bool:
-        """Return whether the batch in training is the first of an epoch."""
-        return self._batch_idx % self._epoch_len == 0
-
-    def is_epoch_end(self) -> bool:
-        """Return whether the batch in training is the last of an epoch."""
-        return (self._batch_idx + 1) % self._epoch_len == 0
-
-
-def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
-    if not wrapped:
-        raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
-    return wrapped[0]

@@ -122,18 +122,24 @@ class DataLoader:
 
     @property
     def sampler(self) -> Any:
+        """The sampler of record numbers, or of a given `batch_sampler`."""
         return self._sampler
 
     @property
     def batch_sampler(self) -> Any:
+        """The batches of a pass over all processes: a BatchSampler, or a list after
+        `first_batches`.
+        """
         return self._batches
 
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> TorchDataLoader[Any]:
-        """Return torch's own loader over a process's share without the first `skip` batches.
+        """Return torch's own loader over the share of process `rank` without the first `skip`
+        batches.
 
-        With `repeat`, the loader never ends.
+        The order is that of the sampler, without the trial's seed. With `repeat`, the loader never
+        ends. Raises InvalidValue for an impossible rank.
         """
         batches: Any = adapt_batch_sampler(self._batches, repeat, skip, num_replicas, rank)
         return TorchDataLoader(
@@ -150,18 +156,23 @@ class DataLoader:
 
     @property
     def is_share(self) -> bool:
+        """Whether this loader loads only the share of a process."""
         return self._size > 1
 
     def pass_length(self) -> int:
-        """Count the batches of a pass; for a share, of the largest share."""
+        """Return the number of batches in a pass; for a share, in the largest share.
+
+        For a user's sampler with an estimated length, a pass is drawn and counted.
+        """
         order = _BatchOrder(self._sampler, self._batches, seed=0, passes=1, adds_seeds=False)
-        whole = sum(1 for _ in order) if order.is_estimate else len(self._batches)
-        return -(-whole // self._size)
+        batches = sum(1 for _ in order) if order.is_estimate else len(self._batches)
+        return -(-batches // self._size)
 
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
         """Return an endless iterator over batches, from number `first` since the trial's start.
 
-        `seed` decides the order.
+        `seed` decides the order. In a share, `first` counts the batches of this process. During the
+        iteration, InvalidCall is raised for a sampler that yields no batch.
         """
         return self._iterate(seed, first=first)
 
@@ -175,12 +186,19 @@ class DataLoader:
         return part
 
     def first_batches(self, count: int) -> DataLoader:
-        """Return a copy of the loader with only the first `count` batches of a pass."""
+        """Return a copy of the loader with only the first `count` batches of a pass.
+
+        The batches are drawn from the sampler now.
+        """
         part = copy.copy(self)
         part._batches = list(islice(iter(self._batches), count))
         return part
 
     def _iterate(self, seed: int, first: int = 0, passes: int | None = None) -> Iterator[Any]:
+        """Return an iterator over `passes` passes from batch `first` on. For None, it never ends.
+
+        The other arguments are as for `batches_from`.
+        """
         workers = self.num_workers
         order = _BatchOrder(
             self._sampler,
@@ -227,6 +245,7 @@ def _loaded_batches(loader: TorchDataLoader[Any]) -> Iterator[Any]:
 
 
 def _records(dataset: Any, get_items: Callable[[Any], Any] | None, indices: Any) -> Any:
+    """Return the records of a batch, at once if the dataset can do this."""
     return get_items(indices) if get_items else [dataset[index] for index in indices]
 
 
@@ -266,6 +285,10 @@ class _BatchOrder(Sampler[list[int]]):
         self.is_estimate = not self._is_seeded and not (is_plain and is_torchs)
 
     def __iter__(self) -> Iterator[list[int]]:
+        """Yield the indices of each batch of this process.
+
+        Raises InvalidCall if a pass of the sampler has no batch.
+        """
         rank, size = self._share
         adds_seeds, length = self._adds_seeds, len(self._batches)
         # If the length of passes is an estimate, earlier passes are run to count their batches.
@@ -287,12 +310,17 @@ class _BatchOrder(Sampler[list[int]]):
             done, start = done + 1, start + number + 1
 
     def _with_seed(self, indices: list[int], number: int, batch_number: int) -> _Batch:
+        """Return a batch with the seed that the worker process sets before loading.
+
+        `number` is the number of the pass, `batch_number` that of the batch in the pass.
+        """
         batch = _Batch(indices)
         batch.seed = derived_seed(self._seed, "batch", number, batch_number)
         return batch
 
     def _start_pass(self, number: int) -> None:
-        for sampler in {id(one): one for one in (self._sampler, self._batches)}.values():
+        """Seed the samplers' generators for pass `number`, and call `set_epoch`."""
+        for sampler in {id(each): each for each in (self._sampler, self._batches)}.values():
             if hasattr(sampler, "generator"):
                 generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", number))
                 sampler.generator = generator
@@ -332,12 +360,17 @@ class _WorkerDataset(Dataset[Any]):
         return _length(self.dataset)
 
     def __getitems__(self, batch: _Batch) -> Any:
+        """Seed this worker process for the batch, and return the batch's records."""
         seed_worker(batch.seed % 2**32)
         get_items: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
         return _records(self.dataset, get_items, batch)
 
 
 def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
+    """Return a random order with `shuffle`; else the order that a cached data set chooses.
+
+    Other data sets are read in sequence.
+    """
     sized: Any = dataset
     if shuffle:
         return RandomSampler(sized)
@@ -349,10 +382,15 @@ def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
 
 
 def _length(dataset: Dataset[Any]) -> int:
+    """Return the length of a dataset, or 0 without a length."""
     return len(dataset) if isinstance(dataset, Sized) else 0
 
 
 def _check_arguments(dataset: object, shuffle: bool, sampler: object | None) -> None:
+    """Raise InvalidValue for a dataset that is not map-style, and for contradicting orders.
+
+    Also raise InvalidValue for a sampler without a length.
+    """
     countable = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not countable:
         raise InvalidValue(
@@ -367,6 +405,7 @@ def _check_arguments(dataset: object, shuffle: bool, sampler: object | None) -> 
 
 
 def _check_sized(sampler: object) -> None:
+    """Raise InvalidValue for a sampler without a length."""
     if not isinstance(sampler, Sized):
         raise InvalidValue(
             f"{type(sampler).__name__} has no length: training needs to know how many batches an "

@@ -48,19 +48,23 @@ class _BatchUse:
         """Whether all passes after the last call are known to have reached every parameter."""
 
     def begin(self, *, is_averaged: bool) -> None:
+        """Begin a batch, and forget the use in the batch before."""
         self.is_averaged = is_averaged
         self.was_called = self.was_missed = self.awaits_first = self.awaits_last = False
 
     def note_call(self) -> None:
+        """Note that the code calls the whole model, so that a backward pass averages gradients."""
         self.was_called = self.awaits_first = self.awaits_last = True
         self.is_over = False
 
     def note_first_gradient(self, _: torch.Tensor) -> None:
+        """Note a gradient of the first parameter, which is missed unless a new call precedes."""
         if self.is_averaged:
             self.was_missed |= not self.awaits_first
             self.awaits_first = False
 
     def note_last_gradient(self, _: torch.Tensor) -> None:
+        """Note a gradient of the last parameter, which is missed unless a new call precedes."""
         if self.is_averaged:
             self.was_missed |= not self.awaits_last
             self.awaits_last = False
@@ -78,8 +82,12 @@ class DistributedModel(DistributedDataParallel):
     """Whether `settle` averages the gradients instead of the backward pass."""
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
+        """Wrap `module`, which needs a trainable parameter and a process group.
+
+        `options` go to torch's DistributedDataParallel. Waits for all processes.
+        """
         super().__init__(module, **options)
-        trained = [one for one in module.parameters() if one.requires_grad]
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._use = _BatchUse()
         # Two parameters represent all, because each hook costs time in every pass.
         first: Any = trained[0]
@@ -89,6 +97,11 @@ class DistributedModel(DistributedDataParallel):
             last.register_post_accumulate_grad_hook(self._use.note_last_gradient)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Call the module. With gradients, prepare the averaging in the backward pass.
+
+        If the last backward pass missed parameters, average before each step from now on; rank 0
+        prints a notice. Then DetcloudError is raised if the ranks do not agree.
+        """
         if self.averages_at_step or not torch.is_grad_enabled():
             return self.module(*inputs, **options)
         if self.require_backward_grad_sync:
@@ -140,15 +153,18 @@ class DistributedModel(DistributedDataParallel):
         average_gradients(parameters, is_compressed=self.is_compressed)
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped module, or raise AttributeError."""
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        """Return the state of the wrapped module, with the names of `module`."""
         return self.module.state_dict(*arguments, **options)
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        """Load a state of the wrapped module. Arguments, result and errors are those of torch."""
         return self.module.load_state_dict(*arguments, **options)
 
     def _find_omission(self, parameters: Sequence[torch.nn.Parameter]) -> str:
@@ -156,7 +172,8 @@ class DistributedModel(DistributedDataParallel):
         if self._is_unfinished():
             return _UNREACHED
         use = self._use
-        has_own = not use.was_called and any(one.grad is not None for one in parameters)
+        has_gradient = any(parameter.grad is not None for parameter in parameters)
+        has_own = not use.was_called and has_gradient
         return _UNSEEN if has_own or use.was_missed else ""
 
     def _is_unfinished(self) -> bool:
@@ -205,27 +222,34 @@ def average_gradients(
     A gradient that only some ranks have counts as 0 on the others. A gradient that no rank has
     stays None. All ranks must call this function with the same parameters.
     """
-    trained = [one for one in parameters if one.requires_grad]
-    kinds = {(one.dtype, one.device) for one in trained}
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    kinds = {(parameter.dtype, parameter.device) for parameter in trained}
     for dtype, device in sorted(kinds, key=str):
-        alike = [one for one in trained if (one.dtype, one.device) == (dtype, device)]
-        has_gradient = torch.tensor([one.grad is not None for one in alike], device=device)
-        holders = has_gradient.to(torch.int32)
-        torch_distributed.all_reduce(holders)
-        held = [one for one, count in zip(alike, holders.tolist(), strict=True) if count]
-        if held:
-            _average_held(held, torch.float16 if is_compressed else dtype)
+        alike = [x for x in trained if (x.dtype, x.device) == (dtype, device)]
+        has_gradient = torch.tensor([x.grad is not None for x in alike], device=device)
+        counts = has_gradient.to(torch.int32)
+        torch_distributed.all_reduce(counts)
+        used = [x for x, count in zip(alike, counts.tolist(), strict=True) if count]
+        if used:
+            _average_used(used, torch.float16 if is_compressed else dtype)
 
 
-def _average_held(parameters: list[torch.nn.Parameter], dtype: torch.dtype) -> None:
+def _average_used(parameters: list[torch.nn.Parameter], dtype: torch.dtype) -> None:
+    """Replace the parameters' gradients by the averages over all processes, exchanged as `dtype`.
+
+    All parameters have equal types and devices. A missing gradient counts as 0. All ranks must call
+    this with equal parameters.
+    """
     gradients = [
-        torch.zeros_like(one) if one.grad is None else one.grad.detach().to_dense()
-        for one in parameters
+        torch.zeros_like(parameter)
+        if parameter.grad is None
+        else parameter.grad.detach().to_dense()
+        for parameter in parameters
     ]
     flat: Any = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(dtype)
     # Dividing before the sum avoids an overflow in half precision.
     flat.div_(torch_distributed.get_world_size())
     torch_distributed.all_reduce(flat)
-    sizes = [one.numel() for one in parameters]
-    for one, part in zip(parameters, flat.split(sizes), strict=True):
-        one.grad = part.reshape(one.shape).to(one.dtype)
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, part in zip(parameters, flat.split(sizes), strict=True):
+        parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)

@@ -20,7 +20,11 @@ class WorkersEnd:
 
 
 def run_workers(arguments: list[str]) -> WorkersEnd:
-    """Run torch.distributed.run with these arguments, and return the result of the workers."""
+    """Run torch.distributed.run with these arguments, and return the result of the workers.
+
+    Return after all workers have ended. A signal, a failed worker, invalid options, and workers
+    that cannot meet are results, not exceptions. Options that torch cannot parse exit the process.
+    """
     try:
         run.main(arguments)
     except SignalException as error:

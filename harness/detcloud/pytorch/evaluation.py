@@ -27,6 +27,7 @@ class Evaluation:
     def __init__(
         self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, loader: Loader
     ) -> None:
+        """Create the evaluation. `loader` has the batches of all processes."""
         self._trial, self._context, self._hooks, self._loader = trial, context, hooks, loader
         self._core = context.core
         self._is_gang = is_gang(context.distributed)
@@ -35,8 +36,9 @@ class Evaluation:
     def metrics(self) -> dict[str, Any] | None:
         """Return the metrics of the validation set, or None if a deadline stopped the validation.
 
-        All processes call this method and get the metrics. Raises InvalidCall if the loader has no
-        batch.
+        All processes call this method and get the metrics, also the reducers' metrics. Call the
+        hooks of validation epochs. Raises InvalidCall if the loader has no batch, DetcloudError for
+        invalid metrics, and errors of the trial's code.
         """
         distributed = self._context.distributed
         if evaluates_batches(self._trial):
@@ -49,12 +51,21 @@ class Evaluation:
         return metrics | self._context.reducers.reduce(distributed, training=False)
 
     def _evaluate_whole(self) -> dict[str, Any]:
+        """Return the metrics of `evaluate_full_dataset` as numbers and lists.
+
+        Raises InvalidType if the method returns no dict.
+        """
         evaluate = bind_names(self._trial.evaluate_full_dataset, "data_loader")
         evaluated = evaluate(whole_loader(self._loader))
         metrics = checked_metrics(evaluated, "evaluate_full_dataset")
         return {name: plain_metric(value) for name, value in metrics.items()}
 
     def _evaluate_batches(self, loader: Loader) -> dict[str, Any] | None:
+        """Return the metrics of `evaluate_batch`, reduced over all processes. Errors are as for
+        `metrics`.
+
+        Return None if a deadline stopped the validation.
+        """
         distributed, moved_batch = self._core.distributed, self._context.batch_mover()
         batch_metrics = BatchMetrics(self._trial)
         self._hooks.call(PyTorchCallback.on_validation_epoch_start)

@@ -52,16 +52,23 @@ class TorchWriter:
     """
 
     def __init__(self) -> None:
+        """Create a writer for the trial that was set up last, or else for a temporary folder.
+
+        Raises DetcloudError if the package tensorboard is not installed.
+        """
         folder = TRIAL_FOLDER.get()
         self.writer = open_summary_writer(
             folder() if folder is not None else Path(tempfile.mkdtemp(prefix="detcloud-events-"))
         )
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Add a value of a curve at batch `step`."""
         self.writer.add_scalar(name, value, step)
 
     def flush(self) -> None:
+        """Write the buffered events to the disk."""
         self.writer.flush()
 
     def reset(self) -> None:
+        """Write the buffered events to the disk, as Determined did."""
         self.writer.flush()

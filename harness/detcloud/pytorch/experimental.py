@@ -61,7 +61,10 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator for the function that creates the training set; see DataLayer."""
+        """Return a decorator for the function that creates the training set.
+
+        Arguments, effects and errors are those of `DataLayer.cache_train_dataset`.
+        """
         return self.data_layer.cache_train_dataset(
             dataset_id,
             dataset_version,
@@ -78,7 +81,10 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator for the function that creates the validation set; see DataLayer."""
+        """Return a decorator for the function that creates the validation set.
+
+        Arguments, effects and errors are those of `DataLayer.cache_validation_dataset`.
+        """
         return self.data_layer.cache_validation_dataset(
             dataset_id, dataset_version, shuffle, num_workers=num_workers
         )
@@ -88,7 +94,11 @@ class PyTorchExperimentalContext:
         self.moves_batches = False
 
     def use_amp(self) -> None:
-        """Run batches in torch's autocast on a GPU, and scale the gradients in `backward`."""
+        """Run batches in torch's autocast on a GPU, and scale the gradients in `backward`.
+
+        Without a GPU, print that batches run in full precision. Raises DetcloudError after
+        `wrap_scaler`.
+        """
         self._context.use_amp("context.experimental.use_amp")
 
     def wrap_reducer(

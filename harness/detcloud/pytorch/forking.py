@@ -20,7 +20,7 @@ def preload_torch() -> None:
 def reseed_from_entropy() -> None:
     """Seed torch's and NumPy's generators as in a new process.
 
-    Python seeds its own after a fork.
+    NumPy is only seeded if numpy.random is imported. Python seeds its own after a fork.
     """
     torch.default_generator.seed()
     if "numpy.random" in sys.modules:

@@ -24,6 +24,7 @@ class Environment:
     training = on_cluster = managed_training = True
 
     def __init__(self, spec: TrialSpec) -> None:
+        """Copy the facts of the specification."""
         self.hparams = spec.hparams
         self.experiment_config = ExperimentConfig(spec.config)
         self.debug, self.test_mode = self.experiment_config.debug_enabled(), spec.test_mode
@@ -48,10 +49,13 @@ class Environment:
 
     @property
     def per_slot_batch_size(self) -> int:
-        """The records in a slot's share of a batch, rounded down."""
+        """The records in a slot's share of a batch, rounded down. Errors are as for
+        `global_batch_size`.
+        """
         return self.global_batch_size // self._slots
 
     def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError: the attribute of Determined does not exist here."""
         raise AttributeError(
             f"env.{name} is not supported by detcloud: a trial makes no requests to the cluster;"
             " what it may know is in determined.get_cluster_info()"
@@ -83,11 +87,13 @@ def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
 def first_hparams(space: Mapping[str, Any]) -> dict[str, Any]:
     """Return hyperparameters for trying a trial's methods: constants, and each range's minimum.
 
-    Of a categorical hyperparameter, the first value is returned.
+    Of a categorical hyperparameter, the first value is returned. `space` is the section
+    `hyperparameters` of a configuration.
     """
     return choose_hparams(space, _first_number)
 
 
 def _first_number(value: Mapping[str, Any]) -> Any:
+    """Return the minimum of a range; a logarithmic range has a minimum exponent."""
     least = value["minval"]
     return float(value.get("base", 10)) ** least if value["type"] == "log" else least

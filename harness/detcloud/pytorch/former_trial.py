@@ -27,7 +27,9 @@ from detcloud.shared.errors import DetcloudError
 def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorchTrial:
     """Return the trial, or an adapter if `train_batch` takes the model.
 
-    `build_model` alone does not decide: it may be a helper of a trial in the present form.
+    `build_model` alone does not decide: it may be a helper of a trial in the present form. An
+    adapter of a trial with `build_model` wraps the model with the context. Raises DetcloudError as
+    FormerTrial does.
     """
     count = argument_count(trial.train_batch)
     if hasattr(trial, "build_model") and count in (None, 4):
@@ -36,12 +38,17 @@ def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorc
 
 
 class FormerTrial(PyTorchTrial):
-    """The adapter of a trial in the former form. Wraps the trial's model, optimizer and scheduler.
+    """The adapter of a trial in the former form.
 
-    Raises DetcloudError if the trial defines no optimizer.
+    The constructor builds and wraps the trial's model, optimizer and scheduler. Raises
+    DetcloudError if the trial defines no optimizer or an invalid scheduler.
     """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        """Build and wrap the trial's objects, unless a model is wrapped already.
+
+        Raises DetcloudError as the class says. Errors of the trial's code pass.
+        """
         if not hasattr(trial, "optimizer"):
             raise DetcloudError(
                 f"{type(trial).__name__} defines build_model and no optimizer: define "
@@ -56,6 +63,11 @@ class FormerTrial(PyTorchTrial):
             self._wrap_scheduler()
 
     def _wrap_scheduler(self) -> None:
+        """Create and wrap the trial's scheduler, if any.
+
+        Raises DetcloudError if `create_lr_scheduler` returns anything but an LRScheduler or None.
+        Errors of `wrap_lr_scheduler` and of the trial's code pass.
+        """
         create = getattr(self.trial, "create_lr_scheduler", None)
         scheduler = create(self._context.get_optimizer()) if create is not None else None
         if scheduler is None:
@@ -70,6 +82,10 @@ class FormerTrial(PyTorchTrial):
         )
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        """Train the model on a batch, step the optimizer if due, and return the metrics.
+
+        Raises DetcloudError if the trial returns no loss.
+        """
         context = self._context
         metrics = self._train(batch, context.get_model(), epoch_idx, batch_idx)
         named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
@@ -83,10 +99,12 @@ class FormerTrial(PyTorchTrial):
         return named
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        """Return the trial's metrics of a validation batch."""
         metrics: dict[str, Any] = self._evaluate("batch", self.trial.evaluate_batch, batch)
         return metrics
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
+        """Return the trial's metrics of the whole validation set."""
         evaluate = self.trial.evaluate_full_dataset
         metrics: dict[str, Any] = self._evaluate("data_loader", evaluate, data_loader)
         return metrics
@@ -98,22 +116,27 @@ class FormerTrial(PyTorchTrial):
         return bind_names(method, name, "model")(data, self._context.get_model())
 
     def build_training_data_loader(self) -> DataLoader:
+        """Return the result of the trial's `build_training_data_loader`."""
         loader: DataLoader = self.trial.build_training_data_loader()
         return loader
 
     def build_validation_data_loader(self) -> DataLoader:
+        """Return the result of the trial's `build_validation_data_loader`."""
         loader: DataLoader = self.trial.build_validation_data_loader()
         return loader
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        """Return the result of the trial's `evaluation_reducer`."""
         reducer: Reducer | dict[str, Reducer] = self.trial.evaluation_reducer()
         return reducer
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Return the result of the trial's `build_callbacks`."""
         callbacks: dict[str, PyTorchCallback] = self.trial.build_callbacks()
         return callbacks
 
     def get_batch_length(self, batch: Any) -> int:
+        """Return the result of the trial's `get_batch_length`."""
         length: int = self.trial.get_batch_length(batch)
         return length
 
@@ -126,14 +149,17 @@ class ModelTakingTrial(FormerTrial):
     """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        """Create the adapter. Wrap nothing: the trial has wrapped its model."""
         self.trial = trial
         self._context, self._train = context, _train_function(trial)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        """Return the trial's metrics. The trial itself steps the optimizer."""
         model = self._context.get_model()
         metrics: dict[str, Any] = self._train(batch, model, epoch_idx, batch_idx)
         return metrics
 
 
 def _train_function(trial: Any) -> Callable[..., Any]:
+    """Return the trial's `train_batch`, which takes batch, model, epoch and number of the batch."""
     return bind_names(trial.train_batch, "batch", "model", "epoch_idx", "batch_idx")

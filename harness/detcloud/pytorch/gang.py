@@ -21,9 +21,9 @@ def is_gang(distributed: DistributedContext) -> bool:
 
 
 def chief_value(distributed: DistributedContext, value: Value) -> Value:
-    """Return the chief's value on every rank, or `value` in a trial of one process.
+    """Return the chief's value on every rank. In a trial of a single process, return `value`.
 
-    All ranks must call this function.
+    All ranks must call this function. Raises DetcloudError if another process has exited.
     """
     return distributed.broadcast(value) if is_gang(distributed) else value
 
@@ -31,9 +31,10 @@ def chief_value(distributed: DistributedContext, value: Value) -> Value:
 def join_process_group(distributed: DistributedContext) -> None:
     """Join torch's process group, with NCCL on GPUs and Gloo elsewhere. Select the rank's GPU.
 
-    Do nothing for a single process or if a group exists. The group lasts as long as the process: a
-    second group would find the addresses of the first in torch's store. Set MASTER_ADDR and
-    MASTER_PORT in the environment if they are missing.
+    Do nothing for a single process or without connections. If a group exists, only select the GPU.
+    The group lasts as long as the process: a second group would find the addresses of the first in
+    torch's store. Set MASTER_ADDR and MASTER_PORT in the environment if they are missing. Wait for
+    all processes; torch raises RuntimeError if a process does not join in time.
     """
     if distributed.size == 1 or not distributed.can_exchange:
         return
@@ -53,10 +54,11 @@ def join_process_group(distributed: DistributedContext) -> None:
 def distribute_model(
     model: torch.nn.Module, device: torch.device, bucket_mib: int | None = None
 ) -> torch.nn.Module:
-    """Return a model that averages gradients over all processes, by DistributedModel.
+    """Return a model that averages gradients over all processes, a DistributedModel.
 
     Return `model` itself without a process group or trainable parameters. Gradients are exchanged
-    in buckets of `bucket_mib` MiB, or of torch's default size for None.
+    in buckets of `bucket_mib` MiB, or of torch's default size for None. All processes must call
+    this.
     """
     if not torch_distributed.is_initialized() or not any(
         parameter.requires_grad for parameter in model.parameters()
@@ -72,7 +74,11 @@ def distribute_model(
 def compress_gradients(
     models: list[torch.nn.Module], parameters: list[torch.nn.Parameter] | None = None
 ) -> None:
-    """Exchange gradients in half precision: for models with any of `parameters`, or all models."""
+    """Exchange gradients in half precision: for models with any of `parameters`, or all models.
+
+    Models without an exchange and already compressed models stay unchanged. `parameters` of None
+    means all models.
+    """
     for model in models:
         if not isinstance(model, DistributedModel) or model.is_compressed:
             continue

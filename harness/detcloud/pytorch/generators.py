@@ -26,7 +26,7 @@ def seed_all(seed: int) -> None:
 
 
 def seed_worker(seed: int) -> None:
-    """Seed the same generators as `seed_all`, quickly. GPU generators are seeded only if in use.
+    """Seed the generators of `seed_all`, quickly. GPU generators are seeded only if in use.
 
     Unless a GPU is in use, torch.manual_seed records each call for later. That takes most of a
     millisecond and more memory each time.
@@ -62,6 +62,7 @@ def restore_state(state: dict[str, Any]) -> None:
     """Set the generators of Python, torch, the GPUs and NumPy to a captured state.
 
     States of GPUs that do not exist here are ignored. GPUs without a state keep their generators.
+    Raises KeyError or another exception for anything but a captured state.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

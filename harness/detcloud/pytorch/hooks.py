@@ -35,8 +35,9 @@ class Hooks:
     def call(self, hook: Hook, *arguments: object) -> None:
         """Call a hook of each callback with as many of the arguments as the method accepts.
 
-        If the hook had a former name, all methods of the former name are called first. A
-        FormerCallback gets paths as text.
+        Only callbacks that override the hook are called. If the hook had a former name, all methods
+        of the former name are called first. A FormerCallback gets paths as text. Exceptions of
+        callbacks pass.
         """
         former = _FORMER_HOOKS.get(hook.__name__)
         for kind in (former, hook) if former else (hook,):
@@ -61,7 +62,7 @@ class Hooks:
     def overrides(self, hook: Hook) -> bool:
         """Return whether a callback defines a hook, by the present or the former name."""
         former = _FORMER_HOOKS.get(hook.__name__)
-        return any(self._overriding(one) for one in (hook, former) if one is not None)
+        return any(self._overriding(each) for each in (hook, former) if each is not None)
 
     def observe_validations(self) -> bool:
         """Return whether a callback overrides a hook of validations.
@@ -76,6 +77,7 @@ class Hooks:
         return [callback.on_before_optimizer_step for callback in self._overriding(hook)]
 
     def _overriding(self, hook: Hook) -> list[PyTorchCallback]:
+        """Return the callbacks that define the hook, in the class or as an attribute."""
         name = hook.__name__
         return [
             callback
@@ -92,10 +94,10 @@ def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """
     parameters = inspect.signature(method).parameters.values()
     by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    if [one.name for one in parameters if one.kind is by_place][: len(names)] == [*names]:
+    if [x.name for x in parameters if x.kind is by_place][: len(names)] == [*names]:
         return method
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-    if not takes_all and not {*names} <= {one.name for one in parameters}:
+    takes_all = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
+    if not takes_all and not {*names} <= {x.name for x in parameters}:
         return method
     return lambda *values: method(**dict(zip(names, values, strict=True)))
 

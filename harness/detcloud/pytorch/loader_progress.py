@@ -21,6 +21,7 @@ class LoaderProgress:
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
+        """Replace the class of `loader`, so that the next iteration is followed."""
         self.loader = loader
         # States of the generators: at the epoch's start, and before the latest batch was loaded.
         self._begun: dict[str, Any] | None = None
@@ -51,6 +52,10 @@ class LoaderProgress:
         self._restore(state["now"])
 
     def _batches(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Yield the batches of an epoch, and keep the generators' state at the epoch's start.
+
+        After `load_state_dict`, repeat the interrupted epoch's order and skip its trained batches.
+        """
         state, self._resumed = self._resumed, None
         if state is not None:
             self._restore(state["begun"])
@@ -86,17 +91,20 @@ class LoaderProgress:
                 return
 
     def _capture(self) -> dict[str, Any]:
+        """Return the states of the loader's generators and of the process's generators."""
         own = [one.get_state() for one in self._own_generators()]
         return {"process": generators.capture_state(), "own": own}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        """Set the generators to a state of `_capture`."""
         for generator, own in zip(self._own_generators(), state["own"], strict=False):
             generator.set_state(own)
         generators.restore_state(state["process"])
 
     def _own_generators(self) -> list[torch.Generator]:
-        """Return the generators of the loader and the samplers, except for the process's
-        generators.
+        """Return the generators of the loader and the samplers.
+
+        The process's generators are left out.
         """
         batches: Any = self.loader.batch_sampler
         places = [self.loader, self.loader.sampler, batches, getattr(batches, "sampler", None)]
@@ -111,7 +119,10 @@ class LoaderProgress:
 
 
 def unfollowed_reason(loader: object) -> str:
-    """Return why the epochs of a loader cannot be followed, or "" if they can."""
+    """Return why the epochs of a loader cannot be followed. Return "" if they can.
+
+    Not followed are objects that are no DataLoader of torch, and persistent workers.
+    """
     if not isinstance(loader, DataLoader):
         return f"{type(loader).__name__} is not a torch DataLoader and has no state_dict"
     if loader.num_workers and loader.persistent_workers:

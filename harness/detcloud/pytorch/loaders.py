@@ -18,7 +18,7 @@ ENDLESS_EPOCH = 1 << 53
 
 
 class PlainLoader:
-    """A loader of the trial's own: the trial decides the order and the distribution over processes.
+    """A loader that the trial owns: the trial decides the order and the processes' shares.
 
     `count` limits the batches of a pass.
     """
@@ -28,6 +28,7 @@ class PlainLoader:
 
     @property
     def is_whole(self) -> bool:
+        """Whether the passes are not limited."""
         return self._count is None
 
     def __iter__(self) -> Iterator[Any]:
@@ -39,6 +40,7 @@ class PlainLoader:
         return length if self._count is None else min(length, self._count)
 
     def first_batches(self, count: int) -> PlainLoader:
+        """Return a loader of the first `count` batches of each pass."""
         return PlainLoader(self.loader, count)
 
     def batches_from(self, _first: int, _seed: int) -> Iterator[Any]:
@@ -51,6 +53,10 @@ class PlainLoader:
         return self._batches(iter(self.loader))
 
     def _batches(self, epoch: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of `epoch`, then of new passes, without end.
+
+        Raises DetcloudError at a pass without batches.
+        """
         while True:
             number = -1
             for number, batch in enumerate(epoch):  # noqa: B007
@@ -100,7 +106,8 @@ def share_loaders(
 ) -> Loaders:
     """Check the loaders that a trial built, and reduce the training loader to this process's share.
 
-    Raises InvalidCall for other objects, and with `checked` for torch's own DataLoader.
+    The epoch's length is the chief's, so all ranks must call this. The validation loader is not
+    reduced. Raises InvalidCall for other objects, and with `checked` for torch's own DataLoader.
     """
     ours = checked_loader(training, "build_training_data_loader", checked)
     if isinstance(ours, DataLoader) and distributed.can_exchange:
@@ -127,6 +134,7 @@ def check_not_empty(loader: Loader, method: str) -> None:
 
 
 def _epoch_length(loader: Loader) -> int:
+    """Return the number of batches in an epoch, at least 1, or ENDLESS_EPOCH if unknown."""
     try:
         return max(1, len(loader))
     except TypeError:
@@ -135,6 +143,11 @@ def _epoch_length(loader: Loader) -> int:
 
 
 def checked_loader(loader: object, method: str, checked: bool) -> Loader:
+    """Return our DataLoader unchanged, and another accepted loader as a PlainLoader.
+
+    With `checked`, raise InvalidCall, naming `method`, for any loader but ours. Otherwise every
+    iterable is accepted, and other objects raise InvalidCall.
+    """
     if isinstance(loader, DataLoader):
         return loader
     if isinstance(loader, TorchDataLoader) and checked:

@@ -64,7 +64,8 @@ class MetricAverage:
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
         """Add a batch's metrics; a tensor is the metric `loss`. A metric that is None is skipped.
 
-        Raises InvalidType for other types.
+        A metric without numbers, or with arrays of different shapes, gets the average None. Raises
+        InvalidType for anything but a tensor or dict.
         """
         sums, counts = self._sums, self._counts
         named = metrics if type(metrics) is dict else named_metrics(metrics)
@@ -86,6 +87,7 @@ class MetricAverage:
         return {name: self._mean(name) for name in self._sums}
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the sums, the counts and the shapes by metric, for checkpoints."""
         sums, counts, shapes = dict(self._sums), dict(self._counts), dict(self._shapes)
         return {"sums": sums, "counts": counts, "shapes": shapes}
 
@@ -94,25 +96,29 @@ class MetricAverage:
     ) -> MetricAverage:
         """Return the average over the batches of all processes, equal on each process.
 
-        Return this object itself in a single process. `notice` prints metrics that some processes
-        lack.
+        Return this object itself in a single process. All processes must call this. `notice` prints
+        metrics that some processes lack. Raises DetcloudError if another process has exited.
         """
         if distributed.size == 1 or not distributed.can_exchange:
             return self
         state = {**self.state_dict(), "sums": _on_cpu(self._sums)}
-        whole = MetricAverage()
+        merged = MetricAverage()
         states = distributed.allgather(state)
         if notice is not None:
             notice.tell("training", [other["sums"] for other in states], distributed.rank)
         for other in states:
             for name, total in other["sums"].items():
-                whole._note_shape(name, other["shapes"].get(name, []))
-                before = whole._sums.get(name)
-                whole._sums[name] = total if before is None else before + total
-                whole._counts[name] = whole._counts.get(name, 0) + other["counts"][name]
-        return whole
+                merged._note_shape(name, other["shapes"].get(name, []))
+                before = merged._sums.get(name)
+                merged._sums[name] = total if before is None else before + total
+                merged._counts[name] = merged._counts.get(name, 0) + other["counts"][name]
+        return merged
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore a state of `state_dict`, with tensors moved to `device`.
+
+        The sum of an array becomes the mean of its elements.
+        """
         self._sums = {
             name: total.mean().to(device) if isinstance(total, torch.Tensor) else total
             for name, total in state["sums"].items()
@@ -121,6 +127,7 @@ class MetricAverage:
         self._shapes = dict(state.get("shapes", {}))
 
     def _mean(self, name: str) -> float | None:
+        """Return the mean of a metric. Return None if the values have no common shape."""
         if self._shapes.get(name, ()) is None:
             return None
         mean = self._sums[name] / self._counts[name]
@@ -151,8 +158,9 @@ class MetricAverage:
         return mean if total is None else total + mean
 
     def _note_shape(self, name: str, shape: list[int] | None) -> None:
-        """Record the shape of a metric's value. None, or another shape than before, ends the
-        average.
+        """Record the shape of a metric's value.
+
+        None, or another shape than before, ends the average.
         """
         former = self._shapes.get(name, []) if name in self._sums else shape
         if shape is None or shape != former:
@@ -217,6 +225,7 @@ class BatchMetrics:
     """
 
     def __init__(self, trial: PyTorchTrial) -> None:
+        """Create an empty collection. The trial's `evaluation_reducer` is called."""
         self._reducer = trial.evaluation_reducer()
         parameters = inspect.signature(trial.evaluate_batch).parameters
         names = ["batch", "batch_idx"] if "batch_idx" in parameters else ["batch"]
@@ -227,6 +236,12 @@ class BatchMetrics:
         self._batches: list[dict[str, Any]] = []
 
     def add(self, batch: Any, batch_idx: int) -> None:
+        """Evaluate a batch by the trial's `evaluate_batch`, and add the metrics.
+
+        Raises InvalidType if the result is no dict, and InvalidValue if the names differ from
+        earlier batches. Raises DetcloudError for values that are no numbers, have another shape, or
+        have no reducer.
+        """
         values = (batch, batch_idx) if self._takes_batch_idx else (batch,)
         metrics = checked_metrics(self._evaluate(*values), "evaluate_batch")
         if self._batches and metrics.keys() != self._batches[0].keys():
@@ -241,7 +256,7 @@ class BatchMetrics:
 
     def outputs(self) -> list[dict[str, Any]]:
         """Return each batch's metrics in this process, with NumPy arrays instead of tensors."""
-        return [array_metrics(one) for one in self._batches]
+        return [array_metrics(metrics) for metrics in self._batches]
 
     def merge(
         self, distributed: DistributedContext, notice: PartialMetricNotice | None = None
@@ -258,6 +273,7 @@ class BatchMetrics:
         self._values = {n: _interleave([values.get(n, []) for values in everybody]) for n in names}
 
     def reduce(self) -> dict[str, Any]:
+        """Return each metric as a number, reduced over all batches. Empty without batches."""
         return {name: self._reduced_metric(name).tolist() for name in self._values}
 
     def _reduced_metric(self, name: str) -> torch.Tensor:
@@ -267,7 +283,8 @@ class BatchMetrics:
     def _checked_number(self, name: str, value: object) -> torch.Tensor:
         """Return the value in double precision, and remember the shape of the metric's first value.
 
-        Raises DetcloudError if it is no number, is empty, or has another shape than before.
+        Raises DetcloudError for a value that is no number, is empty, or has another shape than
+        before.
         """
         place, number = f"validation metric {name!r}", to_double(value)
         if number is None:
@@ -284,6 +301,10 @@ class BatchMetrics:
         return number
 
     def _reducer_of(self, name: str) -> Reducer:
+        """Return the reducer of a metric.
+
+        Raises DetcloudError if the trial's `evaluation_reducer` has no Reducer for the metric.
+        """
         reducer = self._reducer
         chosen = reducer.get(name) if isinstance(reducer, dict) else reducer
         if not isinstance(chosen, Reducer):
@@ -301,6 +322,7 @@ def _interleave(columns: list[list[Item]]) -> list[Item]:
 
 
 def _on_cpu(sums: dict[str, torch.Tensor | float]) -> dict[str, torch.Tensor | float]:
+    """Return the sums with all tensors on the CPU."""
     return {
         name: total.cpu() if isinstance(total, torch.Tensor) else total
         for name, total in sums.items()
@@ -331,6 +353,7 @@ def reduce_values(reducer: Reducer, metrics: Any, num_batches: list[int] | None 
 
 
 def _to_array(value: torch.Tensor) -> Any:
+    """Return a tensor as a NumPy array; bfloat16 becomes single precision."""
     value = value.detach().cpu()
     # NumPy has no bfloat16.
     return (value.float() if value.dtype is torch.bfloat16 else value).numpy()

@@ -18,6 +18,7 @@ class MixedPrecision:
     """The precision of a trial's batches: full, torch's autocast, or apex's."""
 
     def __init__(self, device: torch.device) -> None:
+        """Create full precision. `device` is the device of the batches."""
         self._device = device
         self.is_automatic = False
         # Whether gradients are computed with apex.
@@ -52,7 +53,8 @@ class MixedPrecision:
     def configure_apex(self, models: Any, optimizers: Any, enabled: bool, **options: Any) -> Any:
         """Return the models and optimizers of `apex.amp.initialize`, or unchanged if not `enabled`.
 
-        Raises DetcloudError if apex is not installed.
+        From then on, gradients are computed with apex. Raises DetcloudError if apex is not
+        installed. Errors of apex pass.
         """
         if not enabled:
             return models, optimizers
@@ -87,8 +89,10 @@ class MixedPrecision:
         return list(self._apex.master_params(optimizer))
 
     def state_dict(self) -> dict[str, Any]:
+        """Return apex's state for checkpoints. Empty without apex."""
         return dict(self._apex.state_dict()) if self._apex is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore apex's state. Do nothing without apex or for an empty state."""
         if self._apex is not None and state:
             self._apex.load_state_dict(state)

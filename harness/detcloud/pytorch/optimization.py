@@ -48,9 +48,14 @@ class LRScheduler:
         self._scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
 
     def get_scheduler(self) -> TorchLRScheduler:
+        """Return torch's scheduler."""
         return self._scheduler
 
     def __getattr__(self, name: str) -> Any:
+        """Return a public attribute of torch's scheduler, for example `step` or `get_last_lr`.
+
+        Raises AttributeError for unknown and private names.
+        """
         # `step`, `get_last_lr` and other attributes of torch's scheduler.
         if name.startswith("_"):
             raise AttributeError(name)
@@ -112,6 +117,7 @@ class Optimization:
     _told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        """Raise DetcloudError unless `aggregation_frequency` is an integer of at least 1."""
         frequency = self.aggregation_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
             raise DetcloudError(
@@ -137,6 +143,7 @@ class Optimization:
         self.schedulers.append((scheduler, mode, frequency))
 
     def is_wrapped(self, optimizer: object) -> bool:
+        """Return whether the trial has wrapped this optimizer."""
         return any(optimizer is wrapped for wrapped in self.optimizers)
 
     def step(
@@ -162,7 +169,8 @@ class Optimization:
             unscales: unscale gradients before they are changed. Otherwise the caller has done so,
                 because torch allows it once per step.
 
-        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step.
+        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step, and if
+        the ranks use different parameters of a model.
         """
         is_aggregated = self.aggregation_frequency > 1
         if is_aggregated and not auto_zero_grads:
@@ -188,18 +196,22 @@ class Optimization:
         return True
 
     def _settle_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Average the optimizer's gradients over the processes where the backward pass did not."""
+        """Average the optimizer's gradients over the processes where the backward pass did not.
+
+        Errors are as for `DistributedModel.settle`.
+        """
         models = [model for model in self._distributed_models() if not model.is_settled]
         if not models:
             return
         # Finding the models' parameters takes longer than computing small layers.
         stepped = {id(parameter) for parameter in _parameters(optimizer)}
         for model in models:
-            parameters = [one for one in model.parameters() if id(one) in stepped]
+            parameters = [each for each in model.parameters() if id(each) in stepped]
             if parameters:
                 model.settle(parameters)
 
     def _distributed_models(self) -> Iterator[DistributedModel]:
+        """Yield the models that average gradients over processes."""
         return (model for model in self.wrapped_models if isinstance(model, DistributedModel))
 
     def _change_gradients(
@@ -256,6 +268,7 @@ class Optimization:
                 return 0, 0
 
     def set_training(self, training: bool) -> None:
+        """Set the training or evaluation mode of all models."""
         for model in self.wrapped_models or self.models:
             model.train(training)
 
@@ -272,6 +285,11 @@ class Optimization:
         ]
 
     def load_gradients(self, saved: list[dict[str, torch.Tensor]]) -> None:
+        """Set the gradients of all models to a result of `gradients`. Missing gradients become
+        None.
+
+        Raises ValueError if the number of models differs.
+        """
         for model, gradients in zip(self.models, saved, strict=True):
             for name, parameter in model.named_parameters():
                 grad = gradients.get(name)
@@ -291,7 +309,11 @@ class Optimization:
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
-        """Load only the weights. Raises DetcloudError if the models do not match the state."""
+        """Load only the weights. Raises DetcloudError if the models do not match the state.
+
+        The state must have as many models, with equal names and shapes of parameters. The prefix
+        `module.` of Determined's states is removed.
+        """
         _check_counts("models", state[MODELS], self.models)
         for model, model_state in zip(self.models, state[MODELS], strict=True):
             try:
@@ -303,6 +325,13 @@ class Optimization:
                 ) from error
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load models, optimizers, schedulers, the scaler and gradients from a result of
+        `state_dict`.
+
+        Parts of schedulers that cannot be read without running code are left out and printed.
+        Raises DetcloudError if the numbers of objects or the weights do not match. Other errors of
+        torch pass.
+        """
         self.load_models(state)
         _check_counts("optimizers", state[OPTIMIZERS], self.optimizers)
         _check_counts("schedulers", state[SCHEDULERS], self.schedulers)
@@ -316,6 +345,8 @@ class Optimization:
         self.load_gradients(state["gradients"])
 
     def _scheduler_state(self, scheduler: TorchLRScheduler) -> dict[str, Any]:
+        """Return a scheduler's state as plain data. Print each attribute that is left out, once."""
+
         def tell(name: str, value: Any) -> None:
             place = f"{type(scheduler).__name__}.{name}"
             if place not in self._told:
@@ -330,9 +361,11 @@ class Optimization:
         return state
 
     def _averages(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Return whether gradients of several batches are averaged for this optimizer."""
         return self.averages.get(id(optimizer), self.average_aggregated_gradients)
 
     def is_step(self, batch_idx: int) -> bool:
+        """Return whether an optimizer step follows batch `batch_idx`."""
         return (batch_idx + 1) % self.aggregation_frequency == 0
 
 
@@ -349,10 +382,12 @@ def _without_prefix(state: dict[str, Any], model: torch.nn.Module) -> dict[str, 
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """Return the parameters of all groups of an optimizer."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _check_counts(name: str, stored: list[Any], wrapped: list[Any]) -> None:
+    """Raise DetcloudError if a checkpoint has another number of objects than the trial."""
     if len(stored) != len(wrapped):
         raise DetcloudError(
             f"the checkpoint holds {len(stored)} {name}, the trial wrapped {len(wrapped)}: the "

@@ -82,7 +82,10 @@ def to_current_parts(state: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def check_readable(state: dict[str, Any], *parts: str) -> None:
-    """Raise DetcloudError if one of `parts` contains an object of a class that was not imported."""
+    """Raise DetcloudError if a part of the state contains an object that was not imported.
+
+    `parts` are the names to check; missing parts are skipped.
+    """
     for part in parts:
         found = find_placeholder(state.get(part), part)
         if found is not None:
@@ -145,8 +148,9 @@ def _may_run_code(path: Path) -> bool:
 
 
 def _generator_state(random_state: dict[str, Any] | None) -> dict[str, Any]:
-    """Convert Determined's random state. Without a random state, return the present generators'
-    state.
+    """Convert Determined's random state to the form of `generators.capture_state`.
+
+    Without a random state, return the present generators' state.
     """
     if not isinstance(random_state, dict):
         return generators.capture_state()
@@ -162,17 +166,21 @@ def _generator_state(random_state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _read_object(place: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file. Return None without the file or for another value.
+
+    Raises DetcloudError if the file is not JSON.
+    """
     if not place.exists():
         return None
     try:
-        found = json.loads(place.read_bytes())
+        content = json.loads(place.read_bytes())
     except ValueError as error:
         raise DetcloudError(f"{place} is not JSON: {error}") from None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _constants(hyperparameters: Any) -> dict[str, Any]:
-    """Return the constant hyperparameters of a configuration, for files without sampled ones."""
+    """Return the constant hyperparameters of a configuration. Ranges are left out."""
     if not isinstance(hyperparameters, dict):
         return {}
     return {

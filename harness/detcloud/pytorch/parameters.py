@@ -6,7 +6,7 @@ import torch
 
 
 def reset_parameters(model: torch.nn.Module) -> None:
-    """Initialize the parameters again by calling `reset_parameters` of every layer that has it."""
+    """Initialize the parameters again, by `reset_parameters` of every layer with this method."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

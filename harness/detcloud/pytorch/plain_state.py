@@ -48,8 +48,8 @@ def to_plain(value: Any) -> Any:
 def leave_out_objects(state: dict[str, Any], leave_out: Callable[[str, Any], None]) -> Any:
     """Return a scheduler's state in plain form, without attributes that have no plain form.
 
-    Such attributes are objects like functions, which the code creates again. `leave_out` is called
-    with the name and value of each.
+    Omitted attributes are objects like functions, which the code creates again. `leave_out` is
+    called with the name and value of each.
     """
     kept: dict[str, Any] = {}
     for name, value in to_plain(state).items():
@@ -73,7 +73,7 @@ def restore_types(present: Any, stored: Any) -> Any:
     if isinstance(present, list | tuple) and isinstance(stored, list | tuple):
         if len(present) != len(stored):
             return stored
-        items = [restore_types(one, entry) for one, entry in zip(present, stored, strict=True)]
+        items = [restore_types(was, entry) for was, entry in zip(present, stored, strict=True)]
         if hasattr(present, "_fields"):
             return kind(*items)
         return _rebuild(kind, items, stored)
@@ -96,6 +96,10 @@ def _to_torch(value: Any) -> Any:
 
 
 def _to_plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a dict with plain keys and values. If nothing changes, return `value`.
+
+    Also return `value` if several keys would become equal.
+    """
     items = {to_plain(key): to_plain(item) for key, item in value.items()}
     kind = type(value)
     if len(items) != len(value):
@@ -110,11 +114,13 @@ def _to_plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _same_or(value: Any, base: type, items: list[Any]) -> Any:
+    """Return `value` if all items are unchanged, else the items as `base`."""
     is_same = all(map(operator.is_, value, items))
     return value if is_same and type(value) is base else base(items)
 
 
 def _is_plain(value: Any) -> bool:
+    """Return whether a checkpoint can contain the value, with all parts."""
     if isinstance(value, dict):
         return all(_is_plain(item) for pair in value.items() for item in pair)
     if isinstance(value, list | tuple | set):

@@ -13,6 +13,7 @@ class Plan:
     """The resolved arguments of `fit`."""
 
     schedule: Schedule
+    """The periods of reports, validations and checkpoints."""
     max_length: int
     """The length in batches, for runs without a searcher. ENDLESS if not given."""
     epoch_length: int
@@ -26,4 +27,6 @@ class Plan:
     first_batch: int
     """The batch at which training resumes, or 0."""
     initial_validation: bool
+    """Whether to validate before the first batch."""
     test_mode: bool
+    """Whether to train and validate a single batch."""

@@ -50,25 +50,34 @@ class FunctionReducer(MetricReducer):
         self._values: list[Any] = []
 
     def update(self, value: Any) -> None:
+        """Add a value of a batch."""
         self._values.append(value)
 
     def reset(self) -> None:
+        """Discard all values."""
         self._values = []
 
     def per_slot_reduce(self) -> list[Any]:
+        """Return the values of this process."""
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
+        """Return the function's result for all values. Errors of the function pass."""
         rows = zip_longest(*per_slot_metrics, fillvalue=_NO_VALUE)
         return self._function([value for row in rows for value in row if value is not _NO_VALUE])
 
 
 @dataclass(frozen=True)
 class _ReducerEntry:
+    """A wrapped reducer."""
+
     reducer: MetricReducer
     name: str | None
+    """The name of the metric. None if the reducer returns metrics by name."""
     for_training: bool
+    """Whether the metric is reported with training workloads."""
     for_validation: bool
+    """Whether the metric is reported with validations."""
 
 
 class Reducers:
@@ -84,6 +93,12 @@ class Reducers:
         for_training: bool,
         for_validation: bool,
     ) -> MetricReducer:
+        """Add a reducer, and return the MetricReducer: `reducer`, a new instance, or a
+        FunctionReducer.
+
+        Arguments are as for `PyTorchTrialContext.wrap_reducer`. Raises InvalidType for another
+        object, and InvalidValue for an object that was wrapped before.
+        """
         if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
             reducer = reducer()
         elif not isinstance(reducer, MetricReducer):
@@ -93,7 +108,7 @@ class Reducers:
                     "MetricReducer"
                 )
             reducer = FunctionReducer(reducer)
-        if any(one.reducer is reducer for one in self._wrapped):
+        if any(entry.reducer is reducer for entry in self._wrapped):
             raise InvalidValue(
                 f"wrap_reducer got the same {type(reducer).__name__} twice: wrap another object"
             )
@@ -101,16 +116,19 @@ class Reducers:
         return reducer
 
     def reset(self) -> None:
+        """Discard the collected values of all reducers in this process."""
         for wrapped in self._wrapped:
             wrapped.reducer.reset()
 
     def reduce(self, distributed: DistributedContext, *, training: bool) -> dict[str, Any]:
         """Return the metrics of the reducers for training or validation, equal on every process.
 
-        The chief reduces the values of all processes. Empty without reducers. Raises InvalidType if
-        a reducer without a name returns no dict, or a named reducer returns a dict.
+        The chief reduces the values of all processes, so every process must call this. Empty
+        without reducers. Raises InvalidType if a reducer without a name returns no dict, or a named
+        reducer returns a dict. Errors of the reducers pass, and DetcloudError if another process
+        has exited.
         """
-        due = [one for one in self._wrapped if _is_due(one, training)]
+        due = [entry for entry in self._wrapped if _is_due(entry, training)]
         if not due:
             return {}
         ours = [wrapped.reducer.per_slot_reduce() for wrapped in due]
@@ -122,13 +140,15 @@ class Reducers:
 
 
 def _is_due(wrapped: _ReducerEntry, training: bool) -> bool:
+    """Return whether the reducer is reported with training, or else with validations."""
     return wrapped.for_training if training else wrapped.for_validation
 
 
 def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[str, Any]:
-    """Return the metrics of the reducers `due`.
+    """Return the metrics of the reducers `due`, by name.
 
-    `slots` has a list per process with the data of each reducer.
+    `slots` has a list per process with the data of each reducer. Of equal names, the later metric
+    counts. Raises InvalidType as `Reducers.reduce`, and errors of the reducers.
     """
     metrics: dict[str, Any] = {}
     for wrapped, *collected in zip(due, *slots, strict=True):
@@ -138,6 +158,10 @@ def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[s
 
 
 def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
+    """Return a reducer's result as metrics by name, with numbers and lists.
+
+    Raises InvalidType as `Reducers.reduce`.
+    """
     if wrapped.name is None and not isinstance(value, dict):
         raise InvalidType(
             f"a reducer without a name gave a {type(value).__name__}: expected a dict of metrics; "
@@ -153,8 +177,9 @@ def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
 
 
 def plain_metric(value: Any) -> Any:
-    """Convert a tensor or array into a number or nested lists. A list with a single number becomes
-    a number.
+    """Convert a tensor or array into a number or nested lists.
+
+    A list with a single number becomes a number. Other values stay.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     while isinstance(value, list | tuple) and len(value) == 1:

@@ -50,6 +50,7 @@ class _UnknownGlobal(Placeholder):
     """A class or function of the file that is not allowed. A call returns a Placeholder."""
 
     def __call__(self, *_arguments: object, **_options: object) -> Placeholder:
+        """Return a Placeholder, and ignore the arguments."""
         return Placeholder(self.name)
 
 
@@ -62,7 +63,7 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
     dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return an allowed class or function, or a placeholder for any other."""
+        """Return an allowed class or function, or a placeholder. Import nothing."""
         full_name = f"{_FORMER_MODULES.get(module, module)}.{name}"
         allowed = _ALLOWED.get(full_name)
         if allowed is not None:
@@ -72,21 +73,26 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
         return _UnknownGlobal(full_name)
 
     def load_reduce(self) -> None:
+        """Call a function of the file, if allowed."""
         arguments = self.stack.pop()
         self.stack[-1] = _call(self.stack[-1], arguments)
 
     def load_newobj(self) -> None:
+        """Create an object of a class of the file, if allowed."""
         arguments = self.stack.pop()
         self.stack[-1] = _call(self.stack[-1], arguments)
 
     def load_newobj_ex(self) -> None:
+        """Create an object, and ignore the named arguments."""
         self.stack.pop()
         self.load_newobj()
 
     def _instantiate(self, kind: Any, arguments: Any) -> None:
+        """Create an object of an old protocol, if allowed."""
         self.append(_call(kind, tuple(arguments)))
 
     def load_build(self) -> None:
+        """Set the state of the last object, if allowed."""
         state = self.stack.pop()
         _set_state(self.stack[-1], state)
 
@@ -120,8 +126,8 @@ def find_placeholder(value: object, place: str) -> tuple[str, Placeholder] | Non
         pairs = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
     else:
         return None
-    found = (find_placeholder(item, item_place) for item_place, item in pairs)
-    return next((one for one in found if one is not None), None)
+    places = (find_placeholder(item, item_place) for item_place, item in pairs)
+    return next((placed for placed in places if placed is not None), None)
 
 
 def without_unreadable(state: dict[str, Any], place: str) -> dict[str, Any]:
@@ -144,6 +150,10 @@ def without_unreadable(state: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _call(kind: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the result of an allowed function, or a Placeholder for a placeholder.
+
+    Raises UnpicklingError for any other function. Errors of the function pass.
+    """
     if isinstance(kind, Placeholder):
         return Placeholder(kind.name)
     if not any(kind is allowed for allowed in _ALLOWED.values()):
@@ -152,6 +162,10 @@ def _call(kind: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _set_state(target: Any, state: Any) -> None:
+    """Set the state of an array, a NumPy type, an OrderedDict or a tensor.
+
+    Discard the state of a placeholder. Raises UnpicklingError for other objects.
+    """
     kind = type(target)
     if isinstance(target, Placeholder):
         return
@@ -169,6 +183,7 @@ def _set_state(target: Any, state: Any) -> None:
 
 
 def _set_array(array: Any, state: Any) -> None:
+    """Set the content of an array. Raises UnpicklingError if the content does not fit."""
     _version, _shape, dtype, _is_fortran, content = state
     if not isinstance(dtype, np.dtype) or dtype.hasobject != isinstance(content, list):
         raise UnpicklingError("an array's content does not fit its type")
@@ -182,7 +197,11 @@ def _set_dtype(dtype: Any, state: Any) -> None:
     alignment or flags than the type. NumPy would trust false flags.
     """
     is_known = isinstance(state, tuple) and len(state) in _DTYPE_STATE_LENGTHS
-    if not is_known or not isinstance(state[1], str) or any(one is not None for one in state[2:5]):
+    if (
+        not is_known
+        or not isinstance(state[1], str)
+        or any(part is not None for part in state[2:5])
+    ):
         raise UnpicklingError(f"an array has the type {dtype}, which is not read")
     size, alignment, flags = state[5:8]
     is_flexible = dtype.kind in "SUV"
@@ -195,8 +214,9 @@ def _set_dtype(dtype: Any, state: Any) -> None:
 
 
 def _empty_array(_kind: object, _shape: object, _dtype: object) -> Any:
-    """Return an empty array, in place of NumPy's `_reconstruct`. The file's next step sets its
-    state.
+    """Return an empty array, in place of NumPy's `_reconstruct`.
+
+    The file's next step sets the state.
     """
     return np.ndarray.__new__(np.ndarray, (0,), "b")
 
@@ -212,6 +232,7 @@ def _build_dtype(text: object, *_options: object) -> Any:
 
 
 def _build_number(dtype: Any, content: object = None) -> Any:
+    """Return a NumPy number. Raises UnpicklingError if the content does not fit the type."""
     if not isinstance(dtype, np.dtype) or dtype.hasobject or not isinstance(content, bytes):
         raise UnpicklingError("a NumPy number has no content that fits its type")
     return np.frombuffer(content, dtype, count=1)[0]
@@ -248,6 +269,7 @@ _FORMER_MODULES = {
 
 
 def _torch_functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions of this torch that rebuild tensors, by full name."""
     names = (
         "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter"
         " _rebuild_sparse_tensor _rebuild_qtensor"

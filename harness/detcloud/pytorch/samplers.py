@@ -57,6 +57,7 @@ class DistributedSampler(Sampler[Any]):
         self._sampler, self._num_workers, self._rank = sampler, num_workers, rank
 
     def __len__(self) -> int:
+        """Return the number of items in the share."""
         whole, more = divmod(len(self._sampler), self._num_workers)
         return whole + (self._rank < more)
 
@@ -91,6 +92,7 @@ class ReproducibleShuffleSampler(Sampler[Any]):
         return len(self._sampler)
 
     def __iter__(self) -> Iterator[Any]:
+        """Return all items of a pass in a new order, drawn from the object's generator."""
         items = list(self._sampler)
         self._random.shuffle(items)
         return iter(items)
@@ -106,6 +108,7 @@ class FixedShuffleSampler(Sampler[int]):
         return len(self._dataset)
 
     def __iter__(self) -> Iterator[int]:
+        """Return the numbers of all samples in the order of the seed."""
         generator = torch.Generator().manual_seed(self._seed)
         return iter(torch.randperm(len(self._dataset), generator=generator).tolist())
 
@@ -127,14 +130,20 @@ class _BatchWise(BatchSampler):
 
 
 class RepeatBatchSampler(_BatchWise):
-    """A batch sampler that repeats the batches of another without end."""
+    """A batch sampler that repeats the batches of another sampler without end.
+
+    The length is that of a single pass.
+    """
 
     def __init__(self, batch_sampler: SizedSampler[list[int]]) -> None:
         super().__init__(batch_sampler, RepeatSampler(batch_sampler))
 
 
 class DistributedBatchSampler(_BatchWise):
-    """The share of a worker: every `num_workers`th batch of another sampler, from `rank` on."""
+    """The share of a worker: every `num_workers`th batch of another sampler, from `rank` on.
+
+    Raises InvalidValue if `rank` is not from 0 to `num_workers` - 1.
+    """
 
     @accept_names(num_replicas="num_workers")
     def __init__(self, batch_sampler: SizedSampler[list[int]], num_workers: int, rank: int) -> None:
@@ -142,7 +151,10 @@ class DistributedBatchSampler(_BatchWise):
 
 
 class SkipBatchSampler(_BatchWise):
-    """The batches of a batch sampler after the first `skip`."""
+    """The batches of a batch sampler after the first `skip`.
+
+    The length is that of the whole sampler.
+    """
 
     def __init__(self, batch_sampler: SizedSampler[list[int]], skip: int) -> None:
         super().__init__(batch_sampler, SkipSampler(batch_sampler, skip))
@@ -162,11 +174,11 @@ def adapt_batch_sampler(
     num_replicas: int = 1,
     rank: int = 0,
 ) -> SizedSampler[list[int]]:
-    """Return a batch sampler that is repeated (`repeat`), then sharded, then without `skip`
-    batches.
+    """Return a batch sampler, repeated if `repeat`, then sharded, then without `skip` batches.
 
     With `num_replicas` above 1, only the share of worker `rank` remains, and `skip` counts batches
-    of this share. Raises InvalidValue for an impossible rank.
+    of this share. Without changes, return `batch_sampler` itself. Raises InvalidValue for an
+    impossible rank.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

@@ -25,7 +25,8 @@ class StateCopier:
     def copy_state(self, state: Any) -> Any:
         """Return a copy of the state with all tensors on the CPU, and keep the copy's memory.
 
-        Tensors that share memory in `state` also share memory in the copy.
+        The previous copy is overwritten. Tensors that share memory in `state` also share memory in
+        the copy. Other objects than dicts, lists, tuples, sets and tensors are not copied.
         """
         copying = _Copying(self._buffers)
         copied = copying.copy_value(state)
@@ -41,6 +42,7 @@ class _Copying:
         self.storages: dict[int, torch.UntypedStorage] = {}
 
     def copy_value(self, value: Any) -> Any:
+        """Return a copy of nested dicts, lists, tuples, sets and tensors. Other values stay."""
         if isinstance(value, torch.Tensor):
             return self._copy_tensor(value)
         kind = type(value)
@@ -57,6 +59,7 @@ class _Copying:
         return value
 
     def _copy_tensor(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a copy on the CPU, with the tensor's view of the copied storage."""
         if not _is_plain(value):
             return copy.deepcopy(value.detach().cpu())
         storage = self._copy_storage(value.untyped_storage())
@@ -64,6 +67,7 @@ class _Copying:
         return torch.empty(0, dtype=value.dtype).set_(storage, *place)
 
     def _copy_storage(self, source: torch.UntypedStorage) -> torch.UntypedStorage:
+        """Return the copy of a storage, in reused memory of equal size if possible."""
         known = self.storages.get(source._cdata)
         if known is not None:
             return known

@@ -30,11 +30,13 @@ def write_code(
     core_context: core.Context,
     trial_type: str = "PyTorchTrial",
 ) -> None:
-    """Write `load_data.json` and, on a cluster, a copy of the code below `code/`.
+    """Write `load_data.json` and, on a cluster, a copy of the code below `code/`, into `folder`.
 
-    If the code has more than FILES_MAX files or BYTES_MAX bytes, print a notice and do not copy it.
-    `trial_type` says which function can load the checkpoint: `load_trial_from_checkpoint_path`
-    loads only a PyTorchTrial.
+    The code is the working directory. If the code has more than FILES_MAX files or BYTES_MAX bytes,
+    print a notice and do not copy it. Sections of the configuration that may contain secrets are
+    left out. `trial_type` says which function can load the checkpoint:
+    `load_trial_from_checkpoint_path` loads only a PyTorchTrial. Raises OSError if a file cannot be
+    read or written.
     """
     kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     config = core_context.info.config
@@ -74,6 +76,7 @@ def _script_folder(kind: type[Any]) -> str:
 
 
 def _copy_code(code: Path, target: Path) -> None:
+    """Copy the files of the code below `target`. Print a notice instead if they are too large."""
     files, size = [], 0
     for file in _code_files(code):
         files.append(file)
@@ -95,7 +98,7 @@ def _code_files(code: Path) -> Iterator[Path]:
     """Yield the files of the code, sorted, without hidden and compiled files and links."""
     for root, folders, names in os.walk(code):
         folders[:] = sorted(
-            one for one in folders if not one.startswith(".") and one != "__pycache__"
+            name for name in folders if not name.startswith(".") and name != "__pycache__"
         )
         for name in sorted(names):
             file = Path(root, name)

@@ -56,8 +56,11 @@ class Trainer:
     training_class: type[Training] = Training
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        """Raise InvalidType unless `trial` is a PyTorchTrial. Raise DetcloudError unless the trial
-        defines exactly one evaluation.
+        """Create the Trainer of a trial.
+
+        A trial in a former form is adapted, which may wrap its model. Raises InvalidType unless
+        `trial` is a PyTorchTrial, and DetcloudError unless the trial defines either evaluation, not
+        both.
         """
         if not isinstance(trial, PyTorchTrial):
             raise InvalidType(f"{trial!r:.80} is not a PyTorchTrial")
@@ -96,10 +99,12 @@ class Trainer:
 
         None stands for the experiment's configuration. Without a cluster, `max_length` is required
         (except in test mode), metrics are reported every 100 batches, and the policy is `best`.
+        Return when the search needs no more training, or when the trial must stop after storing its
+        work. At the end, also after an error, call `on_trial_shutdown` and flush the event files.
 
         Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
-        DetcloudError for an invalid period, policy, callback or data loader, and all errors of the
-        trial.
+        DetcloudError for an invalid period, policy, callback or data loader, and for a checkpoint
+        that cannot be loaded or stored. All errors of the trial pass.
         """
         hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)
@@ -114,11 +119,6 @@ class Trainer:
                 self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
             testing = self._is_testing(test_mode)
-            validate_first = (
-                spec.perform_initial_validation
-                if step_zero_validation is None
-                else step_zero_validation
-            )
             validation = spec.min_validation_batches or configured_batches(
                 spec.min_validation_epochs, epoch
             )
@@ -143,7 +143,7 @@ class Trainer:
                 checkpoint=checkpoint,
                 warm_start=warm_start,
                 first_batch=first,
-                initial_validation=validate_first and not testing,
+                initial_validation=self._validates_first(step_zero_validation) and not testing,
                 test_mode=testing,
             )
             self.training_class(self._trial, self._context, hooks, loaders, plan).run()
@@ -184,7 +184,17 @@ class Trainer:
                 flush=True,
             )
 
+    def _validates_first(self, step_zero_validation: bool | None) -> bool:
+        """Return whether to validate before the first batch: the argument, or the configuration."""
+        if step_zero_validation is not None:
+            return step_zero_validation
+        return self._context.core.info.perform_initial_validation
+
     def _is_testing(self, test_mode: bool | None) -> bool:
+        """Return whether to test: `test_mode`, or by default the specification's value.
+
+        Raises InvalidValue for a test in a trial of a search.
+        """
         core = self._context.core
         if test_mode and core.on_cluster and not core.info.test_mode:
             raise InvalidValue(
@@ -194,6 +204,10 @@ class Trainer:
         return core.info.test_mode if test_mode is None else test_mode
 
     def _callbacks(self) -> dict[str, PyTorchCallback]:
+        """Return the trial's callbacks.
+
+        Raises DetcloudError for anything but a dict of callbacks.
+        """
         callbacks = self._trial.build_callbacks()
         if not isinstance(callbacks, dict):
             raise DetcloudError(
@@ -206,6 +220,11 @@ class Trainer:
         return callbacks
 
     def _loaders(self) -> Loaders:
+        """Build and check the trial's data loaders. All processes must call this.
+
+        Raises InvalidCall for other objects and loaders without batches. A validation loader
+        without batches is accepted for `evaluate_full_dataset`.
+        """
         loaders = share_loaders(
             self._trial.build_training_data_loader(),
             self._trial.build_validation_data_loader(),
@@ -221,9 +240,17 @@ class Trainer:
     def _checkpoint(
         self, latest_checkpoint: CheckpointReference | str | None
     ) -> CheckpointReference | str | None:
+        """Return the checkpoint to start from: the argument, or else the cluster's.
+
+        Return None without both.
+        """
         return latest_checkpoint or self._context.core.info.latest_checkpoint
 
     def _is_warm_start(self, checkpoint: CheckpointReference | str | None) -> bool:
+        """Return whether only weights are loaded, because another trial wrote the checkpoint.
+
+        A UUID other than the cluster's checkpoint counts as this trial's.
+        """
         spec = self._context.core.info
         latest = spec.latest_checkpoint
         if isinstance(checkpoint, str) and latest is not None and latest.uuid == checkpoint:
@@ -231,6 +258,10 @@ class Trainer:
         return isinstance(checkpoint, CheckpointReference) and checkpoint.trial_id != spec.trial_id
 
     def _steps_completed(self, checkpoint: CheckpointReference | str) -> int:
+        """Return the trained batches of a checkpoint, from the metadata, or 0 without this entry.
+
+        Errors are as for `core.CheckpointContext.get_metadata`.
+        """
         metadata: dict[str, Any] = self._context.core.checkpoint.get_metadata(checkpoint)
         return int(metadata.get("steps_completed", 0))
 
@@ -241,6 +272,10 @@ class Trainer:
         checkpoint_period: Interval,
         policy: str,
     ) -> Schedule:
+        """Return the schedule of the periods. Without a searcher's metric, `best` becomes `all`.
+
+        Raises DetcloudError for an unknown policy.
+        """
         if policy not in ("best", "all", "none"):
             raise DetcloudError(f"checkpoint_policy is {policy!r}, not best, all or none")
         if policy == "best" and self._metric() is None:
@@ -255,14 +290,19 @@ class Trainer:
         )
 
     def _reporting_batches(self) -> Interval:
-        """Return the configuration's scheduling_unit. Without a cluster, the period ends at
-        multiples.
+        """Return the configuration's scheduling_unit.
+
+        Without a cluster, the period ends at multiples of the unit.
         """
         core = self._context.core
         unit = core.info.scheduling_unit
         return unit if core.on_cluster else Multiples(unit)
 
     def _metric(self) -> str | None:
+        """Return the name of the searcher's metric.
+
+        Return None without a cluster if the configuration has no metric.
+        """
         core = self._context.core
         if core.on_cluster:
             return core.info.metric
@@ -270,12 +310,18 @@ class Trainer:
         return metric
 
     def _smaller_is_better(self) -> bool:
+        """Return whether smaller values of the searcher's metric are better, by default True."""
         core = self._context.core
         if core.on_cluster:
             return core.info.smaller_is_better
         return bool((core.info.config.get("searcher") or {}).get("smaller_is_better", True))
 
     def _max_length(self, max_length: Period | None, epoch_length: int, testing: bool) -> int:
+        """Return the length in batches: 1 in a test, ENDLESS if only the search decides.
+
+        Print a notice if the length differs from the search's time. Raises InvalidValue without a
+        cluster and `max_length`, and errors of `length_batches`.
+        """
         if testing:
             return 1
         if max_length is None and self._context.core.on_cluster:
@@ -289,4 +335,8 @@ class Trainer:
 
 
 def _period_or_default(period: Period | None, epoch_length: int, default: Interval) -> Interval:
+    """Return a period in batches. Return the default for None.
+
+    Errors are as for `period_batches`.
+    """
     return default if period is None else period_batches(period, epoch_length)

@@ -61,6 +61,9 @@ class Training:
         loaders: Loaders,
         plan: Plan,
     ) -> None:
+        """Prepare the training; load and train nothing yet. The hooks of optimizer steps are
+        installed.
+        """
         self._trial = trial
         self._context = context
         self._core = context.core
@@ -88,8 +91,9 @@ class Training:
     def run(self) -> None:
         """Train until the searcher is done or the trial must stop, then store unsaved work.
 
-        If the trial's code requested the stop, report that to the cluster. Errors of the trial's
-        code are raised.
+        If the trial's code requested the stop, report that to the cluster as an early exit. Errors
+        of the trial's code are raised. Raises DetcloudError if a report or checkpoint cannot be
+        stored or loaded, or the searcher's metric is missing.
         """
         self._start()
         with self._context.profile_training():
@@ -105,10 +109,10 @@ class Training:
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     def _warn_of_unused_length(self, operation: SearcherOperation) -> None:
-        """Print once, on the chief, that the search decides the length and not the argument of
+        """Print, once, on the chief, that the search decides the length and not the argument of
         `fit`.
 
-        After that, the plan's `max_length` is ENDLESS.
+        Do nothing if the argument is used. After the notice, the plan's `max_length` is ENDLESS.
         """
         given = self._plan.max_length
         length = operation_batches(operation, self._plan.epoch_length)
@@ -124,6 +128,11 @@ class Training:
         )
 
     def _start(self) -> None:
+        """Restore the checkpoint, begin the batches, and call `on_training_start`.
+
+        If the plan says so, also validate before the first batch. Errors are as for
+        `TrainingState.restore`.
+        """
         self._core.train.allow_repeats()
         drawn = self._state.restore()
         steps, seed = self._state.position.steps, self._context.get_trial_seed()
@@ -144,7 +153,8 @@ class Training:
 
         Complete the operation with the searcher's metric. If the process has to stop earlier,
         return without completing the operation. If the metric is missing, report the operation's
-        end without a metric to the searcher, and raise DetcloudError.
+        end without a metric to the searcher, and raise DetcloudError. Errors of the trial's code,
+        of reports and of checkpoints pass.
 
         An endless operation ends at the plan's `max_length`, and validates after each scheduling
         unit unless the configuration sets a period. In test mode, train a single batch.
@@ -186,6 +196,7 @@ class Training:
         The chief also reports the operation's progress. Then begin new averages, and call
         `on_training_workload_end`. If the trial's deadline requires a stop, stop before `end`,
         advance the position and report nothing. A resumed trial then trains the remaining batches.
+        Raises DetcloudError if a report cannot be written, and errors of the trial's code.
         """
         self._optimization.set_training(True)
         self._context.reducers.reset()
@@ -204,7 +215,7 @@ class Training:
         if self._core.is_chief:
             operation.report_progress(steps / epoch_length if operation.counts_epochs else steps)
         self._state.average = MetricAverage()
-        outputs = [array_metrics(one) for one in self._batch_metrics or ()]
+        outputs = [array_metrics(each) for each in self._batch_metrics or ()]
         self._batch_metrics = None if self._batch_metrics is None else []
         self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
 
@@ -238,6 +249,11 @@ class Training:
         return {**metrics, "batches": steps, **epochs, **metrics}
 
     def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
+        """Train batch `batch_idx`: call the trial and the hooks of epochs, and step schedulers.
+
+        Add the metrics to the average. Raises InvalidType for a result that is no tensor or dict,
+        and errors of the trial's code.
+        """
         context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
         context.set_position(batch_idx, epoch_length)
         if number == 0:
@@ -262,9 +278,10 @@ class Training:
     def _run_validation(self) -> None:
         """Validate, call the hooks, report the metrics, and advance the position.
 
-        The position then states the metric and whether the policy requires a checkpoint. If a
-        deadline stops the validation, restore the random generators and report nothing, so that the
-        resumed trial validates again.
+        The metrics are reported as the chief's `on_validation_end` has changed them. The position
+        then states the metric and whether the policy requires a checkpoint. If a deadline stops the
+        validation, restore the random generators and report nothing, so that the resumed trial
+        validates again. Errors are as for `Evaluation.metrics`, `_searcher_metric` and reports.
         """
         generators_before = generators.capture_state()
         self._context.reducers.reset()
@@ -334,6 +351,7 @@ class Training:
         return math.nan
 
     def _must_stop(self) -> bool:
+        """Return whether the trial must stop after this workload. All processes must call this."""
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:

@@ -60,6 +60,7 @@ class TrainingState:
     def __init__(
         self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, plan: Plan
     ) -> None:
+        """Create the state at batch 0. Load nothing yet."""
         self._trial, self._context, self._hooks, self._plan = trial, context, hooks, plan
         self._core = context.core
         self._is_gang = is_gang(context.distributed)
@@ -84,6 +85,10 @@ class TrainingState:
             return self._restore()
 
     def _restore(self) -> dict[str, Any] | None:
+        """Load the checkpoint into models, optimizers, callbacks, averages and position.
+
+        Results and errors are as for `restore`.
+        """
         state = self._load()
         if state is None:
             return None
@@ -97,18 +102,24 @@ class TrainingState:
         known = self._core.info.validated_steps
         position = Position(**state["position"])
         self.position = position.after_restart(self._plan.schedule, answered, known)
-        found: dict[str, Any] = state["generators"]
-        return found
+        generator_states: dict[str, Any] = state["generators"]
+        return generator_states
 
     def _answered_batches(self) -> int:
+        """Return the length, in batches, for which the searcher has got a metric.
+
+        Raises DetcloudError if the directives are invalid.
+        """
         directives = self._core.read_directives()
         is_epochs = directives.length_unit == EPOCHS
         return directives.answered * (self._plan.epoch_length if is_epochs else 1)
 
     def save_if_stale(self, *, is_last: bool = False) -> None:
-        """Save the state unless a checkpoint has it already.
+        """Save the state unless a checkpoint has it already. All processes call this.
 
-        `is_last`: nothing follows, so the state is stored before the return.
+        `is_last`: nothing follows, so the state is stored before the return. Otherwise it may be
+        stored in the background. Raises DetcloudError if this or the previous checkpoint cannot be
+        stored.
         """
         if self._is_stale():
             self._save(is_last=is_last)
@@ -117,7 +128,7 @@ class TrainingState:
         """Save an unsaved state before the process ends.
 
         After an interruption notice the chief decides, by the time left, whether all processes
-        save, wait for a running upload, or abandon it.
+        save, wait for a running upload, or abandon it. Raises DetcloudError if storing fails.
         """
         plan = self._core.plan_last_save
         choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE
@@ -143,7 +154,10 @@ class TrainingState:
         self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
 
     def finish_stored_save(self) -> None:
-        """Call `on_checkpoint_upload_end` if a callback has it and the background save is done."""
+        """Call `on_checkpoint_upload_end` if a callback has it and the background save is done.
+
+        All processes call this and agree. Raises DetcloudError if storing failed.
+        """
         if self._unfinished_save is None or not self._hooks.overrides(
             PyTorchCallback.on_checkpoint_upload_end
         ):
@@ -153,10 +167,19 @@ class TrainingState:
             self.finish_save()
 
     def _is_stale(self) -> bool:
+        """Return whether no checkpoint has the present state.
+
+        Hooks of a validation may have changed the state after a checkpoint.
+        """
         observed = self.observed_validation and self.position.steps > 0
         return observed or not self.position.is_saved
 
     def _save(self, *, is_last: bool) -> None:
+        """Store the state on the chief after the previous checkpoint, and share the UUID.
+
+        If everything is stored, call `on_checkpoint_upload_end`. Raises DetcloudError if storing
+        fails, now or for the previous checkpoint.
+        """
         self.finish_save()
         steps = self.position.steps
         self.position = replace(self.position, saved=steps)
@@ -170,7 +193,11 @@ class TrainingState:
     def _store_state(
         self, steps: int, ranks: list[dict[str, Any]], is_last: bool
     ) -> tuple[str, bool]:
-        """Store the trial's state on the chief; return the UUID, and whether storing is over."""
+        """Store the trial's state on the chief; return the UUID, and whether storing is over.
+
+        `ranks` are the states of all processes, or empty. Call the hooks of saving. Errors are as
+        for `StateStore.store`.
+        """
         state = {
             **self._context.optimization.state_dict(),
             APEX: self._context.precision.state_dict(),
@@ -196,9 +223,9 @@ class TrainingState:
         }
 
     def _gathered_rank_states(self) -> list[dict[str, Any]]:
-        """Return each process's own state, by rank.
+        """Return the states that differ between processes, by rank, on the chief.
 
-        Empty on other ranks and for a single process.
+        Empty on other ranks and for a single process. All processes call this.
         """
         if not self._is_gang:
             return []
@@ -211,10 +238,10 @@ class TrainingState:
         return self._core.distributed.gather(ours) or []
 
     def _load(self) -> dict[str, Any] | None:
-        """Load models and optimizers from the checkpoint, and return the state of this process's
-        loop.
+        """Load models and optimizers from the checkpoint; return the state of this process's loop.
 
-        Return None after a warm start.
+        Return None after a warm start. Call `on_checkpoint_load_start`. Errors are as for
+        `restore`.
         """
         assert self._plan.checkpoint is not None
         optimization, distributed = self._context.optimization, self._core.distributed

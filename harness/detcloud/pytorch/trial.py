@@ -41,7 +41,8 @@ class PyTorchTrial(ABC):
     """The module that provides `init` and `Trainer` for this class."""
 
     @abstractmethod
-    def __init__(self, context: PyTorchTrialContext) -> None: ...
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        """Wrap models, optimizers and schedulers with `context`."""
 
     @abstractmethod
     def train_batch(
@@ -58,10 +59,12 @@ class PyTorchTrial(ABC):
         """
 
     @abstractmethod
-    def build_training_data_loader(self) -> DataLoader: ...
+    def build_training_data_loader(self) -> DataLoader:
+        """Return the loader of the training data, of all processes together."""
 
     @abstractmethod
-    def build_validation_data_loader(self) -> DataLoader: ...
+    def build_validation_data_loader(self) -> DataLoader:
+        """Return the loader of the validation data, of all processes together."""
 
     def evaluate_batch(self, batch: TorchData) -> dict[str, Any]:
         """Return the metrics of a validation batch; `evaluation_reducer` combines all batches.

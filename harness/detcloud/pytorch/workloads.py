@@ -56,10 +56,13 @@ class Schedule:
     scheduling_unit: Interval
     """The length of a training workload."""
     validation_period: Interval
+    """The batches between validations."""
     checkpoint_period: Interval
+    """The batches between checkpoints."""
     policy: str
     """`best`, `all` or `none`: which validations are followed by a checkpoint."""
     smaller_is_better: bool
+    """Whether smaller values of the searcher's metric are better."""
     rules: EraRules = ERAS["length"]
 
 
@@ -68,17 +71,19 @@ class Position:
     """The progress of a trial. Numbers are batches since the trial's start."""
 
     steps: int = 0
+    """The trained batches."""
     workload_start: int = 0
     """The start of the current workload. Below `steps` if a deadline cut the workload, which
     continues later.
     """
     last_validation: int = 0
+    """The last validation; 0 before the first."""
     last_checkpoint: int = 0
     """The last checkpoint that the schedule asked for. With this value, periods count as if nothing
     had been interrupted.
     """
     best: float | None = None
-    """The best metric of the trial's validations, or None without one."""
+    """The best metric of the trial's validations. None without a validation."""
     metric: float | None = None
     """The metric of the validation at `last_validation`. None if another process reported it."""
     is_wanted: bool = False
@@ -88,6 +93,7 @@ class Position:
 
     @property
     def is_saved(self) -> bool:
+        """Whether a checkpoint of the trained batches exists."""
         return self.saved == self.steps
 
     def after_training(self, steps: int, end: int) -> Position:
@@ -205,10 +211,15 @@ def policy_wants_checkpoint(
 
 
 def is_better(schedule: Schedule, metric: float, other: float) -> bool:
+    """Return whether `metric` is strictly better than `other`. False for NaN."""
     return metric < other if schedule.smaller_is_better else metric > other
 
 
 def _workload_at_end(rules: EraRules, position: Position) -> Workload:
+    """Return the next workload at the end of an operation.
+
+    A validation and a checkpoint come in the order of the era, and then the completion.
+    """
     metric = _current_metric(position)
     is_checkpointed = position.last_checkpoint == position.steps
     if metric is None and (rules.validates_first or is_checkpointed):
@@ -219,10 +230,12 @@ def _workload_at_end(rules: EraRules, position: Position) -> Workload:
 
 
 def _current_metric(position: Position) -> float | None:
+    """Return the metric of the validation at the present batch. Return None without a metric."""
     return position.metric if position.last_validation == position.steps else None
 
 
 def _is_due(period: Interval, steps: int, last: int) -> bool:
+    """Return whether a period since batch `last` has ended at batch `steps`."""
     due = _next_due(period, last)
     return due is not None and steps >= due
 

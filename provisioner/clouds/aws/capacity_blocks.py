@@ -30,8 +30,10 @@ class CapacityBlocks:
     def check(self, name: str) -> None:
         """Check that an instance launched into the block now would have time to work.
 
-        Do nothing if EC2 does not describe the block, or if `name` is the ARN of a group, from
-        which EC2 chooses a block itself.
+        Reads the block from EC2.
+
+        Pass without a check if EC2 does not describe the block. Pass also if `name` is the ARN of a
+        group, from which EC2 chooses a block itself.
 
         Raises:
             NoCapacity: the block has not begun, or its end is too near.

@@ -45,10 +45,11 @@ class Ec2Api(Protocol):
 
 
 def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
-    """Create an EC2 client that never retries a call.
+    """Create an EC2 client that never retries a call; make no call yet.
 
-    `session` is a botocore session; without one, the environment's credentials are used. Raises
-    NotAllowed or ConfigurationError.
+    `session` is a botocore session; without one, the environment's credentials are used. An empty
+    region means the environment's region. Raises NotAllowed for incomplete credentials, and
+    ConfigurationError without a region. Missing credentials fail the first call.
     """
     config = Config(
         retries={"total_max_attempts": 1},
@@ -62,7 +63,10 @@ def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
 
 
 def read_pages(describe: Callable[..., dict[str, Any]], **request: Any) -> Iterator[dict[str, Any]]:
-    """Call `describe` for each page of the result, and yield the pages."""
+    """Call `describe` with `request` for each page of the result, and yield the pages.
+
+    At least one page is yielded. Errors of `describe` are passed on.
+    """
     token = ""
     while True:
         page = describe(**request, **({"NextToken": token} if token else {}))
@@ -83,7 +87,7 @@ def tag_filters(tags: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def epoch_ms(time: Any) -> int:
-    """Convert a datetime of the SDK to epoch milliseconds."""
+    """Convert a datetime of the SDK, with a time zone, to epoch milliseconds."""
     return int(time.timestamp() * 1000)
 
 
@@ -99,7 +103,12 @@ def error_message(error: sdk.ClientError) -> str:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise the SDK's errors as CloudErrors, without a cause, which may contain secrets."""
+    """Raise the SDK's errors in the block as CloudErrors, without the cause.
+
+    The cause may contain secrets. A refusal becomes the error of its code, a missing answer
+    OutcomeUnknown, missing credentials NotAllowed, and any other SDK error ConfigurationError.
+    Other exceptions are passed on.
+    """
     try:
         yield
     except sdk.ClientError as error:

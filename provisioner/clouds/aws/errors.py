@@ -117,7 +117,7 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
-    """Return the CloudError for an EC2 error code.
+    """Return the CloudError for an EC2 error code, with a text for users; raise nothing.
 
     An unlisted code is an OutcomeUnknown if the HTTP `status` is 500 or above, else a CloudError.
     """
@@ -129,16 +129,17 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
 
 def is_caller_refused(code: str) -> bool:
-    """Whether EC2 refuses every request of the caller now, by throttling or missing access.
+    """Whether an error code means that EC2 refuses every request of the caller now.
 
-    False for OperationNotPermitted, which refuses an operation on a single resource.
+    This is throttling or missing access. False for OperationNotPermitted, which refuses an
+    operation on a single resource, and for unlisted codes.
     """
     code = _without_fault_prefix(code)
     return code not in _SPECIFIC_TO_RESOURCE and _error_class(code) in (ThrottlingError, NotAllowed)
 
 
 def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
-    """Return the error of a fleet that launched nothing, from the errors of its subnets.
+    """Return the error of a fleet that launched nothing, by the errors of the subnets.
 
     Choose the error whose class comes first in _BEST_TO_RETRY_FIRST. An OutcomeUnknown becomes a
     CloudError, because the response shows that nothing was launched. Raises ValueError without
@@ -155,7 +156,8 @@ def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
 def error_text(code: str, message: str) -> str:
     """Return an error's text for users: the code and up to MESSAGE_CHARACTERS_MAX of the message.
 
-    Access keys are masked. The encoded blob that EC2 appends for administrators is removed.
+    Access keys are masked. The encoded blob that EC2 appends for administrators is removed. Only
+    the code is left without a message.
     """
     text = " ".join(_ACCESS_KEY.sub(MASK, _BLOB.sub("", message)).split())
     if len(text) > MESSAGE_CHARACTERS_MAX:
@@ -167,6 +169,7 @@ def end_reason(code: str, message: str) -> EndReason | None:
     """Return why an instance ended, from EC2's StateReason. Return None without a code.
 
     The text may include advice. The kind is BOOT unless the code means another launch error.
+    `taken_back` is True if EC2 took back a spot instance.
     """
     if not code:
         return None
@@ -194,5 +197,5 @@ def _error_class(code: str) -> type[CloudError] | None:
 
 
 def _retry_rank(error: CloudError) -> int:
-    """Return the error's position in _BEST_TO_RETRY_FIRST."""
+    """Return the position in _BEST_TO_RETRY_FIRST of the first class that fits the error."""
     return next(place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls))

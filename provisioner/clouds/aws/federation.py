@@ -27,12 +27,15 @@ def federation_audience(cluster: str) -> str:
 def federated_session(
     role: str, cluster: str, region: str, load_token: Callable[[str], str]
 ) -> Any:
-    """Return a botocore session with temporary credentials of an AWS role.
+    """Return a botocore session with temporary credentials of an AWS role; make no call yet.
 
-    The credentials are requested at first use and again before they expire.
+    The credentials are requested at first use and again before they expire. A call then raises
+    CredentialRetrievalError if `load_token` fails.
 
     Args:
         role: the ARN of the role.
+        cluster: the cluster's name, for the token's audience and the name of the role session.
+        region: the default region of clients.
         load_token: returns an identity token for an audience, or raises OSError.
     """
 

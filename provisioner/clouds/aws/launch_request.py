@@ -98,7 +98,8 @@ class Ec2Settings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        Raises ConfigurationError if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
+        if the number of slots is unknown.
         """
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
@@ -120,7 +121,10 @@ class Subnet(NamedTuple):
 
 
 def parse_section(section: str) -> Ec2Settings:
-    """Parse a pool's EC2 settings from JSON. Raises ConfigurationError."""
+    """Parse a pool's EC2 settings from JSON; "" gives the defaults.
+
+    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    """
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -132,16 +136,19 @@ def parse_section(section: str) -> Ec2Settings:
 def launch_template_data(
     request: IntentRow, settings: Ec2Settings, user_data: bytes, root_device: str
 ) -> dict[str, Any]:
-    """Return the content of a request's launch template, in the form of EC2's API.
+    """Return the content of a request's launch template, in the form of EC2's API; call nothing.
 
-    The content is the same for all requests of a pool, except for gangs on types with Elastic
-    Fabric Adapters and for on-demand requests that use reserved capacity.
+    The content is the same for all requests of a pool, with two exceptions: gangs on types with
+    Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         user_data: the boot script.
         root_device: the name of the image's root disk.
 
-    Raises ConfigurationError if the boot script is longer than USER_DATA_BYTES_MAX.
+    Raises:
+        ConfigurationError: the boot script is longer than USER_DATA_BYTES_MAX.
     """
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
@@ -202,15 +209,20 @@ def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
 
 
 def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
-    """Return the network cards of the offering's type. Return None for a type without EFA."""
+    """Return the network cards of the offering's type, by the catalogue or the settings.
+
+    Return None for a type without EFA.
+    """
     return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
 
 def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
     """Return the network interfaces of a request's instances, in the form of EC2's API.
 
-    EC2 gives public addresses only to instances with a single interface. With public addresses, an
-    instance of a gang therefore has at most one EFA.
+    An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
+    each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
+    public addresses only to instances with a single interface. With public addresses, an instance
+    of a gang therefore has at most one EFA.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -247,7 +259,8 @@ def _reservation(name: str) -> dict[str, str]:
 def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
     """Return a launch template's name: cluster, pool, and a digest of content and settings.
 
-    The digest includes the pool's whole settings, because other settings make another request.
+    Equal content and settings give the same name. The digest includes the pool's whole settings,
+    because other settings make another request.
     """
     content = json.dumps([data, request.section], sort_keys=True).encode()
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -255,7 +268,11 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 
 
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
-    """Return the tags of an instance and of its disks. Custom tags cannot replace detcloud's."""
+    """Return the tags of an instance and of the disks, by key.
+
+    Custom tags cannot replace the tags of the cluster, the pool, the intent, the name and the
+    owner.
+    """
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},
         settings.tag_key: settings.tag_value or request.cluster,
@@ -269,15 +286,20 @@ def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
 def fleet_request(
     request: IntentRow, settings: Ec2Settings, template: str, subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
-    """Return the parameters of CreateFleet for a launch attempt.
+    """Return the parameters of CreateFleet for a launch attempt; call nothing.
 
-    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all.
+    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all. A
+    repeated request has the same client token and parameters. A gang is launched completely or not
+    at all.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         template: the name of the launch template.
         subnets: the pool's subnets.
 
-    Raises ConfigurationError if no subnet is in the zone.
+    Raises:
+        ConfigurationError: no subnet is in the zone.
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
     zone = offering.zone or request.zone
@@ -319,7 +341,7 @@ def fleet_request(
 
 
 def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
-    """Return EC2's name of the request's market."""
+    """Return EC2's name of the request's market: `spot`, `on-demand` or `capacity-block`."""
     if request.offering.market is Market.SPOT:
         return "spot"
     return CAPACITY_BLOCK if uses_block(request, settings) else "on-demand"
@@ -328,8 +350,9 @@ def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
 def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
     """Return the fleet options of the request's market: spot strategy, gang and reservation.
 
-    A gang is launched in a single zone, completely or not at all. For a capacity block, return no
-    options: EC2 accepts none, and a block is in one zone anyway.
+    A gang is launched in a single zone, completely or not at all. Reserved capacity is used first
+    by on-demand requests. Return an empty dict without options, and for a capacity block: EC2
+    accepts none, and a block is in one zone anyway.
     """
     is_spot = request.offering.market is Market.SPOT
     if uses_block(request, settings):
@@ -351,10 +374,10 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
 
 def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
-    """Return the cluster placement groups by zone, for gangs on types with EFA.
+    """Return the names of the cluster placement groups by zone, for gangs on types with EFA.
 
-    Return an empty map for other requests. Instances in a capacity block are close together without
-    a placement group.
+    Return an empty map for other requests, if the pool forbids placement groups, and for a capacity
+    block, whose instances are close together anyway.
     """
     wants = request.together and settings.cluster_placement and not uses_block(request, settings)
     has_fabric = _network_cards(request, settings) is not None
@@ -362,5 +385,5 @@ def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str,
 
 
 def ec2_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Convert tags to the form of EC2's API."""
+    """Convert tags by key to the list form of EC2's API."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]

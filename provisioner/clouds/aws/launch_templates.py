@@ -45,10 +45,14 @@ class LaunchTemplates:
         self._root_devices: dict[str, str] = {}
 
     def ensure_template(self, request: IntentRow, settings: Ec2Settings) -> str:
-        """Return the name of a launch template for the request; create a missing template.
+        """Return the name of a launch template for the request; create a missing template in EC2.
 
         After a creation, delete the pool's other templates that are older than TEMPLATE_TTL_MS.
-        Raises ConfigurationError, and errors of the SDK.
+        Make no call for a template that this object has returned before, unless the image is new.
+
+        Raises:
+            ConfigurationError: the image does not exist, or the boot script is too long.
+            ClientError, BotoCoreError: EC2 refuses the template, or does not answer.
         """
         data = launch_template_data(
             request, settings, self._user_data(request), self._root_device(settings.image_id)
@@ -74,14 +78,14 @@ class LaunchTemplates:
         return name
 
     def forget_template(self, name: str) -> None:
-        """Remove a template from the cache, so that the next request creates the template again."""
+        """Remove a template from the cache, so that the next request creates a missing template."""
         self._known.discard(name)
 
     def _delete_former_templates(self, pool: dict[str, str], name: str) -> None:
-        """Delete the pool's templates that are older than TEMPLATE_TTL_MS, except `name`.
+        """Delete the pool's templates in EC2 that are older than TEMPLATE_TTL_MS, except `name`.
 
         An open launch may still use a younger template. A launch that needs a deleted template
-        creates it again. Errors are logged.
+        creates it again. Errors are logged, and end the deletion.
         """
         before_ms = self._clock() - TEMPLATE_TTL_MS
         api = self._api
@@ -101,10 +105,10 @@ class LaunchTemplates:
             log.info("launch templates of %s could not be deleted: %s", pool, type(error).__name__)
 
     def _root_device(self, image: str) -> str:
-        """Return the device name of the image's root disk.
+        """Return the device name of the image's root disk, read from EC2 once for each image.
 
-        The default image and images from parameters have ROOT_DEVICE_DEFAULT. Raises
-        ConfigurationError for an unknown image.
+        The default image and images from parameters have ROOT_DEVICE_DEFAULT, without a call.
+        Raises ConfigurationError for an unknown image, and errors of the SDK.
         """
         if not image or image.startswith("resolve:"):
             return ROOT_DEVICE_DEFAULT

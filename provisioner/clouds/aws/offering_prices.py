@@ -47,7 +47,9 @@ class PricedPool:
     """Functions that return the facts on which a pool's prices depend."""
 
     offerings: Callable[[], tuple[Offering, ...]]
+    """Returns the pool's offerings. Raises ConfigurationError."""
     settings: Callable[[], Ec2Settings]
+    """Returns the pool's settings. Raises ConfigurationError."""
     subnets: Callable[[], Sequence[Subnet]]
     """Returns the pool's subnets. Raises CloudError."""
 
@@ -65,10 +67,11 @@ class OfferingPrices:
         self._cached: tuple[int, tuple[Offering, ...]] = (0, ())
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the pool's offerings, with prices added where the settings have no price.
+        """Return the pool's offerings, with hourly prices added where the settings have no price.
 
-        Prices are cached for PRICES_TTL_MS, or for UNKNOWN_PRICES_TTL_MS if EC2 gave no spot
-        prices.
+        An unknown price is 0. Prices are cached for PRICES_TTL_MS, or for UNKNOWN_PRICES_TTL_MS if
+        EC2 gave no spot prices. Raises ConfigurationError for invalid settings; failed price
+        requests are logged.
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
@@ -77,7 +80,11 @@ class OfferingPrices:
         return offerings
 
     def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
-        """Return the time in milliseconds to cache the prices, and the offerings with prices."""
+        """Return the time in milliseconds to cache the prices, and the offerings with prices.
+
+        Spot prices and subnets are read from EC2 if a spot offering has no price. Raises
+        ConfigurationError for invalid settings.
+        """
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]
         spot = self._spot_prices(
@@ -95,7 +102,10 @@ class OfferingPrices:
         return UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS, with_prices
 
     def _zones_in_use(self) -> frozenset[str]:
-        """Return the zones of the pool's subnets. Return the empty set if EC2's call fails."""
+        """Return the zones of the pool's subnets.
+
+        If EC2's call fails, log this and return the empty set.
+        """
         try:
             return frozenset(subnet.zone for subnet in self._pool.subnets())
         except CloudError as error:
@@ -115,6 +125,8 @@ class OfferingPrices:
         gets the highest price in `zones`, or in any zone if `zones` is empty.
 
         Args:
+            offering: the offering.
+            settings: the pool's settings, with region, disk and network.
             spot: the spot prices by type and zone.
             zones: the zones of the pool's subnets.
         """
@@ -138,9 +150,10 @@ class OfferingPrices:
         return month / HOURS_PER_MONTH + address
 
     def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
-        """Return the current spot prices by type and zone, in dollars.
+        """Return the current spot prices by type and zone, in dollars per hour.
 
-        Return None if EC2's call fails, and an empty map without types.
+        If EC2's call fails, log this and return None. Return an empty map without types, and no
+        entry for a type without a price.
         """
         if not types:
             return {}
@@ -167,7 +180,7 @@ class OfferingPrices:
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:
-    """Return the number of GiB that cost as much as a root disk's extra performance."""
+    """Return the fractional number of GiB that cost as much as a root disk's extra performance."""
     operations = settings.root_volume_iops - DISK_IOPS
     throughput = settings.root_volume_throughput - DISK_THROUGHPUT
     return operations * GIB_FOR_AN_OPERATION + throughput * GIB_FOR_A_MIB

@@ -45,18 +45,18 @@ class PriceSource(Protocol):
         """Return the on-demand price of an instance for an hour, or 0 if unknown."""
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the price of a GiB of a gp3 disk for a month."""
+        """Return the price of a GiB of a gp3 disk for a month; an estimate if unknown."""
 
 
 class PriceTable:
     """The built-in table of us-east-1's prices, which are estimates for other regions."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
+        """Return the on-demand price in us-east-1 of an instance for an hour, or 0 if unknown."""
         return on_demand_price(instance_type)
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the price of a GiB of a gp3 disk for a month."""
+        """Return the price in us-east-1 of a GiB of a gp3 disk for a month."""
         return DISK_GIB_MONTH
 
 
@@ -82,13 +82,21 @@ class PriceList:
         self._known: dict[tuple[str, str], _CachedPrice] = {}
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
+        """Return the on-demand price of an instance for an hour in dollars, or 0 if unknown.
+
+        Read from the API at most once a day. If the API lacks the price or fails, return the
+        table's price.
+        """
         wanted = {**_INSTANCE, "instanceType": instance_type}
         fallback = self._table.instance_hour(instance_type, region)
         return self._price(instance_type, region, wanted, "Hrs", fallback)
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the price of a GiB of a gp3 disk for a month."""
+        """Return the price of a GiB of a gp3 disk for a month in dollars.
+
+        Read from the API at most once a day. If the API lacks the price or fails, return the
+        table's price.
+        """
         return self._price("gp3", region, _DISK, "GB-Mo", self._table.disk_gib_month(region))
 
     def _price(
@@ -96,10 +104,15 @@ class PriceList:
     ) -> float:
         """Return the cached or newly read price of a product, or else `fallback`.
 
+        A price from the API is cached for PRICES_TTL_MS, `fallback` for UNKNOWN_TTL_MS. Without a
+        region, the API is not asked.
+
         Args:
             name: the product's name in the cache.
+            region: the region, or "".
             wanted: the attributes that select the product.
             unit: the API's unit of the price, such as `Hrs`.
+            fallback: the price if the API has none or fails.
         """
         known = self._known.get((name, region))
         if known is None or self._clock() >= known.until_ms:

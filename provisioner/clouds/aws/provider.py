@@ -110,7 +110,12 @@ class Ec2Clouds:
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "Ec2Cloud":
-        """Return a new provider with these settings. Raises CloudError."""
+        """Return a new provider for a pool's settings. A client of the region is shared.
+
+        Raises:
+            ConfigurationError: the pool's section is invalid, or no region is known.
+            NotAllowed: AWS credentials are incomplete.
+        """
         api = self._api(parse_section(settings.section).region)
         return Ec2Cloud(
             settings, self._user_data, self._clock, api, self._complete_settings, self._prices
@@ -141,16 +146,25 @@ class Ec2Cloud:
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings with prices.
+        """Return the settings' offerings with prices, cached for up to an hour.
 
-        If the settings list no offerings, return one offering of the settings' instance type.
+        If the settings list no offerings, return one offering of the settings' instance type. A
+        failed request for prices is logged.
+
+        Raises:
+            ConfigurationError: the pool's section is invalid, or the slots of its instance type are
+                unknown.
         """
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch instances; see CloudProvider.launch. A quota error names the quota to raise.
+        """Launch instances by an EC2 fleet; see CloudProvider.launch.
 
-        The returned instances have the status of their launch, also if they have changed since.
+        A quota error names the quota to raise.
+
+        A missing launch template is created, and old ones of the pool are deleted. The returned
+        instances have the status of their launch, also if they have changed since. Raises
+        CloudError as CloudProvider.launch.
         """
         settings = self._complete_settings(parse_section(request.section))
         try:
@@ -161,8 +175,12 @@ class Ec2Cloud:
     def _launch(self, request: IntentRow, settings: Ec2Settings) -> tuple[CloudInstance, ...]:
         """Check the type and the capacity block, ensure the launch template, create the fleet.
 
-        Return the launched instances, which may be fewer than requested. Raises CloudError if
-        nothing is launched, and OutcomeUnknown if the launch must be repeated.
+        Return the launched instances, which may be fewer than requested.
+
+        Raises:
+            OutcomeUnknown: the launch must be repeated: EC2 did not answer, does not see the
+                template yet, or lists no instance.
+            CloudError: nothing was launched.
         """
         offering = request.offering
         with translate_errors():
@@ -201,7 +219,10 @@ class Ec2Cloud:
         settings: Ec2Settings,
         subnets: Sequence[Subnet],
     ) -> tuple[CloudInstance, ...]:
-        """Return the instances of a fleet's response, with the zones of the used subnets."""
+        """Return the instances of a fleet's response as STARTING, with the zones of the subnets.
+
+        The zone is "" if `subnets` lacks the subnet.
+        """
         tags, now_ms = instance_tags(request, settings), self._clock()
         zones = {subnet.id: subnet.zone for subnet in subnets}
         instances = []
@@ -215,16 +236,20 @@ class Ec2Cloud:
         return tuple(instances)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances by tags. Live spot instances include EC2's interruption notices."""
+        """List instances by tags. Live spot instances include EC2's interruption notices.
+
+        Raises CloudError if any page cannot be read.
+        """
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         with translate_errors():
             return self._find_instances(tags)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Terminate instances; ignore malformed and unknown ids.
+        """Terminate instances; ignore malformed and unknown ids. Without valid ids, make no call.
 
         EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
-        each instance is terminated separately, and the last error is raised at the end.
+        each instance is terminated separately, and the last error is raised at the end. Raises
+        CloudError; throttling and missing access end the call at once.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():
@@ -236,9 +261,10 @@ class Ec2Cloud:
                 self._terminate_each(known)
 
     def boot_log(self, instance: str) -> str:
-        """Return the latest console output, or "" for an unknown instance.
+        """Return the latest console output, or "" for an unknown instance or without output.
 
-        Xen instance types only have the output of the first minutes after the boot.
+        Xen instance types only have the output of the first minutes after the boot. Raises
+        CloudError for any other refusal.
         """
         with translate_errors():
             try:
@@ -251,14 +277,15 @@ class Ec2Cloud:
             return self._console_output(instance)
 
     def _console_output(self, instance: str, **options: Any) -> str:
-        """Read an instance's console output."""
+        """Return an instance's console output, or "" without output. Raises ClientError."""
         answer = self._api.get_console_output(InstanceId=instance, **options)
         return str(answer.get("Output") or "")
 
     def _terminate_together(self, ids: Sequence[str]) -> None:
         """Terminate instances in a single call, repeated without the ids that EC2 does not know.
 
-        Raises ClientError if EC2 refuses for any other reason; maybe no instance ends then.
+        Make no call if no id is left. Raises ClientError if EC2 refuses for any other reason; maybe
+        no instance ends then.
         """
         while ids:
             try:
@@ -272,9 +299,9 @@ class Ec2Cloud:
                 return
 
     def _terminate_each(self, ids: Sequence[str]) -> None:
-        """Terminate each instance in a separate call; raise the last refusal at the end.
+        """Terminate each instance in a separate call; raise the last ClientError at the end.
 
-        Stop at once if EC2 refuses the caller.
+        Stop at once, with the ClientError, if EC2 refuses the caller: throttled or without access.
         """
         last: sdk.ClientError | None = None
         for name in ids:
@@ -288,12 +315,19 @@ class Ec2Cloud:
             raise last
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings, or else an offering of the settings' instance type."""
+        """Return the settings' offerings, or else an offering of the settings' instance type.
+
+        Raises ConfigurationError for an invalid section, or if the slots of the instance type are
+        unknown.
+        """
         section = parse_section(self._settings.section)
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
-        """Return the pool's EC2 settings, completed by the deployment."""
+        """Return the pool's EC2 settings, completed by the deployment.
+
+        Raises ConfigurationError for an invalid section.
+        """
         return self._complete_settings(parse_section(self._settings.section))
 
     def _find_pool_subnets(self) -> Sequence[Subnet]:
@@ -305,7 +339,10 @@ class Ec2Cloud:
             return self._find_subnets(self._pool_settings())
 
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
-        """Return the listed instances of a launch. Raises OutcomeUnknown if none is listed."""
+        """Return the listed instances with the cluster, pool and intent of a launch.
+
+        Raises OutcomeUnknown if EC2 lists no instance; `fleet` is the id for the message.
+        """
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         instances = tuple(self._find_instances(tags))
         if not instances:
@@ -313,9 +350,10 @@ class Ec2Cloud:
         return instances
 
     def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:
-        """Return the instances that have all of the given tags.
+        """Return the instances that have all of the given tags, in any state.
 
-        Interruption notices are only requested if a live spot instance is among them.
+        Interruption notices are only requested if a live spot instance is among them. Raises errors
+        of the SDK.
         """
         filters = tag_filters(tags)
         pages = read_pages(self._api.describe_instances, Filters=filters, MaxResults=PAGE_SIZE)
@@ -337,8 +375,8 @@ class Ec2Cloud:
     def _interruption_notices(self) -> dict[str, int]:
         """Return the time at which each spot instance with a notice ends, by instance id.
 
-        EC2's API gives the time of the notice only, so NOTICE_MS is added to it. The exact time is
-        in the instance's own metadata.
+        EC2's API gives the time of the notice only, so NOTICE_MS is added. The exact time is in the
+        instance's own metadata. Raises errors of the SDK.
         """
         filters = [equal_filter("status-code", "marked-for-termination")]
         describe = self._api.describe_spot_instance_requests
@@ -355,7 +393,7 @@ class Ec2Cloud:
     def _find_subnets(self, settings: Ec2Settings) -> Sequence[Subnet]:
         """Return the subnets that the settings name, or the default subnet of each zone.
 
-        Subnets are cached for SUBNETS_TTL_MS.
+        Subnets are cached for SUBNETS_TTL_MS. Raises errors of the SDK, also for an unknown subnet.
         """
         named = settings.network_interface.subnets
         until_ms, subnets = self._subnets.get(named, (0, []))
@@ -371,7 +409,7 @@ class Ec2Cloud:
 
 
 def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) -> QuotaExceeded:
-    """Return the error with advice: the vCPU quota to raise, or else the console's quota page."""
+    """Return a new error with advice: the vCPU quota to raise, or else the console's quota page."""
     code, advice = str(error).partition(":")[0], ""
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)
@@ -379,7 +417,10 @@ def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) ->
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
-    """Convert an instance of EC2's DescribeInstances."""
+    """Convert an instance of EC2's DescribeInstances. An unlisted state becomes UNKNOWN.
+
+    The result has no notice: DescribeInstances has none.
+    """
     reason = described.get("StateReason") or {}
     return CloudInstance(
         id=described["InstanceId"],

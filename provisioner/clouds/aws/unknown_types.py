@@ -1,4 +1,4 @@
-"""The check of instance types that the catalogue lacks, before their launch.
+"""The check, before a launch, of instance types that the catalogue lacks.
 
 The pool's settings give the slots of such a type. If its agents offered another number, the
 provisioner would always launch too many or too few instances. If the image did not boot on the
@@ -57,9 +57,12 @@ class UnknownTypes:
     def check(self, name: str, slots: int, settings: Ec2Settings) -> None:
         """Check that the default image boots on a type and that agents on the type offer `slots`.
 
-        Do nothing if the catalogue contains the type or EC2 gives no description. The image is only
+        Pass if the catalogue contains the type or EC2 gives no description. The image is only
         checked if the pool names none, and the slots only for types with whole NVIDIA GPUs or no
-        GPU. Raises ConfigurationError, also for a type that the region lacks.
+        GPU.
+
+        Raises:
+            ConfigurationError: a check fails, or the region lacks the type.
         """
         description = None if _is_known(name) else self._describe(name)
         if description is None:
@@ -73,16 +76,18 @@ class UnknownTypes:
     def network_cards(self, name: str) -> NetworkCards | None:
         """Return the network cards with Elastic Fabric Adapters of a type outside the catalogue.
 
-        Return None for a type in the catalogue, a type without such adapters, or if EC2 gives no
-        description. Raises ConfigurationError for a type that the region lacks.
+        The description is read from EC2, or cached. Return None for a type in the catalogue, a type
+        without such adapters, or if EC2 gives no description. Raises ConfigurationError for a type
+        that the region lacks.
         """
         description = None if _is_known(name) else self._describe(name)
         return description.cards if description else None
 
     def _describe(self, name: str) -> _TypeDescription | None:
-        """Return the description of a type, cached or read from EC2.
+        """Return the description of a type, cached for a day or read from EC2.
 
-        Raises ConfigurationError for a type that the region lacks.
+        If the request fails or the answer is unreadable, log this and return None; EC2 is asked
+        again after SILENCE_TTL_MS. Raises ConfigurationError for a type that the region lacks.
         """
         until_ms, description = self._descriptions.get(name, (0, None))
         if self._clock() < until_ms:
@@ -105,7 +110,7 @@ class UnknownTypes:
 
 
 def _is_known(name: str) -> bool:
-    """Whether the catalogue contains the type or the type's family."""
+    """Whether the catalogue contains the type, or the type's family without GPUs."""
     return name in GPU_TYPES or name.partition(".")[0] in CPU_FAMILIES
 
 
@@ -119,7 +124,10 @@ def _parse(described: dict[str, Any]) -> _TypeDescription:
 
 
 def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
-    """Parse a type's network cards. Return None unless at most the first card lacks an EFA."""
+    """Return a type's network cards.
+
+    Return None unless the type has EFAs on all cards, or all but the first.
+    """
     cards = int(network.get("MaximumNetworkCards", 1))
     adapters = min(cards, int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
     has_adapters = network.get("EfaSupported") and adapters >= max(1, cards - 1)
@@ -144,7 +152,10 @@ def _check_image(name: str, description: _TypeDescription) -> None:
 
 
 def _check_slots(name: str, gpus: int, slots: int, settings: Ec2Settings) -> None:
-    """Raise ConfigurationError if an agent with `gpus` GPUs would not offer `slots` slots."""
+    """Raise ConfigurationError if an agent with `gpus` GPUs would not offer `slots` slots.
+
+    Each GPU is a slot. An agent without GPUs offers a slot if the pool allows CPU slots, else none.
+    """
     offered = gpus or int(settings.cpu_slots_allowed)
     if slots == offered:
         return

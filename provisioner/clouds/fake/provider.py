@@ -65,6 +65,7 @@ class FakeRules:
     late_boot_share: float = 0.0
     """The share of machines whose boot takes `late_boot_ms` longer."""
     late_boot_ms: int = 900_000
+    """The additional time of a late boot."""
     vanishes_share: float = 0.0
     """The share of machines that end without a notice or a request."""
     vanish_ms: tuple[int, int] = (60_000, 3_600_000)
@@ -103,7 +104,11 @@ class FakeMachine:
     """The time at which the machine's end was requested."""
 
     def status(self, now_ms: int) -> InstanceStatus:
-        """Return the machine's true status at `now_ms`, which a list may lag behind."""
+        """Return the machine's true status at `now_ms`, which a list may lag behind.
+
+        TERMINATED once gone, TERMINATING from the request of the end, else STARTING, and RUNNING
+        from `running_ms`.
+        """
         if self.gone_ms is not None and now_ms >= self.gone_ms:
             return InstanceStatus.TERMINATED
         if self.asked_ms is not None and now_ms >= self.asked_ms:
@@ -111,7 +116,7 @@ class FakeMachine:
         return InstanceStatus.RUNNING if now_ms >= self.running_ms else InstanceStatus.STARTING
 
     def is_billed(self, now_ms: int) -> bool:
-        """Whether the machine is billed at `now_ms`, that is, not gone yet."""
+        """Whether the machine is billed at `now_ms`: from the launch until the machine is gone."""
         return self.gone_ms is None or now_ms < self.gone_ms
 
     def is_agent_up(self, now_ms: int) -> bool:
@@ -121,7 +126,7 @@ class FakeMachine:
         return is_up and not is_asked and self.is_billed(now_ms)
 
     def cost(self, now_ms: int) -> float:
-        """Return the machine's cost in dollars from the launch to the end, or to `now_ms`."""
+        """Return the machine's cost in dollars from the launch to `now_ms` or to an earlier end."""
         until_ms = now_ms if self.gone_ms is None else min(now_ms, self.gone_ms)
         return (until_ms - self.launched_ms) / MS_PER_HOUR * self.offering.price_per_hour
 
@@ -168,7 +173,20 @@ class FakeCloud:
         return self.catalog
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch machines, or fail according to the rules; see CloudProvider.launch."""
+        """Launch machines by the rules, capacity and quota; return visible and hidden machines.
+
+        A repeated token returns the machines of the first request. See CloudProvider.launch.
+
+        Raises:
+            ThrottlingError: by chance, nothing is launched.
+            OutcomeUnknown: by chance, before or after the machines were launched.
+            LaunchUnderWay: `rules.under_way_ms` is not over.
+            TokenReused: the token belongs to a different request.
+            NoCapacity: nothing is left, or too few for a gang.
+            QuotaExceeded: the quota of the market is used up.
+            ConfigurationError: the catalog lacks the offering.
+            CloudError: `failing` is set.
+        """
         self._throttle_by_chance()
         if self._draw_fault(self.rules.lost_request_share):
             raise OutcomeUnknown("the request was lost")
@@ -205,7 +223,10 @@ class FakeCloud:
         ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """End machines; ignore machines that are not visible yet."""
+        """Begin to end machines; ignore unknown machines and machines that are not visible yet.
+
+        Raises ThrottlingError by chance; then no machine ends.
+        """
         self._throttle_by_chance()
         now_ms = self.clock()
         for name in ids:
@@ -214,7 +235,10 @@ class FakeCloud:
                 self.shut_down(name)
 
     def boot_log(self, instance: str) -> str:
-        """Return the boot log that a test has set in `boot_logs`, or ""; record the call."""
+        """Return the boot log that a test has set in `boot_logs`, or ""; record the call.
+
+        Raises ThrottlingError by chance, without a record.
+        """
         self._throttle_by_chance()
         self.boot_log_calls.append(instance)
         return self.boot_logs.get(instance, "")
@@ -232,13 +256,21 @@ class FakeCloud:
             machine.gone_ms = min(gone_ms, machine.gone_ms or gone_ms)
 
     def interrupt(self, name: str, notice_ms: int | None) -> None:
-        """Take a machine away, `notice_ms` after a notice now. `None` takes it away immediately."""
+        """Take a spot or on-demand machine away, `notice_ms` after a notice now.
+
+        None takes it away now.
+
+        Raises KeyError for an unknown machine. An earlier scheduled end is replaced.
+        """
         machine, now_ms = self.machines[name], self.clock()
         machine.notice_at_ms = None if notice_ms is None else now_ms
         machine.gone_ms = now_ms + (notice_ms or 0)
 
     def recommend_rebalance(self, name: str) -> None:
-        """Recommend replacing a machine, from now on."""
+        """Let the list recommend replacing a machine, from now on.
+
+        Raises KeyError for an unknown machine.
+        """
         self.machines[name].rebalance_at_ms = self.clock()
 
     def live_machines(self) -> Iterable[FakeMachine]:
@@ -252,10 +284,11 @@ class FakeCloud:
         return sum(machine.cost(now_ms) for machine in self.machines.values())
 
     def _execute_request(self, request: IntentRow) -> _Outcome:
-        """Launch machines, and store the outcome under the request's token.
+        """Launch machines, and store and return the outcome under the request's token.
 
-        If launches are answered at once (`rules.under_way_ms` is 0), raise an error instead of
-        storing it.
+        Raises:
+            CloudError: the launch failed and launches are answered at once (`rules.under_way_ms` is
+                0). Otherwise the outcome stores the error.
         """
         known_ms = self.clock() + self.rules.under_way_ms
         try:
@@ -268,7 +301,14 @@ class FakeCloud:
         return outcome
 
     def _launch_machines(self, request: IntentRow) -> tuple[str, ...]:
-        """Launch as many machines as available; return the machines' ids. Raises CloudError."""
+        """Add as many machines as available to `machines`; return the machines' ids.
+
+        Raises:
+            ConfigurationError: the catalog lacks the offering.
+            NoCapacity: no machine is available, or too few for a request that needs all together.
+            QuotaExceeded: the market's quota is used up.
+            CloudError: `failing` is set.
+        """
         offering = request.offering
         if all(offering.name != item.name for item in self.catalog):
             raise ConfigurationError(f"offering {offering.name} does not exist")
@@ -284,9 +324,13 @@ class FakeCloud:
         return tuple(machine.id for machine in machines)
 
     def _available_count(self, offering: Offering) -> int:
-        """Return how many machines of an offering can be launched; the number is positive.
+        """Return how many machines of an offering can be launched now, at least 1.
 
-        Raises NoCapacity or QuotaExceeded if none can.
+        Capacity and quota without an entry are unlimited.
+
+        Raises:
+            NoCapacity: the offering's capacity is used up.
+            QuotaExceeded: the quota of the market is used up.
         """
         living = [machine.offering for machine in self.live_machines()]
         room = self.capacity.get(offering.name, 1 << 30) - living.count(offering)
@@ -301,7 +345,7 @@ class FakeCloud:
         return room
 
     def _new_machine(self, request: IntentRow, n: int) -> FakeMachine:
-        """Return a machine launched now, number `n` of a request, with a sampled fate."""
+        """Return a new machine, number `n` of a request, with a sampled fate; add nothing."""
         rules, now_ms = self.rules, self.clock()
         running_ms = now_ms + self._sample_between(rules.running_ms)
         boots_ms = running_ms + self._sample_between(rules.boot_ms)
@@ -324,7 +368,10 @@ class FakeCloud:
         return self._with_sampled_end(machine)
 
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
-        """Return the machine with a sampled end, or unchanged if chance spares the machine."""
+        """Return the machine with a sampled end, or unchanged if chance spares the machine.
+
+        Any machine may vanish. Only a spot machine may be interrupted, with or without a notice.
+        """
         rules = self.rules
         if self._draw_fault(rules.vanishes_share):
             return replace(
@@ -356,7 +403,7 @@ class FakeCloud:
 
 
 def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
-    """Return a machine in the form of the cloud's list at `now_ms`."""
+    """Return a machine as the cloud's list at `now_ms` has the machine, with a notice if due."""
     noticed = machine.notice_at_ms is not None and now_ms >= machine.notice_at_ms
     advised = machine.rebalance_at_ms is not None and now_ms >= machine.rebalance_at_ms
     return CloudInstance(

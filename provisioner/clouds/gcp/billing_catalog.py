@@ -109,7 +109,9 @@ class BillingCatalog:
     ) -> float:
         """Return the price of an instance type for an hour in dollars, or 0 if unknown.
 
-        `described` has machine types that the catalogue lacks.
+        The sum of the catalog's prices of vCPUs, memory and GPUs, or else the table's price. May
+        read the whole catalog from Google, once a day. `described` has machine types that the
+        built-in list lacks.
         """
         instance = parse_instance_type(instance_type)
         price = self._sum_of_parts(instance, market, region, described) if instance else 0.0
@@ -122,7 +124,11 @@ class BillingCatalog:
     def _sum_of_parts(
         self, instance: InstanceType, market: Market, region: str, described: MachineTypes
     ) -> float:
-        """Return the hourly price of a machine, or 0 if the price of a part is unknown."""
+        """Return the hourly price of a machine as the sum of the parts' prices in the catalog.
+
+        Return 0 if the price of a part is unknown, the machine type is unknown, or the type is not
+        sold by parts.
+        """
         machine = find_machine_type(instance.machine_type, described)
         if machine is None or not is_sold_by_parts(instance.machine_type):
             return 0.0
@@ -140,7 +146,8 @@ class BillingCatalog:
     def _read_prices(self) -> Mapping[_Part, float]:
         """Return the cached prices of all parts, after reading the catalog if the cache is too old.
 
-        After a failed read, keep the former prices and log the failure.
+        After a failed read, or one that takes more than READ_MS_MAX, log this and keep the former
+        prices for UNKNOWN_TTL_MS. Prices are kept for a day otherwise.
         """
         if self._clock() < self._until_ms:
             return self._prices
@@ -167,7 +174,11 @@ class BillingCatalog:
 
 
 def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
-    """Yield the parts of a page of SKUs with prices, once per region."""
+    """Yield the parts of machines with prices on a page of SKUs, once per region.
+
+    Skip SKUs of other markets, parts or units, and prices of 0. Raises KeyError or ValueError for
+    an unexpected form.
+    """
     for sku in page.get("skus", ()):
         market = _MARKETS.get(sku.get("category", {}).get("usageType", ""))
         part = _part_name(sku["description"])
@@ -183,7 +194,7 @@ def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
 
 
 def _part_name(description: str) -> tuple[str, str] | None:
-    """Return the kind and name of the part that a SKU's description identifies.
+    """Return the kind (`Core`, `Ram` or `GPU`) and the name of the part in a SKU's description.
 
     Return None for other SKUs, such as commitments and sole-tenant nodes.
     """

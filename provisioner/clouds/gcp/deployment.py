@@ -10,17 +10,21 @@ from provisioner.clouds.gcp.launch_request import AccountSettings, GceSettings, 
 def add_deployment(
     settings: GceSettings, deployed: Mapping[str, Any], project: str, region: str
 ) -> GceSettings:
-    """Return a pool's settings, completed with the deployment's values.
+    """Return a pool's settings, completed with the deployment's values; `settings` is unchanged.
 
     The pool's project, region, name prefix and service account take precedence. A pool with its own
     network gets neither the deployment's network nor its network tags, which select the firewall
     rules of that network. Labels and the KMS key are the deployment's.
 
     Args:
+        settings: the pool's settings.
         deployed: the deployment's `network`, `subnetworks` by region, `tags`, `public_ip`,
-            `service_account`, `labels`, `kms_key` and `name_prefix`.
+            `service_account`, `labels`, `kms_key` and `name_prefix`; all may be missing.
         project: the deployment's project.
         region: the deployment's region.
+
+    Raises:
+        ConfigurationError: neither the pool nor the deployment names a region or zone.
     """
     settings = replace(
         settings,

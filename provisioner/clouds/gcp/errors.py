@@ -114,7 +114,8 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 def answer_error(status: int, answer: Any) -> CloudError:
     """Return the CloudError for a response with an error status and any JSON content.
 
-    Of several errors, return the one most likely to succeed on retry.
+    Of several errors, return the one most likely to succeed on retry. Content without errors is
+    classified by the status.
     """
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):
@@ -131,10 +132,11 @@ def answer_error(status: int, answer: Any) -> CloudError:
 
 
 def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
-    """Return the error of operations that launched nothing: the best to retry.
+    """Return the error of operations that launched nothing: the best to retry. Raise nothing.
 
     An unlisted code or an OutcomeUnknown becomes a CloudError, because the operations are over and
-    launched nothing. Without errors, return NoCapacity.
+    launched nothing. Too few instances, or no error at all, become NoCapacity; other causes precede
+    it.
     """
     texts = [(str(error.get("code") or ""), str(error.get("message") or "")) for error in errors]
     causes = [item for item in texts if item[0] != MIN_COUNT_NOT_REACHED] or texts
@@ -166,7 +168,10 @@ def error_text(code: str, message: str) -> str:
 
 
 def _retry_rank(error: CloudError) -> int:
-    """Return the error's position in _BEST_TO_RETRY_FIRST, 0 if absent."""
+    """Return the position in _BEST_TO_RETRY_FIRST of the first class that fits the error.
+
+    Every CloudError has a position.
+    """
     return next(
         (place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls)), 0
     )

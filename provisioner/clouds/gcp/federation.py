@@ -20,7 +20,7 @@ _IDENTITY_URL = "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Ver
 def federated_credentials(provider: str, account: str) -> Any:
     """Return credentials of a Google service account for the AWS role in the environment.
 
-    The credentials are requested at first use and again before they expire.
+    No request is made yet: the credentials are requested at first use and again before they expire.
     `DETCLOUD_STS_ENDPOINT` and `DETCLOUD_IAM_ENDPOINT` replace Google's services.
 
     Args:

@@ -47,7 +47,11 @@ Authorize = Callable[[str, str], Mapping[str, str]]
 def create_compute_api(credentials: Any = None) -> "GoogleApi":
     """Create an API for Compute Engine calls, with paths that begin with a project.
 
+    No call is made.
+
     Without `credentials`, the environment's credentials are loaded at the first call.
+    DETCLOUD_COMPUTE_ENDPOINT replaces Google's address, which then gets no credentials unless
+    DETCLOUD_STS_ENDPOINT is set too.
     """
     pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
@@ -58,9 +62,11 @@ def create_compute_api(credentials: Any = None) -> "GoogleApi":
 
 
 def create_billing_api(credentials: Any = None) -> "GoogleApi":
-    """Create an API for the Cloud Billing Catalog, with a timeout that delays no tick for long.
+    """Create an API for the Cloud Billing Catalog, with a short timeout; make no call yet.
 
     Without `credentials`, the environment's credentials are loaded at the first call.
+    DETCLOUD_BILLING_ENDPOINT replaces Google's address, which then gets no credentials unless
+    DETCLOUD_STS_ENDPOINT is set too.
     """
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")
@@ -83,7 +89,11 @@ def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
 
 
 def _headers_elsewhere(pool: urllib3.PoolManager, credentials: Any) -> Authorize:
-    """Return the authorization of requests to an address that is not Google's."""
+    """Return the authorization of requests to an address that is not Google's.
+
+    Requests get no headers, unless `credentials` are given and DETCLOUD_STS_ENDPOINT names a token
+    service.
+    """
     if credentials is not None and os.environ.get("DETCLOUD_STS_ENDPOINT"):
         return _CredentialHeaders(pool, credentials)
     return lambda method, url: {}
@@ -97,7 +107,11 @@ class _CredentialHeaders:
         self._credentials = credentials
 
     def __call__(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the authorization headers of a request. Raises GoogleAuthError."""
+        """Return the authorization headers of a request.
+
+        Load the environment's credentials at the first call if none were given, and request a token
+        if the last one has expired. Raises GoogleAuthError.
+        """
         if self._credentials is None:
             self._credentials, _ = default_credentials(scopes=(SCOPE,))
         headers: dict[str, str] = {}
@@ -117,23 +131,32 @@ class GoogleApi:
         self._url = root
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all idle connections. Later calls open new ones."""
         self._pool.clear()
 
     def get(self, path: str, **query: Any) -> JsonObject:
-        """Read the resource at a path."""
+        """Return the JSON object of the resource at a path. Raises CloudError."""
         return self._send("GET", path, query)
 
     def post(self, path: str, body: JsonObject, **query: Any) -> JsonObject:
-        """Request a creation with the parameters in `body`; return the operation."""
+        """Request a creation with the parameters in `body`; return the operation.
+
+        Raises CloudError; after OutcomeUnknown, the request may have been executed.
+        """
         return self._send("POST", path, query, json.dumps(body, separators=(",", ":")).encode())
 
     def delete(self, path: str) -> JsonObject:
-        """Request the deletion of the resource at a path; return the operation."""
+        """Request the deletion of the resource at a path; return the operation.
+
+        Raises CloudError, also for a missing resource.
+        """
         return self._send("DELETE", path, {})
 
     def read_pages(self, path: str, **query: Any) -> Iterator[JsonObject]:
-        """Read a list page by page, and yield the pages."""
+        """Read a list page by page, and yield the pages, at least a single page.
+
+        Raises CloudError between pages.
+        """
         token = ""
         while True:
             page = self.get(path, **query, **({"pageToken": token} if token else {}))
@@ -145,10 +168,13 @@ class GoogleApi:
     def _send(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
     ) -> JsonObject:
-        """Send a request and return the JSON object of the response.
+        """Send a request and return the JSON object of the response. A request is never retried.
 
-        Raises NotAllowed without usable credentials, and OutcomeUnknown without a response or for a
-        response that is no JSON object.
+        Raises:
+            NotAllowed: no credentials are usable.
+            OutcomeUnknown: Google did not answer, the response is no JSON object, or the token
+                service failed for a moment.
+            CloudError: the response has an error status; the class depends on the code.
         """
         url = f"{self._url}/{quote(path)}?{urlencode({'prettyPrint': 'false', **query})}"
         try:

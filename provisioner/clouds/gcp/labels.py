@@ -30,7 +30,10 @@ def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Decode the tags OWN_TAGS from an instance's labels, and return other labels unchanged."""
+    """Return an instance's tags: OWN_TAGS decoded from labels, and other labels unchanged.
+
+    An own tag without a label is absent. The labels of a long tag are joined.
+    """
     tags, parts = {}, set()
     for key in OWN_TAGS:
         if key not in labels:

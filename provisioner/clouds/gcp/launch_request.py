@@ -123,7 +123,10 @@ class GceSettings:
 
     @property
     def place(self) -> str:
-        """Return the region, or the zone's region. Raises ConfigurationError without either."""
+        """Return the region, or else the zone's region.
+
+        Raises ConfigurationError without either.
+        """
         region = self.region or region_of(self.zone)
         if not region:
             raise ConfigurationError("provider.region: is needed, because the server has no region")
@@ -132,7 +135,8 @@ class GceSettings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        Raises ConfigurationError if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
+        if the number of slots is unknown.
         """
         described = self.machine_types
         name = str(self.instance_type.instance_type(described))
@@ -148,7 +152,10 @@ _SETTINGS = lazy_adapter(GceSettings)
 
 
 def parse_section(section: str) -> GceSettings:
-    """Parse a pool's Compute Engine settings from JSON. Raises ConfigurationError."""
+    """Parse a pool's Compute Engine settings from JSON; "" gives the defaults.
+
+    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    """
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -165,19 +172,24 @@ class BulkRequest(NamedTuple):
     request_id: str
     """The id by which Compute Engine recognizes a repeated request."""
     body: Mapping[str, Any]
+    """The JSON body of the call."""
 
 
 def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> BulkRequest:
-    """Return the bulk insert for a launch attempt.
+    """Return the bulk insert for a launch attempt; call nothing.
 
     A gang is launched in one zone, completely or not at all. Other requests get as many instances
     as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the request or the
     settings, in this order, limits the launch to that zone.
 
     Args:
+        request: the launch attempt.
+        settings: the pool's settings.
         script: the startup script.
 
-    Raises ConfigurationError.
+    Raises:
+        ConfigurationError: a gang or the script is too large, the zone is not in the region, no
+            region is known, or the machine type or accelerator is invalid.
     """
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
@@ -218,7 +230,10 @@ def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
 
 
 def is_named_by(name: str, request: IntentRow) -> bool:
-    """Whether an instance's name contains the digests of this token and this request."""
+    """Whether an instance's name contains the digests of the request's token and of the request.
+
+    False also for a name of another form.
+    """
     match = _NAME.fullmatch(name)
     digests = (_token_digest(request), _request_digest(request))
     return match is not None and (match["token"], match["request"]) == digests
@@ -245,7 +260,10 @@ def instance_tags(request: IntentRow) -> dict[str, str]:
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
-    """Return the labels of an instance and of its disk. Custom labels cannot replace detcloud's."""
+    """Return the labels of an instance and of the disk, by key.
+
+    Custom labels cannot replace the labels of the cluster, the pool, the intent and the owner.
+    """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
     if not settings.label_value:
@@ -254,10 +272,14 @@ def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]
 
 
 def instance_properties(request: IntentRow, settings: GceSettings, script: bytes) -> dict[str, Any]:
-    """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata.
+    """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata, labels.
 
-    The pool's settings take precedence over its `base_config`. Raises ConfigurationError for an
-    invalid machine type or accelerator, or for a script that is too long.
+    The pool's settings take precedence over its `base_config`. All disks are deleted with the
+    instance, unless `base_config` keeps an additional disk.
+
+    Raises:
+        ConfigurationError: the machine type or accelerator is invalid, the script is too long, or a
+            subnetwork is given by name and no region is known.
     """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
@@ -293,7 +315,10 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 def _boot_disk(
     instance: InstanceType, settings: GceSettings, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the boot disk of an instance, which is deleted with the instance."""
+    """Return the boot disk of an instance, which is deleted with the instance.
+
+    The image and the disk type have defaults. The deployment's KMS key encrypts the disk, if set.
+    """
     disk: dict[str, Any] = {
         "boot": True,
         "autoDelete": True,
@@ -313,7 +338,11 @@ def _boot_disk(
 
 
 def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
-    """Return the network interfaces of `base_config`, the first adapted to the pool's settings."""
+    """Return the network interfaces of `base_config`, the first adapted to the pool's settings.
+
+    Without interfaces and settings, return one interface in NETWORK_DEFAULT without an external
+    address. Raises ConfigurationError if a subnetwork is given by name and no region is known.
+    """
     base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
     first = dict(base[0])
@@ -333,12 +362,12 @@ def _global_path(network: str) -> str:
 
 
 def _subnetwork_path(name: str, region: str) -> str:
-    """Return the path of a subnetwork that is given by name or path."""
+    """Return the path of a subnetwork that is given by name or path; a path is unchanged."""
     return name if "/" in name else f"regions/{region}/subnetworks/{name}"
 
 
 def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
-    """Return the metadata of `base_config` with the startup script.
+    """Return the metadata items of `base_config` with the startup script, which cannot be replaced.
 
     The project's SSH keys are blocked unless `base_config` allows them. Raises ConfigurationError
     for a script longer than STARTUP_SCRIPT_BYTES_MAX.
@@ -362,10 +391,10 @@ def _scheduling(
 ) -> dict[str, Any]:
     """Return the scheduling options of an instance: the market, maintenance and restarts.
 
-    A spot instance is deleted when preempted. With `extended_preemption_notice`, it gets a longer
-    notice. An on-demand instance migrates for maintenance, or does what the base configuration
-    says. A machine that cannot migrate, for example with GPUs, is terminated. Compute Engine
-    restarts no instance; the provisioner launches replacements.
+    A spot instance is deleted when preempted. With `extended_preemption_notice`, a spot instance
+    gets a longer notice. An on-demand instance migrates for maintenance, or does what the base
+    configuration says. A machine that cannot migrate, for example with GPUs, is terminated. Compute
+    Engine restarts no instance; the provisioner launches replacements.
     """
     if request.offering.market is Market.SPOT:
         spot: dict[str, Any] = {

@@ -34,8 +34,9 @@ class OfferingPrices:
     def offerings(self) -> tuple[Offering, ...]:
         """Return the pool's offerings with hourly prices in dollars.
 
-        An offering without a price in the settings gets the catalogue's price, or 0 if unknown.
-        Results are cached for PRICES_TTL_MS.
+        An offering without a price in the settings gets the list price with disk and address, or 0
+        if unknown. Results are cached for PRICES_TTL_MS. Raises ConfigurationError for invalid
+        settings.
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
@@ -50,7 +51,10 @@ class OfferingPrices:
         return offerings
 
     def _price(self, offering: Offering, settings: GceSettings) -> float:
-        """Return an offering's hourly price in dollars with disk and address, or 0 if unknown."""
+        """Return an offering's hourly price in dollars with disk and address, or 0 if unknown.
+
+        Raises ConfigurationError if no region is known.
+        """
         region = settings.place
         price = self._prices.instance_hour(
             offering.instance_type, offering.market, region, settings.machine_types

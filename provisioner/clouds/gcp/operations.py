@@ -49,14 +49,17 @@ class BulkResult(NamedTuple):
 
     @property
     def error(self) -> CloudError:
-        """Return the error to report if nothing was launched."""
+        """Return the error to report if nothing was launched: the best to retry of `errors`.
+
+        Return NoCapacity without errors.
+        """
         return operation_error(self.errors)
 
 
 def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObject | None:
     """Find the operation of the bulk insert with a request id, in any zone or region.
 
-    Return None if no such operation is listed.
+    Return None if no such operation is listed. Raises CloudError if the list cannot be read.
     """
     wanted = f'(clientOperationId = "{request_id}") (operationType = "{BULK_INSERT}")'
     return next(iter(_read_operations(api, project, wanted)), None)
@@ -96,8 +99,9 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
 def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
     """Read the latest operation that ended each named instance.
 
-    Only the latest PAGE_SIZE operations of the types in _ENDS are read. The result has no entry for
-    an instance without an operation on this page.
+    Only the latest PAGE_SIZE operations of the types in _ENDS are read, in one request: ends that
+    the provisioner did not request. The result has no entry for an instance without an operation on
+    this page. Raises CloudError.
     """
     types = " OR ".join(f'(operationType = "{kind}")' for kind in _ENDS)
     wanted = set(names)
@@ -140,7 +144,10 @@ def last_segment(url: str) -> str:
 
 
 def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
-    """Read all operations that match the filter `wanted`, in all zones and regions."""
+    """Return all operations that match the filter `wanted`, in all zones and regions.
+
+    Raises CloudError.
+    """
     path = f"{project}/aggregated/operations"
     pages = api.read_pages(path, filter=wanted, maxResults=PAGE_SIZE)
     return [operation for page in pages for operation in _operations(page)]
@@ -169,7 +176,7 @@ def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
 
 
 def _is_rolled_back(operation: JsonObject) -> bool:
-    """Whether Compute Engine deletes the created instances again, because some are missing."""
+    """Whether Compute Engine deletes or has deleted the created instances, as too few."""
     if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in _errors(operation)):
         return True
     return any(
@@ -187,7 +194,7 @@ def _created_count(operation: JsonObject) -> int:
 
 
 def _location_statuses(operation: JsonObject) -> Iterable[Mapping[str, Any]]:
-    """Return a bulk insert's status of each zone."""
+    """Return a bulk insert's status of each zone; empty without statuses."""
     metadata = operation.get("instancesBulkInsertOperationMetadata") or {}
     statuses: Mapping[str, Mapping[str, Any]] = metadata.get("perLocationStatus") or {}
     return statuses.values()

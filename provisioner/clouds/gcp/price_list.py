@@ -24,7 +24,7 @@ class _Prices(NamedTuple):
     """The spot price; 0 if unknown."""
 
     def price(self, market: Market) -> float:
-        """Return the price on a market."""
+        """Return the price on a market; 0 for an unknown spot price."""
         return self.spot if market is Market.SPOT else self.on_demand
 
 
@@ -95,9 +95,10 @@ class PriceTable:
         region: str,
         described: MachineTypes = NONE_DESCRIBED,
     ) -> float:
-        """Return the price of an instance type for an hour, or 0 if unknown.
+        """Return the price in us-central1 of an instance type for an hour, or 0 if unknown.
 
-        Use the machine's on-demand price if its spot price is unknown.
+        Use the machine's on-demand price if its spot price is unknown. `region` and `described` are
+        ignored.
         """
         instance = parse_instance_type(instance_type)
         if instance is None:
@@ -111,7 +112,7 @@ class PriceTable:
         return round(price if machine.price(market) else machine.on_demand + more, 6)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the price of a GiB of a boot disk for a month, or 0 if unknown."""
+        """Return the price in us-central1 of a GiB of a boot disk for a month, or 0 if unknown."""
         return _DISKS.get(disk_type, 0.0)
 
 

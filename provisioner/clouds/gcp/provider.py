@@ -126,7 +126,7 @@ class GceClouds:
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "GceCloud":
-        """Return a new provider with these settings."""
+        """Return a new provider for a pool's settings, without a check of the settings."""
         return GceCloud(
             settings,
             self._render_script,
@@ -164,16 +164,28 @@ class GceCloud:
         self._listed: dict[tuple[str, str | None], dict[str, CloudInstance]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings with prices.
+        """Return the settings' offerings with prices, cached for an hour.
 
         If the settings list no offerings, return one offering of the settings' machine type.
+
+        Raises:
+            ConfigurationError: the pool's section is invalid, or the slots of its machine type are
+                unknown.
         """
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch instances, or read the result of an earlier request; see CloudProvider.launch.
+        """Launch instances by a bulk insert, or read the result of an earlier request.
 
-        Raises LaunchUnderWay until the operation is over. A quota error names the quota to raise.
+        The first call begins the launch and usually raises LaunchUnderWay; a later call returns the
+        instances. A quota error names the quota to raise. See CloudProvider.launch.
+
+        Raises:
+            LaunchUnderWay: the operation is not over.
+            OutcomeUnknown: Compute Engine did not answer, the operation cannot be read, or
+                instances with the names exist already.
+            TokenReused: the token belongs to a different request.
+            CloudError: nothing was launched.
         """
         settings = self._complete_section(request.section)
         bulk = bulk_request(request, settings, self._render_script(request))
@@ -215,11 +227,15 @@ class GceCloud:
         )
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List the region's instances with the cluster's label, and the pool's label unless None.
+        """List the region's instances of a cluster, or of a single pool, by labels.
 
         Fill in the reason for an end and the time of an interruption, from Compute Engine's
-        operations. An instance that disappeared since the last call with the same arguments is
-        listed once more, as TERMINATED, if an operation gives the reason for its end.
+        operations. An instance may have disappeared since the last call with the same arguments. It
+        is listed once more, as TERMINATED, if an operation gives the reason for its end.
+
+        Raises:
+            OutcomeUnknown: Compute Engine does not reach a zone of the region or does not answer.
+            CloudError: the list or the operations cannot be read.
         """
         settings = self._pool_settings()
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
@@ -243,10 +259,10 @@ class GceCloud:
         return self._with_ends(settings, instances, gone)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete instances, up to CONNECTIONS_MAX at a time; ignore unknown ids.
+        """Delete instances, up to CONNECTIONS_MAX at a time; ignore unknown and gone instances.
 
         The last error is raised at the end. Stop early if Compute Engine refuses the caller or does
-        not respond to any request of a batch.
+        not respond to any request of a batch. Raises CloudError.
         """
         settings = self._pool_settings()
         zones = self._find_zones(settings, dict.fromkeys(ids))
@@ -278,7 +294,8 @@ class GceCloud:
     def boot_log(self, instance: str) -> str:
         """Return the last BOOT_LOG_BYTES of the serial port's output.
 
-        Return "" for an instance that is gone. Raises CloudError for any other failed request.
+        Return "" for an unknown or invalid id, for an instance that is gone, and without output.
+        Raises CloudError for any other failed request.
         """
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
@@ -291,9 +308,12 @@ class GceCloud:
         return ""
 
     def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Read the result of a bulk insert so far.
+        """Return the result of a bulk insert so far.
 
-        Raises OutcomeUnknown for every error, because the launch has been requested already.
+        Failed operations raise no error: the result has them.
+
+        Raises OutcomeUnknown if the result cannot be read, because the launch has been requested
+        already.
         """
         try:
             return read_bulk_result(self._api, settings.project, operation)
@@ -306,11 +326,15 @@ class GceCloud:
         wanted: str,
         check: Callable[[JsonObject, str], None] = lambda page, region: None,
     ) -> list[Any]:
-        """Read the instances of all zones that match a filter.
+        """Return the instances of all zones that match a filter, as JSON objects.
 
         Args:
+            settings: the pool's settings, with project and region.
             wanted: the filter.
             check: called with each page and the pool's region; may raise CloudError.
+
+        Raises:
+            CloudError: a page cannot be read, or `check` raised.
         """
         pages = self._api.read_pages(
             f"{settings.project}/aggregated/instances",
@@ -334,7 +358,8 @@ class GceCloud:
         """Return the instances with the reasons for ends, plus instances that are gone.
 
         An instance in `gone` is included, as TERMINATED, if an operation gives the reason for its
-        end. The notice of a preempted instance is the end of its notice period.
+        end. The notice of a preempted instance is the end of its notice period. Operations are only
+        read if an instance ends or is gone. Raises CloudError.
         """
         asked = [instance.id for instance in instances if instance.status in _ENDING] + list(gone)
         ends = read_ends(self._api, settings.project, asked) if asked else {}
@@ -357,7 +382,8 @@ class GceCloud:
     def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
         """Return the zone of each named instance that exists, cached or read by name.
 
-        Cached zones may be of instances that have ended.
+        Cached zones may be of instances that have ended. Invalid names are left out. Raises
+        CloudError if instances cannot be read.
         """
         valid = [name for name in names if _NAME.fullmatch(name)]
         unknown = [name for name in valid if name not in self._zones]
@@ -369,7 +395,10 @@ class GceCloud:
         return {name: self._zones[name] for name in valid if name in self._zones}
 
     def _complete_section(self, section: str) -> GceSettings:
-        """Parse and complete a pool's settings. Raises ConfigurationError without a project."""
+        """Return a pool's settings, parsed from JSON and completed by the deployment.
+
+        Raises ConfigurationError for invalid settings or without a project.
+        """
         settings = self._complete_settings(parse_section(section))
         if not settings.project:
             text = "provider.project: is needed, because the server has no project"
@@ -377,18 +406,25 @@ class GceCloud:
         return settings
 
     def _pool_settings(self) -> GceSettings:
-        """Return the pool's Compute Engine settings, completed by the deployment."""
+        """Return the pool's Compute Engine settings, completed by the deployment.
+
+        Raises ConfigurationError.
+        """
         return self._complete_section(self._settings.section)
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings, or else an offering of the settings' machine type."""
+        """Return the settings' offerings, or else an offering of the settings' machine type.
+
+        Raises ConfigurationError if the number of slots of the machine type is unknown.
+        """
         return self._settings.offerings or (self._pool_settings().default_offering(),)
 
 
 def _check_reachable(page: JsonObject, region: str) -> None:
     """Raise OutcomeUnknown if a page of a list lacks the instances of a zone in the region.
 
-    Otherwise, the instances of that zone would count as ended.
+    Otherwise, the instances of that zone would count as ended. Missing zones of other regions do
+    not matter.
     """
     missing = {last_segment(unreachable) for unreachable in page.get("unreachables", ())}
     for scope, content in page.get("items", {}).items():
@@ -400,7 +436,10 @@ def _check_reachable(page: JsonObject, region: str) -> None:
 
 
 def _check_operation(answer: JsonObject) -> JsonObject:
-    """Return the response to a bulk insert. Raises OutcomeUnknown if it is no operation."""
+    """Return the response to a bulk insert unchanged.
+
+    Raises OutcomeUnknown if the response is no operation.
+    """
     if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
         raise OutcomeUnknown("Compute Engine responded with no operation")
     return answer
@@ -417,7 +456,7 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
 
 
 def _is_gone(error: CloudError) -> bool:
-    """Whether the named instance does not exist, or is being created or deleted."""
+    """Whether the error names an instance that does not exist, or is being created or deleted."""
     return str(error).partition(":")[0] in _GONE
 
 
@@ -427,7 +466,7 @@ def _already_exists(error: CloudError) -> bool:
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
-    """Convert an instance of Compute Engine's list."""
+    """Convert an instance of Compute Engine's list. An unlisted status becomes UNKNOWN."""
     return CloudInstance(
         id=described["name"],
         status=_STATUS.get(described["status"], InstanceStatus.UNKNOWN),

@@ -114,9 +114,17 @@ class LocalProcesses:
         return (Offering("local", "process", "", Market.ON_DEMAND, slots),)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Start the request's agents that do not run yet; see CloudProvider.launch.
+        """Start the request's agents that do not run yet; return all instances of the request.
 
-        Instance ids are derived from the token, so instances from before a crash are recognized.
+        Create each instance's folder and record. Instance ids are derived from the token, so
+        instances from before a crash are recognized and not started again. See
+        CloudProvider.launch.
+
+        Raises:
+            ConfigurationError: the offering has no slots.
+            TokenReused: the token belongs to a different request.
+            CloudError: an agent or a file could not be created; other agents of the request may
+                run.
         """
         if request.offering.slots < 1:
             raise ConfigurationError(f"offering {request.offering.name} has no slots")
@@ -135,8 +143,9 @@ class LocalProcesses:
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List instances, after completing the ends of all instances in the folder.
 
-        Kill processes of instances that were terminated or whose agent died, and delete the folders
-        of instances that ended an hour ago.
+        Kill processes of instances that were terminated STOP_MS_MAX ago or whose agent died. Record
+        ends, and delete the folders of instances that ended an hour ago. Unreadable records are
+        skipped. Raises OSError if a record cannot be written.
         """
         with _CHANGING:
             records = [
@@ -149,10 +158,10 @@ class LocalProcesses:
         ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Record the request, and send SIGTERM to the agents.
+        """Record the requests for the instances' ends, and send SIGTERM to the agents.
 
-        Ignore unknown and ended instances. After STOP_MS_MAX, `list_instances` sends SIGKILL to the
-        processes that are left.
+        Ignore unknown and ended instances, and repeated requests. After STOP_MS_MAX,
+        `list_instances` sends SIGKILL to the processes that are left.
         """
         with _CHANGING:
             for name in ids:
@@ -162,7 +171,7 @@ class LocalProcesses:
                     _send_signal(_agent_process(record), signal.SIGTERM)
 
     def boot_log(self, instance: str) -> str:
-        """Return the last BOOT_LOG_BYTES_MAX of the agent's log, or "" without a log."""
+        """Return the last BOOT_LOG_BYTES_MAX of the agent's log as text, or "" without a log."""
         try:
             with (self._folder / instance / "agent.log").open("rb") as log_file:
                 size = log_file.seek(0, os.SEEK_END)
@@ -174,7 +183,8 @@ class LocalProcesses:
     def _ensure_started(self, name: str, request: IntentRow) -> _Record:
         """Start an instance's agent, unless done before, and return the instance's record.
 
-        Create the folder and the record of a new instance. An ended instance is not started again.
+        Create the folder and the record of a new instance. An instance that has ended or was asked
+        to end is not started again. Raises OSError if a file or the process cannot be created.
         """
         record = self._read_record(name)
         if record is None:
@@ -189,7 +199,10 @@ class LocalProcesses:
         return record
 
     def _spawn_agent(self, name: str, request: IntentRow) -> Process:
-        """Start an agent process that outlives the server. Raises OSError."""
+        """Start and return an agent process that outlives the server and writes to agent.log.
+
+        Raises OSError if the process or the log file cannot be created.
+        """
         folder = self._folder / name
         with (folder / "agent.log").open("ab") as output:
             child = subprocess.Popen(
@@ -207,10 +220,12 @@ class LocalProcesses:
         return read_process(child.pid) or Process(child.pid, os.getpid(), 0, "")
 
     def _update_record(self, name: str, record: _Record) -> _Record:
-        """Complete the end of an instance with a dead or late agent; return the new record.
+        """Complete the end of an instance with a dead or late agent; return the present record.
 
-        Kill its processes, and write the time of the end once none is left. Delete the folder of an
-        instance that ended more than ENDED_INSTANCE_TTL_MS ago.
+        Kill all processes of the instance, and write the time of the end once all are gone. An
+        agent is late STOP_MS_MAX after the request for its end. Delete the folder of an instance
+        that ended more than ENDED_INSTANCE_TTL_MS ago. Raises OSError if the record cannot be
+        written.
         """
         now_ms = self._clock()
         if record.ended_ms is not None:
@@ -236,7 +251,10 @@ class LocalProcesses:
         return ended
 
     def _to_cloud_instance(self, name: str, record: _Record) -> CloudInstance:
-        """Convert a record, and add the interruption notice from the instance's folder."""
+        """Return an instance for a record, with the interruption notice from the instance's folder.
+
+        The notice is None without a notice file.
+        """
         request = record.request
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         notice = FileNotices(self._folder / name / "work" / NOTICE_FILE).poll()
@@ -244,7 +262,11 @@ class LocalProcesses:
         return CloudInstance(name, self._status(record), record.launched_ms, tags, notice_ms)
 
     def _status(self, record: _Record) -> InstanceStatus:
-        """Return the status of an instance with this record."""
+        """Return the status of an instance with this record.
+
+        TERMINATED after the end, TERMINATING after the request, STOPPED if the agent calls another
+        server. Otherwise RUNNING, or STARTING before the process was started.
+        """
         if record.ended_ms is not None:
             return InstanceStatus.TERMINATED
         if record.asked_ms is not None:
@@ -254,10 +276,11 @@ class LocalProcesses:
         return InstanceStatus.STARTING if record.pid is None else InstanceStatus.RUNNING
 
     def _processes(self, name: str) -> Iterator[Process]:
-        """Yield the processes of an instance: the agent, supervisors and trials.
+        """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count.
+        command contains the folder and "detcloud". A shell in the folder does not count. Yield
+        nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
@@ -292,7 +315,7 @@ class LocalProcesses:
             return None
 
     def _write_record(self, name: str, record: _Record) -> None:
-        """Replace an instance's record file atomically."""
+        """Replace an instance's record file atomically. The folder must exist. Raises OSError."""
         path = self._folder / name / "instance.json"
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
@@ -305,7 +328,7 @@ def _agent_process(record: _Record) -> Process:
 
 
 def _send_signal(process: Process, number: int) -> None:
-    """Send a signal to a live process; ignore a process of another user."""
+    """Send a signal to a live process; ignore an ended process, or a process of another user."""
     if process.pid and is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)

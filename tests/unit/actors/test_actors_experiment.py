@@ -266,7 +266,11 @@ def test_stopping_experiment_answers_a_waiting_trial() -> None:
 
 def test_search_without_its_metric_ends_in_error() -> None:
     actor = experiment()
-    actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    actor.deliver(
+        TrialLengthReached(
+            0, LENGTH, 1e300, closed=False, missing_metric_reason="batch 8 lacks 'loss'"
+        )
+    )
     assert actor.state.status == Status.STOPPING_ERROR
     assert actor.state.message == "trial 1: batch 8 lacks 'loss'"
     assert messages_to_trials(actor) == [ExperimentStatusChanged(Status.STOPPING_ERROR)]
@@ -274,7 +278,11 @@ def test_search_without_its_metric_ends_in_error() -> None:
 
 def test_message_about_a_missing_metric_survives_the_trials_ends() -> None:
     actor = experiment(random_plan(2))
-    actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    actor.deliver(
+        TrialLengthReached(
+            0, LENGTH, 1e300, closed=False, missing_metric_reason="batch 8 lacks 'loss'"
+        )
+    )
     actor.deliver(TrialEnded(1, Status.ERROR, ExitReason.ERRORED, "OSError: while it stopped"))
     actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED, "DetcloudError: batch 8"))
     assert actor.state.status == Status.ERROR
@@ -296,7 +304,11 @@ def test_search_without_trials_ends_in_error_with_a_message() -> None:
 def test_stopping_search_ignores_a_missing_metric() -> None:
     actor = experiment()
     actor.deliver(CANCEL)
-    actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    actor.deliver(
+        TrialLengthReached(
+            0, LENGTH, 1e300, closed=False, missing_metric_reason="batch 8 lacks 'loss'"
+        )
+    )
     assert actor.state.status == Status.STOPPING_CANCELED
     assert actor.state.message == ""
 

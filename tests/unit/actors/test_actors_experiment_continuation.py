@@ -43,7 +43,7 @@ from tests.unit.actors.sample_messages import (
     trial_settings,
 )
 
-CONTINUE = ContinueRequested(limited=True)
+CONTINUE = ContinueRequested(limits_open_trials=True)
 COMPLETED, CANCELED, ERROR = Status.COMPLETED, Status.CANCELED, Status.ERROR
 
 
@@ -54,16 +54,16 @@ def experiment(plan: SearchPlan) -> ActorHarness:
     return actor
 
 
-def trial_completed(number: int, life: int = 0) -> TrialEnded:
-    return TrialEnded(number, COMPLETED, "", life=life)
+def trial_completed(number: int, run_generation: int = 0) -> TrialEnded:
+    return TrialEnded(number, COMPLETED, "", run_generation=run_generation)
 
 
-def trial_errored(number: int, life: int = 0) -> TrialEnded:
-    return TrialEnded(number, ERROR, ExitReason.ERRORED, "out of luck", life)
+def trial_errored(number: int, run_generation: int = 0) -> TrialEnded:
+    return TrialEnded(number, ERROR, ExitReason.ERRORED, "out of luck", run_generation)
 
 
-def trial_canceled(number: int, life: int = 0) -> TrialEnded:
-    return TrialEnded(number, CANCELED, ExitReason.USER_CANCELED, life=life)
+def trial_canceled(number: int, run_generation: int = 0) -> TrialEnded:
+    return TrialEnded(number, CANCELED, ExitReason.USER_CANCELED, run_generation=run_generation)
 
 
 def continued_trials(actor: ActorHarness) -> list[str]:
@@ -124,15 +124,15 @@ def test_continued_experiment_ends_again() -> None:
     actor.deliver(trial_errored(0), trial_errored(1))
     assert actor.state.status is ERROR
     actor.deliver(CONTINUE)
-    actor.deliver(trial_completed(0, life=1))
+    actor.deliver(trial_completed(0, run_generation=1))
     assert actor.state.status is Status.ACTIVE
-    actor.deliver(trial_errored(1, life=1))
+    actor.deliver(trial_errored(1, run_generation=1))
     assert actor.state.status is COMPLETED
     assert (actor.state.trials_completed, actor.state.trials_errored) == (1, 1)
     # And may go on again: only the other trial is left.
     actor.deliver(CONTINUE)
     assert continued_trials(actor) == ["trial#2"]
-    assert actor.state.life == 2
+    assert actor.state.run_generation == 2
 
 
 def test_trials_that_fail_again_fail_the_search_again() -> None:
@@ -167,9 +167,9 @@ def test_continued_search_creates_the_rest_of_a_canceled_backlog(rules: SearchRu
     while SearchContinued() in actor.messages_to(actor.address):
         actor.deliver(SearchContinued())
     for number in range(trials):
-        actor.deliver(trial_completed(number, life=1))
+        actor.deliver(trial_completed(number, run_generation=1))
     assert (actor.state.status, actor.state.trials) == (COMPLETED, trials)
-    lives = {created.life for created in actor.all_messages(TrialCreated)[made:]}
+    lives = {created.run_generation for created in actor.all_messages(TrialCreated)[made:]}
     assert lives == {1}
 
 
@@ -214,7 +214,7 @@ def test_lengthened_single_search_continues_after_completion() -> None:
         TrialValidationReported(0, 100.0, 0.5), TrialLengthReached(0, LENGTH, 0.5, closed=True)
     )
     actor.deliver(trial_completed(0))
-    actor.deliver(ContinueRequested('{"new": 1}', longer_plan(250), limited=True))
+    actor.deliver(ContinueRequested('{"new": 1}', longer_plan(250), limits_open_trials=True))
     assert actor.messages_to("trial#1") == [TrialContinued(1, trial_settings(), 250)]
     assert (actor.state.trials_completed, actor.state.trials_open) == (0, 1)
     # 100 of 250 batches.
@@ -225,7 +225,7 @@ def test_lengthened_single_search_continues_after_completion() -> None:
     actor.deliver(
         TrialValidationReported(0, 250.0, 0.4), TrialLengthReached(0, 250, 0.4, closed=True)
     )
-    actor.deliver(trial_completed(0, life=1))
+    actor.deliver(trial_completed(0, run_generation=1))
     assert (actor.state.status, actor.state.progress) == (COMPLETED, 1.0)
     assert actor.state.best_metric == 0.4
 
@@ -236,7 +236,7 @@ def test_early_exit_of_a_single_trial_is_undone_by_a_longer_length(
 ) -> None:
     actor = experiment(single_plan())
     actor.deliver(TrialEnded(0, COMPLETED, reason))
-    actor.deliver(ContinueRequested(plan=longer_plan(250), limited=True))
+    actor.deliver(ContinueRequested(plan=longer_plan(250), limits_open_trials=True))
     tally = actor.state.search.tally
     assert (tally.closed, tally.exited, tally.errored, tally.invalid) == (0, 0, 0, 0)
 
@@ -244,7 +244,7 @@ def test_early_exit_of_a_single_trial_is_undone_by_a_longer_length(
 def test_new_max_restarts_apply_to_continued_and_new_trials() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1))
-    actor.deliver(ContinueRequested("{}", max_restarts=9, limited=True))
+    actor.deliver(ContinueRequested("{}", max_restarts=9, limits_open_trials=True))
     told = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
     actor.deliver(trial_completed(0, 1))
     told += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
@@ -315,7 +315,7 @@ def test_completed_open_ended_trial_is_continued() -> None:
     actor.deliver(CONTINUE)
     assert actor.state.status is Status.ACTIVE
     assert len(continued_trials(actor)) == 1
-    actor.deliver(trial_completed(0, life=1))
+    actor.deliver(trial_completed(0, run_generation=1))
     assert actor.state.status is COMPLETED
 
 
@@ -368,7 +368,7 @@ def test_continued_search_creates_trials_after_the_last_waiting_trial() -> None:
 
 def test_refused_trial_is_replaced_when_a_place_is_free() -> None:
     actor = all_failed(2, concurrent=1)
-    refused = TrialEnded(0, COMPLETED, ExitReason.INVALID_HP, life=1)
+    refused = TrialEnded(0, COMPLETED, ExitReason.INVALID_HP, run_generation=1)
     assert continued_addresses(actor, 0, refused) == ["trial#2"]
     assert continued_addresses(actor, 1, trial_completed(1, 1)) == ["trial#3"]
     actor.deliver(trial_completed(2, 1))

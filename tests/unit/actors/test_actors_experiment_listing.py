@@ -25,10 +25,12 @@ ROW = ("experiments", "000000000001")
 RATE = 1_000_000
 
 
-def experiment(*, lists_figures: bool = True) -> ActorHarness:
+def experiment(*, listing_has_figures: bool = True) -> ActorHarness:
     """Create a search with two trials of LENGTH each."""
     actor = ActorHarness("experiment#1")
-    actor.deliver(replace(experiment_submitted(random_plan(2)), lists_figures=lists_figures))
+    actor.deliver(
+        replace(experiment_submitted(random_plan(2)), listing_has_figures=listing_has_figures)
+    )
     return actor
 
 
@@ -84,7 +86,7 @@ def test_continued_experiment_has_no_figures_in_its_row() -> None:
 
 
 def test_rows_of_older_releases_stay_without_figures() -> None:
-    actor = experiment(lists_figures=False)
+    actor = experiment(listing_has_figures=False)
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
     assert json.loads(actor.row(*ROW).body) == {

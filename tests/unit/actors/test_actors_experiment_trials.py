@@ -315,7 +315,7 @@ def test_small_experiments_have_consecutive_ids() -> None:
     one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
     for number, actor in enumerate((one, two), 1):
         submitted = experiment_submitted(random_plan(30, concurrent=16), experiment_id=number)
-        actor.deliver(replace(submitted, grows_id_blocks=True))
+        actor.deliver(replace(submitted, has_growing_id_blocks=True))
     one.deliver(TrialEnded(0, ENDED, ""))
     two.deliver(TrialEnded(0, ENDED, ""))
     # 16 each at first; of 16 an eighth is reserved for the one that follows, and another.
@@ -428,7 +428,9 @@ def test_non_finite_metric_is_the_worst_of_its_rung() -> None:
 def test_validation_without_a_required_metric_ends_the_search() -> None:
     actor = experiment(TIMED)
     actor.deliver(
-        TrialValidationReported(1, 10.0, None, lack="the validation at batch 10 lacks it")
+        TrialValidationReported(
+            1, 10.0, None, missing_metric_reason="the validation at batch 10 lacks it"
+        )
     )
     assert actor.state.status is Status.STOPPING_ERROR
     assert actor.state.message == "trial 2: the validation at batch 10 lacks it"

@@ -3,8 +3,10 @@
 import json
 
 from control_plane.actors import era_rules as rules
+from control_plane.actors.experiment.listing import Figures, decode_listing
 from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
 from control_plane.actors.experiment.trial_summaries import Summaries
+from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.experiment import (
     CancelRequested,
     ContinueRequested,
@@ -13,9 +15,12 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.messages.pool import SlotsRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated
-from control_plane.actors.records import Retention, Status
+from control_plane.actors.pool import agent_slots, job_queue
+from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.records import Availability, Retention, Status
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import actor_type_at
+from control_plane.scheduling.model import Placement
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan, trial_created
 
@@ -94,7 +99,7 @@ def test_messages_of_an_older_release_are_decoded() -> None:
     )
     ended = {"number": 0, "status": "ERROR", "early_exit": "ERRORED", "message": "m"}
     assert EXPERIMENT.decode_message("TrialEnded", ended) == TrialEnded(
-        0, Status.ERROR, "ERRORED", "m", life=0
+        0, Status.ERROR, "ERRORED", "m", run_generation=0
     )
     asked = {"trial_id": 4, "epoch": 1, "slots": 2, "ticket": "t"}
     assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(4, 1, 2, "t", group=0)
@@ -102,13 +107,32 @@ def test_messages_of_an_older_release_are_decoded() -> None:
 
 def test_submissions_and_creations_of_an_older_release_are_decoded() -> None:
     message = experiment_submitted(random_plan(2))
-    fields = json.loads(EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message))
+    fields = json.loads(
+        EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message, by_alias=True)
+    )
     for name in ("retention", "warm_start", "rules"):
         del fields[name]
     assert EXPERIMENT.decode_message("ExperimentSubmitted", fields) == message
     assert isinstance(message, ExperimentSubmitted)
     first = trial_created()
-    fields = json.loads(TRIAL._message_adapters["TrialCreated"].dump_json(first))
+    fields = json.loads(TRIAL._message_adapters["TrialCreated"].dump_json(first, by_alias=True))
     del fields["life"]
     assert TRIAL.decode_message("TrialCreated", fields) == first
     assert isinstance(first, TrialCreated)
+
+
+def test_values_of_a_newer_version_are_ignored_in_compact_records() -> None:
+    settings = {"weight": 2.0, "from_newer": 1}
+    group = job_queue._decode_group([[1, 2, 3, 0, None, None, None, 9], {"4": 1}, settings])
+    assert group == job_queue.Group(JobRow(weight=2.0), True, {4: 1}, 2, 3)
+    part = [[0], 7, 1, True, 1, [["a", 1], ["b", 1]], "newer"]
+    agent = agent_slots._decode_agent([3, [0, 1], {"5.1": part}, [True, False, [1]], "gpu", "new"])
+    assert agent == AgentSlots(
+        3,
+        (0, 1),
+        {"5.1": AllocationPart((0,), 7, 1, True, 1, (Placement("a", 1), Placement("b", 1)))},
+        Availability(disabled=(1,)),
+        "gpu",
+    )
+    row = {"state": "COMPLETED", "user": "ada", "figures": [0.5, 1.0, 3, "newer"]}
+    assert decode_listing(json.dumps(row).encode()).figures == Figures(0.5, 1.0, 3)

@@ -89,10 +89,10 @@ def test_request_starts_on_free_slots_and_notifies_trial_and_agent() -> None:
 def test_request_waits_for_an_agent() -> None:
     actor = pool(slots_requested(7))
     assert actor.sent == []
-    assert actor.state.waits == "there is no agent"
+    assert actor.state.wait_reason == "there is no agent"
     actor.deliver(agent_joined("a", 1))
     assert actor.messages_to("trial#7") == [SlotsAssigned(1, (Place("a", (0,)),))]
-    assert actor.state.waits == ""
+    assert actor.state.wait_reason == ""
 
 
 def test_requests_start_in_the_order_of_their_tickets() -> None:
@@ -111,7 +111,7 @@ def test_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
         slots_requested(3, slots=1),
     )
     assert list(slots_of(actor, "a").slots_by_allocation) == ["1.1", "3.1"]
-    assert actor.state.waits.startswith("needs 2 slots, 0 free")
+    assert actor.state.wait_reason.startswith("needs 2 slots, 0 free")
 
 
 def test_release_starts_the_next_request_on_the_same_slots() -> None:
@@ -266,8 +266,8 @@ def test_scheduler_runs_once_in_a_fold_and_only_after_a_change() -> None:
     actor = pool(agent_joined("a", 1))
     actor.deliver(slots_requested(9), slots_requested(1))
     assert list(slots_of(actor, "a").slots_by_allocation) == ["1.1"]
-    assert actor.reasons == [actor.state.waits]
-    assert actor.state.waits.startswith("needs 1 slot, 0 free")
+    assert actor.reasons == [actor.state.wait_reason]
+    assert actor.state.wait_reason.startswith("needs 1 slot, 0 free")
     actor.deliver(slots_released(77))
     assert actor.reasons == []
     assert actor.parts_written == []

@@ -64,7 +64,7 @@ def test_draining_agent_finishes_its_work_and_starts_none() -> None:
     assert totals(actor) == (1, 0, 1, 1)
     actor.deliver(slots_released(1))
     assert totals(actor) == (0, 0, 1, 0)
-    assert actor.state.waits == "needs 1 slot: no agent has slots"
+    assert actor.state.wait_reason == "needs 1 slot: no agent has slots"
 
 
 def test_draining_agent_may_be_disabled() -> None:
@@ -134,7 +134,7 @@ def test_availability_of_another_session_changes_nothing(epoch: int) -> None:
     actor = pool(JOINED, AgentJoined("a", 2, (0, 1, 2)))
     before = actor.state
     actor.deliver(availability_changed(DISABLED, epoch), AgentAvailabilityChanged("b", 1, DISABLED))
-    assert replace(actor.state, waits="") == before
+    assert replace(actor.state, wait_reason="") == before
 
 
 def test_open_agent_is_encoded_without_defaults() -> None:

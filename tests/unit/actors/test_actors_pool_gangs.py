@@ -66,7 +66,7 @@ def test_single_agent_job_is_not_spread() -> None:
         agent_joined("a", 2), agent_joined("b", 2), slots_requested(1, 1, slots=4), job1=single
     )
     assert running(actor) == []
-    assert actor.state.waits
+    assert actor.state.wait_reason
     actor.deliver(agent_joined("c", 4))
     assert members(actor) == ["c"]
 

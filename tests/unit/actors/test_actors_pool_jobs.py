@@ -91,7 +91,7 @@ def test_settings_are_read_with_the_first_request() -> None:
     actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)), job1=row)
     assert running(actor) == [1, 2]
     assert group_of(actor, 1) == Group(row, True, {1: 2}, running=2, held=2)
-    assert actor.state.waits == "max_slots 2 reached"
+    assert actor.state.wait_reason == "max_slots 2 reached"
 
 
 def test_changed_row_is_read_after_its_message() -> None:
@@ -236,7 +236,7 @@ def test_job_is_not_preempted_without_preemption() -> None:
 def test_job_runs_only_on_agents_with_its_label() -> None:
     actor = pool(agent_joined("plain", 2), slots_requested(1, 1), job1=JobRow(label="a100"))
     assert running(actor) == []
-    assert actor.state.waits == "no agent has the label a100"
+    assert actor.state.wait_reason == "no agent has the label a100"
     actor.deliver(
         agent_joined("rare", 1, label="a100"), slots_requested(2, 2), slots_requested(3, 2)
     )
@@ -393,7 +393,7 @@ def test_many_starts_at_once_fit_into_a_commit() -> None:
     ledger.deliver(*(slots_requested(number, group) for number, group in numbers))
     ledger.deliver(*(agent_joined(f"node-{n:03d}", 1) for n in range(320)))
     rounds = 1
-    while ledger.state and ledger.state.unscheduled:
+    while ledger.state and ledger.state.needs_scheduling:
         # 60 that the fold may have used, and a few for the outbox: a commit holds 100.
         assert len(ledger.planned) <= 100 - 60 - 4
         ledger.deliver()
@@ -430,7 +430,7 @@ def test_paused_job_is_stored_apart() -> None:
     actor = pool(
         JobChanged(1),
         *(slots_requested(n, 1) for n in (1, 2)),
-        settings=PoolSettings(idle_apart=True),
+        settings=PoolSettings(stores_idle_jobs_apart=True),
         job1=JobRow(),
         job2=JobRow(),
     )
@@ -445,7 +445,7 @@ def test_paused_job_is_stored_apart() -> None:
 
 def test_idle_job_of_an_earlier_release_moves_apart_when_it_changes() -> None:
     actor = pool(JobChanged(1), job1=JobRow())
-    actor.deliver(PoolConfigured("default", PoolSettings(idle_apart=True)))
+    actor.deliver(PoolConfigured("default", PoolSettings(stores_idle_jobs_apart=True)))
     assert group_of(actor, 1).has_row
     write_job(actor, 1, JobRow(weight=2.0))
     actor.deliver(JobChanged(1))

@@ -105,7 +105,7 @@ def test_fair_share_protects_the_allocation_for_another_wait() -> None:
     actor.now_ms = until
     actor.deliver(timer.message)
     assert preempted_trials(actor) == [f"trial#{GANG}"]
-    assert actor.state.kept == ()
+    assert actor.state.protected == ()
 
 
 def test_wait_begins_with_the_request_and_after_the_last_release() -> None:
@@ -172,7 +172,7 @@ def test_protection_from_the_future_begins_now() -> None:
     assert running(actor) == [GANG]
     actor.now_ms = START_MS
     actor.deliver(*(slots_requested(n, n) for n in range(5, 9)))
-    assert [one.until_ms for one in actor.state.kept] == [START_MS + AFTER_MS]
+    assert [one.until_ms for one in actor.state.protected] == [START_MS + AFTER_MS]
     timer = actor.timers[-1]
     assert (timer.due_ms, timer.message) == (START_MS + AFTER_MS, SchedulingContinued())
     actor.now_ms = timer.due_ms

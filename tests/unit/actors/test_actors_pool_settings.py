@@ -65,11 +65,11 @@ def test_draining_pool_starts_nothing_and_keeps_running_allocations() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1, 1))
     actor.deliver(PoolConfigured("default", DRAINING), slots_requested(2, 2))
     assert (running(actor), preempted_trials(actor)) == ([1], [])
-    assert actor.state.waits == "waits: pool default is draining, so nothing starts in it"
+    assert actor.state.wait_reason == "waits: pool default is draining, so nothing starts in it"
     actor.deliver(slots_released(1, 1, "a"))
     assert running(actor) == []
     actor.deliver(PoolConfigured("default", PoolSettings()))
-    assert (running(actor), actor.state.waits) == ([2], "")
+    assert (running(actor), actor.state.wait_reason) == ([2], "")
 
 
 def test_pool_over_its_budget_has_a_reason() -> None:
@@ -77,7 +77,7 @@ def test_pool_over_its_budget_has_a_reason() -> None:
         agent_joined("a", 1), slots_requested(1, 1), settings=PoolSettings(over_budget=True)
     )
     assert running(actor) == []
-    assert actor.state.waits.startswith("waits: the budget of pool default is used up")
+    assert actor.state.wait_reason.startswith("waits: the budget of pool default is used up")
 
 
 def test_pool_with_jobs_or_agents_is_not_removed() -> None:

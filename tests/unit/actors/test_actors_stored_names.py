@@ -40,7 +40,7 @@ ROWS_OF_0_1_0 = [
         "trial#4",
         "CheckpointsUnwanted",
         b'{"uuids":["a","b"],"whole":true}',
-        CheckpointDeletionRequested(("a", "b"), whole=True),
+        CheckpointDeletionRequested(("a", "b"), deletes_experiment=True),
     ),
     (
         "pool#default",

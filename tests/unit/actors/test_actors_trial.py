@@ -165,8 +165,8 @@ def test_pause_preempts_a_running_trial_which_keeps_its_slots_until_its_exit() -
     actor = running_trial()
     revision = actor.state.revision
     actor.deliver(PAUSED)
-    assert actor.state.allocation.wish is DesiredState.PREEMPT
-    assert actor.state.allocation.wish_reason == "the experiment is PAUSED"
+    assert actor.state.allocation.desired_state is DesiredState.PREEMPT
+    assert actor.state.allocation.desired_state_reason == "the experiment is PAUSED"
     assert actor.state.revision == revision + 1
     assert actor.sent == []
     actor.deliver(checkpoint_reported(40), AllocationExited(1, "preempted"))
@@ -180,7 +180,7 @@ def test_pause_preempts_a_running_trial_which_keeps_its_slots_until_its_exit() -
 def test_trial_activated_before_its_exit_requests_slots_afterwards() -> None:
     actor = running_trial()
     actor.deliver(PAUSED, ACTIVE)
-    assert actor.state.allocation.wish is DesiredState.PREEMPT
+    assert actor.state.allocation.desired_state is DesiredState.PREEMPT
     actor.deliver(AllocationExited(1, "preempted"))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
     assert actor.state.epoch == 2
@@ -201,7 +201,7 @@ def test_queued_trial_of_a_stopping_experiment_ends_immediately(
 def test_canceled_trial_is_preempted_before_it_ends() -> None:
     actor = running_trial()
     actor.deliver(CANCELED)
-    assert actor.state.allocation.wish is DesiredState.PREEMPT
+    assert actor.state.allocation.desired_state is DesiredState.PREEMPT
     actor.deliver(checkpoint_reported(40), AllocationExited(1, "preempted"))
     assert actor.state.status is Status.CANCELED
     assert actor.state.checkpoint.steps_completed == 40
@@ -218,7 +218,7 @@ def test_killed_trial_ends_like_its_experiment_whatever_its_exit(
 ) -> None:
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(status))
-    assert actor.state.allocation.wish is DesiredState.KILL
+    assert actor.state.allocation.desired_state is DesiredState.KILL
     actor.deliver(AllocationExited(1, reason))
     assert actor.state.status is ended
     assert actor.state.restarts == 0
@@ -230,17 +230,17 @@ def test_kill_replaces_a_preemption_and_stays() -> None:
     actor.deliver(CANCELED)
     revision = actor.state.revision
     actor.deliver(KILLED)
-    assert actor.state.allocation.wish is DesiredState.KILL
+    assert actor.state.allocation.desired_state is DesiredState.KILL
     assert actor.state.revision == revision + 1
     actor.deliver(PreemptionRequested(1, "slots are wanted"))
-    assert actor.state.allocation.wish is DesiredState.KILL
+    assert actor.state.allocation.desired_state is DesiredState.KILL
 
 
 def test_preemption_by_the_pool_is_passed_on() -> None:
     actor = running_trial()
     actor.deliver(PreemptionRequested(1, "slots are wanted"))
-    assert actor.state.allocation.wish is DesiredState.PREEMPT
-    assert actor.state.allocation.wish_reason == "slots are wanted"
+    assert actor.state.allocation.desired_state is DesiredState.PREEMPT
+    assert actor.state.allocation.desired_state_reason == "slots are wanted"
 
 
 def test_preempted_trial_requests_slots_again() -> None:
@@ -248,12 +248,12 @@ def test_preempted_trial_requests_slots_again() -> None:
     actor.deliver(PreemptionRequested(1, "slots are wanted"))
     actor.deliver(AllocationExited(1, "preempted"))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
-    assert actor.state.allocation.wish is DesiredState.RUN
+    assert actor.state.allocation.desired_state is DesiredState.RUN
 
 
 def test_trial_that_waits_for_its_peers_releases_its_slots() -> None:
     actor = waiting_trial()
-    assert actor.state.answered == LENGTH
+    assert actor.state.decided_length == LENGTH
     assert actor.state.allocation is None
     assert actor.state.status is Status.ACTIVE
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
@@ -302,7 +302,11 @@ def test_running_trial_gets_its_next_length_without_new_slots() -> None:
     revision = actor.state.revision
     actor.deliver(WorkAssigned(400, True))
     assert actor.sent == []
-    assert (actor.state.length, actor.state.closed, actor.state.answered) == (400, True, LENGTH)
+    assert (actor.state.length, actor.state.closed, actor.state.decided_length) == (
+        400,
+        True,
+        LENGTH,
+    )
     assert actor.state.revision == revision + 1
 
 
@@ -347,7 +351,7 @@ def test_length_without_the_searcher_metric_is_not_reached() -> None:
     actor.deliver(LengthReached(1, LENGTH, None, "batch 8 lacks 'loss'"))
     (told,) = actor.messages_to(EXPERIMENT)
     assert isinstance(told, TrialLengthReached)
-    assert told.lack == "batch 8 lacks 'loss'"
+    assert told.missing_metric_reason == "batch 8 lacks 'loss'"
     assert actor.state.reached < LENGTH
 
 

@@ -159,4 +159,4 @@ def test_record_of_an_old_release_is_complete(actor: ActorHarness) -> None:
 
 def test_missing_row_pins_nothing() -> None:
     assert decode_pin(b"") == Pin()
-    assert decode_pin(encode_pin(Pin((1, 2), gone=True))) == Pin((1, 2), gone=True)
+    assert decode_pin(encode_pin(Pin((1, 2), is_deleted=True))) == Pin((1, 2), is_deleted=True)

@@ -78,14 +78,14 @@ def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
     actor.deliver(CheckpointRequested(9))
     checkpoint = actor.state.checkpoint
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, checkpoint)]
-    assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).by == (1,)
+    assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).experiments == (1,)
     # The pin keeps the checkpoint until the experiment is deleted.
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
     actor.state = evolve(actor.state, status=Status.COMPLETED)
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
-    assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,), whole=True)) == (
-        checkpoint.uuid,
-    )
+    assert actor.deliver(
+        CheckpointDeletionRequested((checkpoint.uuid,), deletes_experiment=True)
+    ) == (checkpoint.uuid,)
 
 
 def test_ended_parent_hands_over_its_checkpoint() -> None:
@@ -100,7 +100,7 @@ def test_copy_requests_slots_after_it_got_its_checkpoint() -> None:
     checkpoint = parent().state.checkpoint
     actor.deliver(CheckpointHandedOver(4, checkpoint))
     assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
-    assert actor.state.inherited == checkpoint
+    assert actor.state.inherited_checkpoint == checkpoint
     # Its own count begins anew.
     assert (actor.state.steps, actor.state.checkpoint) == (0, None)
     actor.deliver(CheckpointHandedOver(4, checkpoint))
@@ -133,7 +133,9 @@ def test_parent_without_a_checkpoint_ends_the_search() -> None:
     copy.deliver(CheckpointHandedOver(4, None))
     (message,) = copy.messages_to(EXPERIMENT)
     assert isinstance(message, TrialLengthReached)
-    assert message.lack.startswith("it is to begin as a copy of trial 4, which has no checkpoint")
+    assert message.missing_metric_reason.startswith(
+        "it is to begin as a copy of trial 4, which has no checkpoint"
+    )
 
 
 def test_fallback_of_the_parent_answers_without_a_checkpoint() -> None:

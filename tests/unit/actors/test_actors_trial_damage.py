@@ -83,7 +83,7 @@ def test_next_run_starts_from_an_older_checkpoint_without_a_restart(
     assert state.allocation.from_steps == 20
     (damage,) = state.recent_damages
     assert (damage.uuid, damage.steps, damage.cause) == (uuid(30), 30, CAUSE)
-    assert (damage.instead, damage.instead_steps, damage.epoch) == (uuid(20), 20, 2)
+    assert (damage.fallback_uuid, damage.fallback_steps, damage.epoch) == (uuid(20), 20, 2)
 
 
 def test_repeated_damage_ends_at_the_beginning(actor: ActorHarness) -> None:
@@ -219,7 +219,7 @@ def test_copy_records_only_damage_of_its_parents_checkpoint() -> None:
     actor.deliver(CheckpointDamageReported(1, OTHERS.uuid, CAUSE), failure_of(1))
     assert actor.state.status is Status.ERROR
     (damage,) = actor.state.recent_damages
-    assert (damage.trial_id, damage.steps, damage.instead) == (3, 70, "")
+    assert (damage.trial_id, damage.steps, damage.fallback_uuid) == (3, 70, "")
     assert addresses.trial(3) not in {send.to for send in actor.sent}
 
 
@@ -313,7 +313,7 @@ def test_checkpoint_is_abandoned_after_two_consecutive_load_failures(actor: Acto
     )
     record = record_of(actor, 30)
     assert (record.state, record.damage) == ("DAMAGED", f"it cannot be loaded: {CAUSE}")
-    assert actor.state.recent_damages[-1].instead == uuid(20)
+    assert actor.state.recent_damages[-1].fallback_uuid == uuid(20)
 
 
 def test_load_failure_after_a_good_run_counts_as_the_first(

@@ -238,7 +238,7 @@ def test_epochs_of_unknown_length_stay_epochs() -> None:
     ]
     assert (actor.state.reached, actor.state.steps) == (2, 30)
     actor.deliver(WorkAssigned(6, True))
-    assert (actor.state.length, actor.state.answered) == (6, 2)
+    assert (actor.state.length, actor.state.decided_length) == (6, 2)
     # A quarter of six is less than the two that are done.
     actor.deliver(ProgressReported(1, 0.25), ProgressReported(1, 0.5), LengthReached(1, 6, 0.4))
     assert actor.all_messages(TrialProgressReported)[2:] == [

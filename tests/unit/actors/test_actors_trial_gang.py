@@ -46,7 +46,7 @@ def gang(*, max_restarts: int = 5, running: bool = True) -> ActorHarness:
 
 def desired_state(actor: ActorHarness) -> tuple[DesiredState, str]:
     allocation = actor.state.allocation
-    return allocation.wish, allocation.wish_reason
+    return allocation.desired_state, allocation.desired_state_reason
 
 
 def messages_to_pool(actor: ActorHarness) -> list[type]:
@@ -195,7 +195,7 @@ def test_failure_during_a_preemption_does_not_count() -> None:
 def test_failed_start_of_a_node_retries_the_gang_later() -> None:
     actor = gang(running=False)
     actor.deliver(node_exit(1, "start_failed", "the disk is full"), node_exit(0, "killed"))
-    assert actor.state.held_back
+    assert actor.state.awaits_restart_delay
     assert (actor.state.restarts, actor.state.stalls) == (0, 1)
 
 

@@ -69,7 +69,7 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.wish
+    found: DesiredState = actor.state.allocation.desired_state
     return found
 
 
@@ -91,7 +91,7 @@ def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
 def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
     actor = running_trial(trial_settings(max_restarts=5))
     text = "there is no module"
-    actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, lasting=True))
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, is_permanent=True))
     assert (actor.state.status, actor.state.restarts) == (Status.ERROR, 1)
     assert actor.state.message == text
 
@@ -99,7 +99,7 @@ def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
 def test_code_that_cannot_be_loaded_is_no_failure_of_a_killed_trial() -> None:
     actor = running_trial()
     actor.deliver(KILL)
-    actor.deliver(AllocationExited(actor.state.epoch, "errored", lasting=True))
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", is_permanent=True))
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
 
 
@@ -114,7 +114,10 @@ def test_killed_queued_trial_ends_immediately() -> None:
 def test_killed_running_trial_ends_after_its_exit() -> None:
     actor = running_trial()
     actor.deliver(KILL)
-    assert (actor.state.allocation.wish, actor.state.status) == (DesiredState.KILL, Status.ACTIVE)
+    assert (actor.state.allocation.desired_state, actor.state.status) == (
+        DesiredState.KILL,
+        Status.ACTIVE,
+    )
     assert actor.sent == []
     deliver_exit(actor, "killed")
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
@@ -267,8 +270,8 @@ def test_running_trial_saves_its_work_and_releases_its_slots_in_the_old_pool() -
     actor = running_trial()
     actor.deliver(TrialMoved("spot"))
     assert actor.sent == []
-    assert actor.state.allocation.wish == "preempt"
-    assert actor.state.allocation.wish_reason == "the experiment moved to pool spot"
+    assert actor.state.allocation.desired_state == "preempt"
+    assert actor.state.allocation.desired_state_reason == "the experiment moved to pool spot"
     actor.deliver(checkpoint_reported(40))
     deliver_exit(actor, "preempted")
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
@@ -309,7 +312,11 @@ def test_continued_trial_starts_from_its_latest_checkpoint_with_new_restarts() -
     assert actor.state.status is Status.ERROR
     assert actor.messages_to(EXPERIMENT) == [
         TrialEnded(
-            3, Status.ERROR, ExitReason.ERRORED, "the trial's process failed (errored)", life=1
+            3,
+            Status.ERROR,
+            ExitReason.ERRORED,
+            "the trial's process failed (errored)",
+            run_generation=1,
         )
     ]
 
@@ -335,7 +342,7 @@ def test_continued_trial_that_failed_after_its_last_length_completes_immediately
     deliver_exit(actor, "killed")
     assert actor.state.status is Status.CANCELED
     actor.deliver(TrialContinued(1, trial_settings()))
-    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", run_generation=1)]
 
 
 def test_lengthened_trial_continues_its_training() -> None:
@@ -346,7 +353,7 @@ def test_lengthened_trial_continues_its_training() -> None:
     assert (actor.state.length, actor.state.reached, actor.state.steps) == (250, LENGTH, LENGTH)
     place_trial(actor).deliver(LengthReached(2, 250, 0.4))
     deliver_exit(actor, "completed")
-    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", run_generation=1)]
 
 
 def test_open_trial_is_not_continued() -> None:
@@ -421,7 +428,10 @@ def test_messages_other_than_a_creation_create_no_trial(message: object) -> None
 def test_running_trial_keeps_its_slots_in_an_automatic_move() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot", keeps_slots=True), TrialMoved("spot", keeps_slots=True))
-    assert (actor.sent, actor.state.allocation.wish) == ([], running_trial().state.allocation.wish)
+    assert (actor.sent, actor.state.allocation.desired_state) == (
+        [],
+        running_trial().state.allocation.desired_state,
+    )
     # The next ones are of the new pool.
     actor.deliver(PreemptionRequested(1, "its share is 0 of 4 slots"))
     deliver_exit(actor, "preempted")

@@ -97,7 +97,7 @@ def test_failed_start_is_not_retried() -> None:
 def test_disabled_agent_ends_the_trial_immediately(forced: bool) -> None:
     actor = running()
     actor.deliver(PreemptionRequested(1, "agent a was disabled", forced=forced))
-    assert actor.state.allocation.wish is DesiredState.KILL
+    assert actor.state.allocation.desired_state is DesiredState.KILL
     actor.deliver(AllocationExited(1, "killed"))
     assert end_of(actor) == (Status.ERROR, f"stopped: agent a was disabled; {AGAIN}", None)
 
@@ -123,7 +123,7 @@ def test_pause_by_the_cost_limit_ends_the_trial() -> None:
 def test_trial_ended_by_a_user_is_canceled(status: Status, exited: AllocationExited) -> None:
     actor = running()
     actor.deliver(ExperimentStatusChanged(status))
-    assert actor.state.allocation.wish is DesiredState.KILL
+    assert actor.state.allocation.desired_state is DesiredState.KILL
     actor.deliver(exited)
     assert end_of(actor) == (Status.CANCELED, "", exited.code)
 
@@ -140,6 +140,6 @@ def test_queued_trial_moves_to_another_pool_and_a_running_one_stays() -> None:
     assert [type(message) for message in actor.messages_to("pool#fast")] == [SlotsRequested]
     actor = running()
     actor.deliver(TrialMoved("fast"))
-    assert actor.state.allocation.wish is DesiredState.RUN
+    assert actor.state.allocation.desired_state is DesiredState.RUN
     actor.deliver(AllocationExited(1, "completed", 0))
     assert end_of(actor) == (Status.COMPLETED, "", 0)

@@ -86,7 +86,7 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.wish
+    found: DesiredState = actor.state.allocation.desired_state
     return found
 
 
@@ -388,7 +388,7 @@ def test_trial_stopped_by_the_search_saves_its_work_and_completes() -> None:
     actor = trial()
     actor.deliver(WorkAssigned(None, closed=True, stopped=True))
     assert desired_state(actor) is DesiredState.PREEMPT
-    assert actor.state.allocation.wish_reason == "the search stopped it"
+    assert actor.state.allocation.desired_state_reason == "the search stopped it"
     deliver_exit(actor, "preempted")
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 

@@ -92,6 +92,16 @@ def test_small_rows_are_merged(table: SqliteTable, objects: ObjectStore) -> None
     assert read(table, objects) == [(STREAM, 10 * n) for n in range(1, 49)]
 
 
+def test_merge_leaves_rows_of_a_newer_release(table: SqliteTable, objects: ObjectStore) -> None:
+    write(table, [10])
+    [row] = rows(table)
+    table.commit([Put(row.key, 2, b"\x09" + row.body[1:], 1)])
+    for n in range(2, 9):
+        write(table, [10 * n])
+    assert merge_rows(table, objects) == 6
+    assert [row.body[0] for row in rows(table)] == [9, 1]
+
+
 def test_merge_conflicts_with_changed_rows(table: SqliteTable, objects: ObjectStore) -> None:
     for n in range(1, 9):
         write(table, [10 * n])

@@ -392,7 +392,7 @@ def test_batches_need_not_be_reported_as_time_metric() -> None:
 def test_timed_search_gets_reason_for_missing_metric(metrics: dict[str, Any], lack: str) -> None:
     heard = timed_message(metrics)
     assert isinstance(heard, ValidationReported)
-    assert heard.lack == f"the validation at batch 60 {lack}"
+    assert heard.missing_metric_reason == f"the validation at batch 60 {lack}"
 
 
 NODE = ReportContext("loss", node_rank=1, nodes=2)

@@ -250,7 +250,7 @@ def test_forgotten_allocation_with_reported_exit_is_not_lost(
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial, whose mail waits for the tick.
-    monkeypatch.setattr(site.engine, "advance_until_idle", lambda addresses: None)
+    monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))

@@ -1,64 +1,41 @@
-"""An application on a real table, a directory store, four tokens and a clock that stands still."""
+"""The API of a cluster by the real builder, with a token for each role and a stopped clock."""
 
 import gzip
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
 from control_plane.access.principals import Principal, Role
-from control_plane.access.tokens import StaticTokens, TableTokens, token_digest
+from control_plane.access.tokens import StaticTokens, token_digest
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
-from control_plane.agents.identity import IdentityVerifier
-from control_plane.agents.logs import TrialLogs
 from control_plane.agents.long_polls import LongPollRegistry
-from control_plane.agents.metric_rows import store_full_segment
-from control_plane.agents.service import AgentService
-from control_plane.agents.spec import spec_builder
-from control_plane.agents.storage_credentials import CredentialIssuer
-from control_plane.agents.trial_grants import TrialGrants
-from control_plane.api.app import create_app
 from control_plane.api.owned_objects import only_own
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.checkpoint_stores.types.directory import Directory
-from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import Engine
-from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import FleetRow, InstanceRow
 from control_plane.fleet.rows import FLEETS, encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
-from control_plane.state.table import Expect, Key, Put, StateTable
-from tests.engine_timing import UNHURRIED
-from tests.unit.api.exchange import HOST, Answer, call
-from tests.unit.rows.undeclared_rows import DeclaredRowsTable
+from control_plane.state.table import Expect, Key, Put
+from lambdas import builder
+from tests.unit.api.adapters import NOW_MS as NOW_MS
+from tests.unit.api.adapters import ApiAdapters, StoppedClock
+from tests.unit.api.exchange import Answer, call
 
-NOW_MS = 1_800_000_000_000
 TOKENS = {role: f"dct_test-token-of-{role.value}" for role in Role}
 SUBJECTS = {Role.JOIN: "default", Role.AGENT: "someone-else"}
 V1 = "/api/v1"
-
-
-@dataclass
-class Clock:
-    """Stands still until a test moves it."""
-
-    ms: int = NOW_MS
-
-    def __call__(self) -> int:
-        return self.ms
 
 
 @dataclass(frozen=True)
@@ -68,7 +45,7 @@ class Cluster:
     signer: HmacUrlSigner
     services: Services
     long_polls: LongPollRegistry
-    clock: Clock
+    clock: StoppedClock
 
     @property
     def checkpoints(self) -> Path:
@@ -98,57 +75,30 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
-def build_cluster(
-    root: Path,
-    providers: frozenset[str] = frozenset(),
-    verifiers: Mapping[str, IdentityVerifier] = MappingProxyType({}),
-    credential_issuer: CredentialIssuer | None = None,
-    checkpoints: CheckpointStorage | None = None,
-    trial_grants: TrialGrants | None = None,
-    table: StateTable | None = None,
-) -> Cluster:
-    signer = HmacUrlSigner(b"s" * 32)
-    objects = DirectoryObjectStore(root / "objects", signer)
+def build_cluster(root: Path, providers: frozenset[str] = frozenset(), **parts: Any) -> Cluster:
+    """Build a cluster with a pool `default`, and its API with a token for each role.
+
+    Args:
+        root: the folder of table, objects and checkpoints.
+        providers: the provider types that the API accepts for pools.
+        parts: further arguments of `ApiAdapters`.
+    """
+    adapters = ApiAdapters(root, providers, **parts)
     principals = {
         token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
         for role, token in TOKENS.items()
     }
-    if table is None:
-        table = DeclaredRowsTable(root / "state.db", synchronous="NORMAL")
-    clock = Clock()
-    engine = Engine(table, clock, UNHURRIED)
-    long_polls = LongPollRegistry()
-    engine.on_commit = long_polls.wake_address
-    if checkpoints is None:
-        checkpoints = Directory(type="directory", container_path=str(root / "checkpoints"))
-    experiments = ExperimentReader(engine)
-    agents = AgentService(
-        engine,
-        spec_builder("cluster-1", checkpoints),
-        TrialLogs(table, objects).store_chunk,
-        partial(store_full_segment, objects),
-        experiments,
+    app = builder.Cluster(adapters).build_app(StaticTokens(principals))
+    services: Services = app.state.services
+    services.engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
+    return Cluster(
+        app,
+        adapters.object_store,
+        adapters.url_signer,
+        services,
+        adapters.long_polls,
+        adapters.stopped_clock,
     )
-    services = Services(
-        tokens=TableTokens(table, StaticTokens(principals), clock),
-        objects=objects,
-        signer=signer,
-        now_ms=clock,
-        hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
-        engine=engine,
-        make_experiments=lambda: experiments,
-        make_agents=lambda: agents,
-        cluster_id="cluster-1",
-        version="1.2.3",
-        checkpoints=checkpoints,
-        long_polls=long_polls,
-        providers=providers,
-        find_verifier=verifiers.get,
-        credential_issuer=credential_issuer,
-        trial_grants=trial_grants,
-    )
-    engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
-    return Cluster(create_app(services), objects, signer, services, long_polls, clock)
 
 
 def put_instance(cluster: Cluster, row: InstanceRow, provider_type: str) -> None:

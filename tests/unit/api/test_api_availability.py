@@ -127,7 +127,7 @@ def test_an_experiment_that_fits_disabled_agents_only_waits(cluster: Cluster) ->
     assert cluster.create(config).status == 201
     assert pool(cluster) == (0, 0, 2, 0)
     state = cluster.services.engine.read_state(addresses.pool("default"))
-    assert state.waits == "there is no agent"
+    assert state.wait_reason == "there is no agent"
     assert cluster.create(config.replace("slots_per_trial: 2", "slots_per_trial: 3")).status == 422
 
 

@@ -6,6 +6,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
 from control_plane.suggestions import availability as installed
+from detcloud.shared.version import __version__
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -241,7 +242,7 @@ def test_the_cluster_and_who_asks_are_shown(cluster: Cluster) -> None:
     pool = {"slots": 2, "free_slots": 2, "queued": 0, "running": 0, "agents": 1}
     assert cluster.get("/cluster").json == {
         "cluster_id": "cluster-1",
-        "version": "1.2.3",
+        "version": __version__,
         "resource_pools": [{"name": "default", **pool}],
     }
     assert cluster.get("/whoami").json == {"user": "user-1", "role": "user"}

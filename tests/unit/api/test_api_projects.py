@@ -242,7 +242,7 @@ def test_nothing_finds_an_experiment_that_was_deleted(cluster: Cluster) -> None:
     path = f"{V1}/experiments/{number}"
     assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
     engine = cluster.services.engine
-    ended = CollectionEnded(engine.read_state(f"experiment#{number}").generation)
+    ended = CollectionEnded(engine.read_state(f"experiment#{number}").collection_number)
     engine.post_message(f"experiment#{number}", ended, sender="test")
     engine.advance_until_idle([f"experiment#{number}"])
     assert cluster.get(f"/experiments/{number}").status == 404

@@ -17,6 +17,7 @@ from control_plane.aws.instance_identity import AwsIdentityVerifier
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from infra.aws import policies
 from infra.aws.names import Names
+from infra.aws.policy_statements import make_document
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.hostile.live_server import Live
 from tests.patience import PROCESS_SECONDS_MAX
@@ -36,7 +37,7 @@ def metadata(strict_aws: Ministack) -> Iterator[str]:
         s3.put_object(Bucket=NAMES.objects, Key=key, Body=key.encode())
     root = {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}
     allow = {"Effect": "Allow", "Principal": root, "Action": "sts:AssumeRole"}
-    trust = json.dumps({"Version": policies.VERSION, "Statement": [allow]})
+    trust = json.dumps(make_document(allow))
     name = NAMES.role("instance")
     role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     document = json.dumps(policies.instance(NAMES))

@@ -151,7 +151,7 @@ def test_nothing_can_hold_it_any_more(cluster: CollectionCluster) -> None:
     request(cluster, "optimizer/a")
     row = cluster.table.get(Key(PINS, UUID))
     assert row is not None
-    assert decode_pin(row.body).gone
+    assert decode_pin(row.body).is_deleted
 
 
 def test_a_collection_by_the_rules_leaves_it_and_a_deletion_of_all_does_not(

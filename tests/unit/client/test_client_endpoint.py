@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detcloud import Client, DetcloudError
-from detcloud.client.client import NoCluster
+from detcloud.client.connection import NoCluster
 from detcloud.client.endpoint import Endpoint, find_endpoint, is_configured
 from detcloud.client.home import Home
 

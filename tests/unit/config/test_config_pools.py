@@ -51,7 +51,7 @@ def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
     assert (pool.pool_name, pool.provider) == ("default", None)
     assert config.scheduler_of(pool).type == "fair_share"
     assert pool_settings(pool, config, PoolSettings()) == PoolSettings(
-        reserve_after_ms=600_000, idle_apart=True
+        reserve_after_ms=600_000, stores_idle_jobs_apart=True
     )
 
 

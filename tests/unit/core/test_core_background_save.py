@@ -20,8 +20,8 @@ from tests.unit.core.trial_files import direct, enter, kinds, make_trial, report
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldStore]:
     held = HeldStore(tmp_path / "store")
-    monkeypatch.setattr("detcloud.core.context.build_store", lambda _: held)
-    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    monkeypatch.setattr("detcloud.core.context_builder.build_store", lambda _: held)
+    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     yield held
     held.may_store.set()
 

@@ -93,7 +93,7 @@ def test_a_script_follows_the_searcher_and_exits_completed(
 def test_the_environment_is_reported_before_the_exit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detcloud.core.context.DESCRIBE_SECONDS_MAX", PROCESS_SECONDS_MAX)
+    monkeypatch.setattr("detcloud.core.trial_run.DESCRIBE_SECONDS_MAX", PROCESS_SECONDS_MAX)
     trial = make_trial(tmp_path, threads=1)
     enter(trial, monkeypatch)
     with core.init():

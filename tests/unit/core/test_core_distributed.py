@@ -175,7 +175,7 @@ def test_two_processes_cannot_both_report_as_rank_0(
 ) -> None:
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
-    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     with core.init():
         child = os.fork()
         if child == 0:

@@ -166,6 +166,18 @@ def test_command_and_mail_are_folded_in_one_commit(engine: Engine, commits: list
     assert engine.read_state(POOL).queued == 1
 
 
+def test_committed_command_succeeds_beside_a_damaged_head(engine: Engine) -> None:
+    def damage_head(address: str) -> None:
+        row = engine.table.get(Key(address, HEAD))
+        assert row is not None
+        engine.table.commit([Put(row.key, row.revision + 1, b"damaged", row.revision)])
+
+    engine.on_commit = damage_head
+    engine.execute_command(POOL, PoolConfigured("a"))
+    with pytest.raises(ValueError, match="Invalid JSON"):
+        engine.advance(POOL)
+
+
 def test_command_to_missing_actor_is_not_found(engine: Engine) -> None:
     with pytest.raises(CommandRefused) as raised:
         engine.execute_command("experiment#9", PauseRequested())

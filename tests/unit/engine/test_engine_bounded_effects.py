@@ -13,12 +13,17 @@ from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD, Spill, decode_head, encode_head
+from control_plane.engine.spilled_outbox import encode_spill, spill_key
+from control_plane.evolve import evolve
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
     OPERATIONS_MAX,
+    ROW_BYTES_MAX,
     Expect,
+    InvalidCommit,
     Key,
     Put,
     Row,
@@ -254,3 +259,20 @@ def test_failed_read_is_not_counted_as_an_attempt(
     pass_seconds(engine, clock, 10)
     assert engine.read_state(POOL).queued == 3
     assert not letters(engine)
+
+
+def test_spilled_message_too_large_for_a_row_is_reported(engine: Engine) -> None:
+    head = engine.table.get(Key(POOL, HEAD))
+    assert head is not None
+    header, state = decode_head(head.body)
+    body = encode_head(evolve(header, spill=Spill(0, 0)), state)
+    requested = SlotsRequested(1, 1, 1, "0" * ROW_BYTES_MAX)
+    spill = encode_spill([("pool#b", [encode_message_for("pool#b", requested)])])
+    engine.table.commit(
+        [
+            Put(head.key, head.revision + 1, body, head.revision),
+            Put(spill_key(POOL, 0), head.revision + 1, spill, Expect.ABSENT),
+        ]
+    )
+    with pytest.raises(InvalidCommit, match="pool#b"):
+        engine.advance(POOL)

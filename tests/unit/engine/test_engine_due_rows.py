@@ -9,9 +9,10 @@ from control_plane.actors.messages.pool import (
     SchedulingContinued,
     SlotsRequested,
 )
-from control_plane.engine import due_rows, journal, mailbox
+from control_plane.engine import due_index, due_rows, journal, mailbox
 from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encode_message_for
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import TableDecorator
@@ -138,10 +139,10 @@ def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
 
 def test_mail_behind_a_poisoned_row_does_not_fill_the_page(engine: Engine) -> None:
     poisoned, other = two_pools_of_one_shard(engine)
-    for number in range(3 * due_rows.PAGE_KEYS):
+    for number in range(3 * due_index.PAGE_KEYS):
         mail_for(engine, poisoned, number, mailbox.ISOLATE_FROM_ATTEMPTS)
     mail_for(engine, other, 1)
-    late = due_rows._find_due(engine, WORK_SHARDS).late
+    late = due_index.find_due(engine, WORK_SHARDS).late
     assert other not in late
     due_rows.process_due_rows(engine)
     assert engine.read_state(other).queued == 1
@@ -152,7 +153,7 @@ def test_mail_of_an_unreadable_actor_does_not_fill_the_page(engine: Engine, cloc
     head = engine.table.get(Key(garbled, HEAD))
     assert head is not None
     engine.table.commit((Put(head.key, head.revision + 1, b"no head", head.revision),))
-    for number in range(3 * due_rows.PAGE_KEYS):
+    for number in range(3 * due_index.PAGE_KEYS):
         mail_for(engine, garbled, number)
     for _ in range(200):
         due_rows.process_due_rows(engine)
@@ -381,7 +382,7 @@ def test_held_timers_wait_while_mail_is_folded(engine: Engine, clock: Clock) -> 
         assert not engine.has_mail("pool#p0")
         assert not engine.has_mail("pool#p1")
         assert timers() == ["pool#p0"]
-        clock.now_ms += due_rows.HELD_MS
+        clock.now_ms += due_index.HELD_MS
     due_rows.process_due_rows(engine)
     assert timers() == []
 

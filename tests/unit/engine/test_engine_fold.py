@@ -8,18 +8,8 @@ from control_plane.actors.pool.actor import PoolState
 from control_plane.actors.records import Status
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
-from control_plane.engine.fold import (
-    DRAINED_RECEIVERS_MAX,
-    FOLD_OPERATIONS_MAX,
-    ActorSnapshot,
-    Commit,
-    Fold,
-    Origin,
-    build_commit,
-    build_drain_commit,
-    decode_spill,
-    step_of,
-)
+from control_plane.engine.commits import Commit, Origin, build_commit, build_drain_commit
+from control_plane.engine.fold import FOLD_OPERATIONS_MAX, ActorSnapshot, Fold, step_of
 from control_plane.engine.head import HEAD, Header, Spill, decode_head
 from control_plane.engine.mailbox import (
     FIRST,
@@ -29,6 +19,7 @@ from control_plane.engine.mailbox import (
     mail_write,
     read_mail,
 )
+from control_plane.engine.spilled_outbox import DRAINED_RECEIVERS_MAX, decode_spill
 from control_plane.evolve import evolve
 from control_plane.state.table import (
     OPERATIONS_MAX,

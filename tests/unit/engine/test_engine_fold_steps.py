@@ -87,9 +87,9 @@ def test_finish_fold_applies_the_function_of_the_actor_type(
 ) -> None:
     pool = replace(
         actor_types.ACTOR_TYPES["pool"],
-        finish_fold=lambda state, context: evolve(state, waits="settled"),
+        finish_fold=lambda state, context: evolve(state, wait_reason="settled"),
     )
     monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
     reader = a_reader(Counting())
     finish_fold(reader, 5)
-    assert reader.fold.state.waits == "settled"
+    assert reader.fold.state.wait_reason == "settled"

@@ -4,10 +4,13 @@ from pathlib import Path
 
 from control_plane.actors.messages.trial import WorkAssigned
 from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.journal import COMPRESSED, JOURNAL
 from control_plane.engine.journal_values import find_value
 from control_plane.engine.mailbox import FIRST, mail_key, mail_write
 from control_plane.engine.outputs import MAIL, output_digest
+from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
 
 NOW_MS = 1_000_000
 TRIAL = "trial#1"
@@ -34,3 +37,10 @@ def test_message_is_found_behind_the_first_page_of_mail(tmp_path: Path) -> None:
     assert find_value(table, "experiment#1", f"{MAIL}{TRIAL}", output_digest(value)) == value
     assert find_value(table, "pool#a", f"{MAIL}{TRIAL}", output_digest(value)) is None
     table.close()
+
+
+def test_value_behind_a_damaged_journal_row_counts_as_missing() -> None:
+    table = MemoryTable()
+    entry = Key(TRIAL, f"{JOURNAL}000000000001")
+    table.commit([Put(entry, 1, COMPRESSED + b"not compressed data", Expect.ABSENT)])
+    assert find_value(table, "experiment#1", f"{MAIL}{TRIAL}", "00000000") is None

@@ -12,13 +12,14 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.messages.trial import AllocationExited, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
-from control_plane.actors.trial import actor as trial
+from control_plane.actors.trial import exits
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine import actor_types, journal, mailbox
 from control_plane.engine.actor_types import actor_type_at, encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD, decode_head, encode_head
-from control_plane.engine.replay import Difference, replay_actor
+from control_plane.engine.replay import replay_actor
+from control_plane.engine.replay_differences import Difference
 from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
@@ -78,14 +79,14 @@ def test_changed_rule_is_reported_by_message_and_field(
     """A trial with one restart failed twice and ended. With one more restart it would continue."""
     error_out(cluster)
     assert find_difference(cluster) is None
-    healthy = trial._after_failure
+    healthy = exits._after_failure
 
     def lenient(state: TrialState, *others: Any) -> TrialState:
         settings = state.settings
         more = replace(settings, max_restarts=settings.max_restarts + 1)
         return evolve(healthy(evolve(state, settings=more), *others), settings=settings)
 
-    monkeypatch.setattr(trial, "_after_failure", lenient)
+    monkeypatch.setattr(exits, "_after_failure", lenient)
     difference = find_difference(cluster)
     assert difference is not None
     assert "AllocationExited" in difference.message
@@ -161,7 +162,7 @@ def test_new_field_with_default_is_no_difference(
         return evolve(after, heard=after.heard + 1)
 
     patch_actor_type(monkeypatch, "trial", state_type=extended, step=step)
-    assert actor_type_at(TRIAL).field_names[-2:] == ("patience", "heard")
+    assert list(actor_type_at(TRIAL).stored_names)[-2:] == ["patience", "heard"]
     assert replay_actor(cluster.engine.table, TRIAL).entries > 3
     assert find_difference(cluster) is None
 

@@ -46,7 +46,7 @@ class TrialRuns:
     def hold_store(self) -> HeldStore:
         """The store of the runs from now on, which stores nothing until it may."""
         held = HeldStore(self.folder / "store")
-        self._monkeypatch.setattr("detcloud.core.context.build_store", lambda _: held)
+        self._monkeypatch.setattr("detcloud.core.context_builder.build_store", lambda _: held)
         return held
 
     def order(self) -> list[tuple[str, int]]:

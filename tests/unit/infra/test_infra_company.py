@@ -9,7 +9,7 @@ import pytest
 from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
 from control_plane.fleet.records import IntentRow, Market, Offering
-from infra.aws import policies
+from infra.aws.key_policies import log_key
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.program import run
 from infra.aws.settings import parse_settings
@@ -93,7 +93,7 @@ def test_trial_session_may_use_the_key() -> None:
 
 
 def test_key_policy_statement_covers_the_teams_logs() -> None:
-    statement = policies.log_key(NAMES)
+    statement = log_key(NAMES)
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
     [pattern] = statement["Condition"]["ArnLike"].values()
     # /aws/lambda/detcloud-vision-api and /aws/vendedlogs/detcloud-vision-access

@@ -17,7 +17,7 @@ from infra.aws.deployer import (
     render_policy,
     split_actions,
 )
-from infra.aws.policies import Document
+from infra.aws.policy_statements import Document
 from infra.aws.settings import Settings
 from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import KEY, Graph

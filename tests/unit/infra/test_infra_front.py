@@ -9,6 +9,7 @@ import pytest
 from infra.aws import policies
 from infra.aws.front import ORIGIN_HEADER
 from infra.aws.names import FUNCTIONS, Names
+from infra.aws.policy_statements import add_statements
 from infra.aws.program import run
 from infra.aws.settings import parse_settings
 from infra.aws.terraform import PROVIDER
@@ -131,7 +132,7 @@ def test_refuses_wrong_settings_of_front_and_sessions(
 def test_instances_may_write_only_to_the_pools_log_groups() -> None:
     names = Names("vision", "111111111111", "us-east-1")
     journal = policies.journal(names, ["/company/agents"])
-    document = policies.add_statements(policies.instance(names), [journal])
+    document = add_statements(policies.instance(names), [journal])
     own = "arn:aws:logs:us-east-1:111111111111:log-group:/company/agents:log-stream:i-1"
     other = "arn:aws:logs:us-east-1:111111111111:log-group:/aws/lambda/x:log-stream:i-1"
     assert allows(document, "logs:PutLogEvents", own)

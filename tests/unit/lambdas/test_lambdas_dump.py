@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
-from control_plane.engine.fold import encode_spill
+from control_plane.engine.spilled_outbox import encode_spill
 from control_plane.rows import actor_rows, pool_rows, trial_rows
 from control_plane.rows.registry import ROW_TYPES
 from control_plane.state.sqlite import SqliteTable

@@ -129,6 +129,12 @@ def test_rows_of_the_first_releases_are_read() -> None:
     assert (report_count(body), decode_summary(body)) == (0, None)
 
 
+def test_damaged_reports_are_refused() -> None:
+    body = encode_segment(to_columns([MetricReport(1, 1, 1, {})]))
+    with pytest.raises(ValueError, match="damaged segment"):
+        decode_segment(body[:-4], 0)
+
+
 def test_a_later_version_is_refused_by_its_number() -> None:
     body = b"\x07" + encode_segment(to_columns([MetricReport(1, 1, 1, {})]))[1:]
     with pytest.raises(ValueError, match="version 7"):

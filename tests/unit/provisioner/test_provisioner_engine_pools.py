@@ -18,7 +18,8 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
 )
 from control_plane.agents.leases import read_leases
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import Market, Offering
 from control_plane.scheduling.reservations import OverdueSize
@@ -239,7 +240,7 @@ def test_supply_report_is_posted_once_per_change() -> None:
         revision = cluster.engine.table.get(Key(addresses.pool("blue"), HEAD))
         state = cluster.engine.read_state(addresses.pool("blue"))
         assert revision is not None
-        return revision.revision, state.closed, state.closed_until_ms
+        return revision.revision, state.no_supply_reason, state.no_supply_until_ms
 
     first, *quiet = report("", 0)
     assert quiet == ["", 0]

@@ -9,7 +9,8 @@ from control_plane.fleet.rows import read_instances
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import CloudInstance
 from provisioner.model import InstanceStatus, ProvisionerSettings
-from provisioner.reconcile import PASS_MS, Reconciler, instances_with_notices
+from provisioner.observed_fleet import instances_with_notices
+from provisioner.reconcile import PASS_MS, Reconciler
 from tests.simulation.fleet import CLUSTER, POOL, SPOT, SimulatedFleet, Work
 
 

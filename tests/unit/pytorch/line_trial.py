@@ -64,7 +64,7 @@ class Cluster:
         config = {"optimizations": optimizations, **spec.pop("config", {})}
         self.trial = make_trial(root, **{**SPEC, "config": config, **spec})
         enter(self.trial, monkeypatch)
-        monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+        monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
         monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0.0)
 
     def direct(self, **directives: Any) -> None:

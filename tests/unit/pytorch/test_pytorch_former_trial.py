@@ -66,7 +66,7 @@ def train(
     """Trains a trial for one epoch of 4 batches; the trial, and what it reported."""
     trial_directory = make_trial(root, **{**SPEC, "metric": "weight", "era": "steps"})
     enter(trial_directory, monkeypatch)
-    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     direct(trial_directory, revision=1, length=4, closed=True)
     with pytorch.init() as context:
         trial = kind(context)

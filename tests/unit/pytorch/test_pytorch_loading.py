@@ -58,7 +58,7 @@ def stored_checkpoint(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path
         config={"name": "x", "checkpoint_storage": {"secret_key": "s"}},
     )
     enter(trial_directory, monkeypatch)
-    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     code = trial_directory / "code"
     (code / "model_def.py").write_text(CODE)
     (code / "layers.py").write_text(LAYERS)

@@ -144,7 +144,7 @@ def _train(
         trial = make_trial(root / str(epoch), **fields)
         direct(trial, revision=1, **length, closed=True)
         enter(trial, monkeypatch)
-        monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+        monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
         _run()
         metrics += [
             (line["group"], line["steps_completed"], line["metrics"])

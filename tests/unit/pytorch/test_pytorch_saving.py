@@ -68,7 +68,7 @@ def prepare(root: Path, **spec: Any) -> Path:
 def train(trial: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Trains to the end; the state in the last checkpoint."""
     enter(trial, monkeypatch)
-    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     with pytorch.init() as context:
         pytorch.Trainer(NoisyTrial(context), context).fit()
     return stored_state(trial, reports(trial, "checkpoint")[-1])

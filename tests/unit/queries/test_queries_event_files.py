@@ -9,7 +9,7 @@ from control_plane.access.principals import Role
 from control_plane.checkpoint_stores.folder_uploads import LISTED_DEPTH_MAX
 from control_plane.queries import event_files
 from detcloud.client import Client
-from detcloud.client.event_files import EventFolder
+from detcloud.client.event_files import VERSIONS_FILE, EventFolder
 from detcloud.shared.event_parts import part_key
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
@@ -99,6 +99,22 @@ def test_copied_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path
             part.write_bytes(text)
             assert folder.update() == 3
             assert (folder.folder / "whole.bin").read_bytes() == text
+
+
+def test_later_process_downloads_only_new_content(
+    cluster: Cluster, place: Path, tmp_path: Path
+) -> None:
+    (place / EVENTS).write_bytes(b"first")
+    (place / "trace.json").write_bytes(b"{}")
+    with serve_app(cluster.app) as url, Client(url, TOKENS[Role.USER]) as client:
+        trial = client.trial(1)
+        assert EventFolder(client, trial, tmp_path / "copy").update() == 7
+        assert EventFolder(client, trial, tmp_path / "copy").update() == 0
+        (place / EVENTS).write_bytes(b"first, second")
+        assert EventFolder(client, trial, tmp_path / "copy").update() == 8
+        (tmp_path / "copy" / VERSIONS_FILE).write_text("damaged")
+        assert EventFolder(client, trial, tmp_path / "copy").update() == 15
+    assert (tmp_path / "copy" / EVENTS).read_bytes() == b"first, second"
 
 
 def test_path_outside_the_folder_is_left_out(

@@ -14,7 +14,7 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
-from control_plane.actors.trial import actor as trial
+from control_plane.actors.trial import exits
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.evolve import evolve
@@ -236,12 +236,12 @@ def test_replay_names_field_that_a_changed_rule_changes(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(agent, "1.1")
-    healthy = trial._after_failure
+    healthy = exits._after_failure
 
     def forgetful(state: TrialState, *others: Any) -> TrialState:
         return evolve(healthy(state, *others), restarts=0)
 
-    monkeypatch.setattr(trial, "_after_failure", forgetful)
+    monkeypatch.setattr(exits, "_after_failure", forgetful)
     items = cluster.get("/experiments/1/replay").json["items"]
     assert [item["actor"] for item in items if item["difference"]] == ["trial#1"]
     difference = items[1]["difference"]

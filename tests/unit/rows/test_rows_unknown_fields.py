@@ -101,7 +101,7 @@ def trial_edit(cluster: Cluster) -> Case:
 def pin(cluster: Cluster) -> Case:
     key = Key("pins", UUID)
     table = cluster.services.table
-    table.commit((Put(key, 1, encode_pin(Pin(by=(1,))), Expect.ABSENT),))
+    table.commit((Put(key, 1, encode_pin(Pin(experiments=(1,))), Expect.ABSENT),))
 
     def rewrite() -> None:
         row = stored_row(cluster, key)

@@ -45,7 +45,7 @@ def test_names_the_handler_of_a_message(tmp_path: Path) -> None:
     assert place is not None
     definition = (ROOT / place.file).read_text().splitlines()[place.line - 1]
     assert definition.startswith(f"def {place.name}(")
-    assert place.name == "_submit"
+    assert place.name == "submit_experiment"
 
 
 def test_recorder_restores_the_actor_types(tmp_path: Path) -> None:

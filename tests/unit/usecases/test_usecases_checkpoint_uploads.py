@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.usecases import checkpoint_uploads
+from control_plane.usecases import upload_completion
 from detcloud.client import Client
 from detcloud.client.checkpoint_upload import _Sender
 from detcloud.shared import upload_parts
@@ -197,13 +197,13 @@ def test_concurrent_experiment_deletion_removes_upload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kill(cluster, agent)
-    checked = checkpoint_uploads._check_stored
+    checked = upload_completion._check_stored
 
     def delete_first(files: Any, stored: Any) -> None:
         assert delete(cluster, "/experiments/1").status == 200
         checked(files, stored)
 
-    monkeypatch.setattr(checkpoint_uploads, "_check_stored", delete_first)
+    monkeypatch.setattr(upload_completion, "_check_stored", delete_first)
     with pytest.raises(DetcloudError, match="experiment 1 was changed in the meantime"):
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)

@@ -40,7 +40,7 @@ def test_max_slots_changes_while_experiment_runs(cluster: Cluster) -> None:
     agent.report("1.1", exited, writer="agent")
     assert agent.take_work() == ["2.1"]
     state = cluster.services.engine.read_state(addresses.pool("default"))
-    assert state.waits == "max_slots 1 reached"
+    assert state.wait_reason == "max_slots 1 reached"
     assert patch(cluster, None).json["max_slots"] is None
     assert agent.take_work() == ["2.1", "1.2"]
 

@@ -254,7 +254,7 @@ def test_deleting_a_version_keeps_pins_of_experiments(cluster: Cluster, agent: A
     ask(cluster, "DELETE", "/digits/versions/1")
     row = cluster.services.table.get(Key(PINS, FIRST))
     assert row is not None
-    assert decode_pin(row.body).by == (2,)
+    assert decode_pin(row.body).experiments == (2,)
 
 
 def test_model_deletion_removes_all_versions(cluster: Cluster, agent: Agent) -> None:

@@ -9,38 +9,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directive_merge import merge_notice
-from detcloud.agent.allocation.end_backlog import EndBacklog
 from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
+from detcloud.agent.allocation.forwarded_log import ForwardedLog
+from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.scan_result import ScanResult
-from detcloud.agent.allocation.trial_log import (
-    KILLED_LOG_BYTES_MAX,
-    LOG_NOTICES_BYTES_MAX,
-    LogMarks,
-    is_hole,
-    log_size,
-    log_tail,
-    read_log,
-    whole_lines,
-)
-from detcloud.agent.allocation.trial_reports import (
-    PRIORITY_KINDS,
-    ReportLine,
-    ReportReader,
-    warning_line,
-)
+from detcloud.agent.allocation.token_bucket import TokenBucket
+from detcloud.agent.allocation.trial_log import log_tail
+from detcloud.agent.allocation.trial_reports import PRIORITY_KINDS, ReportLine, ReportReader
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Status
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from detcloud.agent.allocation.directory import AllocationDirectory
 
@@ -62,10 +49,11 @@ class Allocation:
         self.allocation = directory.allocation
         # The acknowledged offsets by writer. While the offsets are unknown, nothing is sent.
         self.acked: dict[str, int] | None = None
-        self.log_acked = 0
+        self.log = ForwardedLog(directory, log_bytes_max)
         self.has_priority = False
         self._runtime = runtime
         self._reader = ReportReader(directory.out)
+        self._reports = ForwardedReports(directory, self._reader)
         self._agent_report = AgentReport(directory.report)
         self._lock = threading.RLock()
         self._states: list[str] = []
@@ -82,25 +70,8 @@ class Allocation:
         self._notice: Notice | None = None
         # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
         self._stop: Notice | None = None
-        self._scanned: dict[str, int] = {}
-        self._log_scanned = 0
-        self._log_marks = LogMarks()
         self._agent_report_scanned = 0
-        self._allowance = limits.LINES_BURST
-        self._allowance_at = time.monotonic()
-        self._scan_from = "0"
-        self._look_bytes = float(limits.LOOK_BYTES_BURST)
-        self._look_at = time.monotonic()
-        self._log_refused_to = 0
-        self._refused: set[tuple[str, int]] = set()
-        # The offset in each report file up to which the trial's log has warnings.
-        self._warned: dict[str, int] = {}
-        self._warnings = 0
-        self._in_gang: bool | None = None
-        self._end_backlog: EndBacklog | None = None
-        self._is_backlog_of_kill = False
-        self._log_bytes_max = log_bytes_max + LOG_NOTICES_BYTES_MAX
-        self._is_log_cut = False
+        self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
     def adopt(
@@ -109,7 +80,10 @@ class Allocation:
         runtime: ContainerRuntime,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> Allocation:
-        """Restore an earlier agent's allocation from the stored records and directives."""
+        """Restore an earlier agent's allocation from the stored records and directives.
+
+        Ignore stored directives that are missing or have an invalid revision.
+        """
         allocation = cls(directory, runtime, log_bytes_max)
         allocation._launching = False
         allocation._read_records()
@@ -240,74 +214,40 @@ class Allocation:
                         self._write_directives()
 
     def scan_output(self) -> ScanResult:
-        """Search for new reports and log output. Return the kinds, update `has_priority`."""
+        """Search for reports and log output that are new since the last scan.
+
+        Return whether urgent and whether deferrable output exists. Set `has_priority` if a line of
+        a priority kind, such as a checkpoint, or a record of the exit is new.
+        """
         urgent = self._agent_report.size > self._agent_report_scanned
         self._agent_report_scanned = self._agent_report.size
         self.has_priority = self.has_priority or (urgent and self._exited)
         deferrable = False
-        for writer, lines in self._scan_writers():
-            self._scanned[writer] = lines[-1].offset
+        for lines in self._reports.scan(self.acked or {}):
             deferrable = True
             urgent = urgent or any(line.is_urgent for line in lines)
             self.has_priority = self.has_priority or any(x.kind in PRIORITY_KINDS for x in lines)
-        size = log_size(self.directory.log)
-        deferrable = deferrable or size > self._log_scanned
-        self._log_scanned = size
-        self._log_marks.record_size(size)
+        deferrable = self.log.scan() or deferrable
         return ScanResult(urgent, deferrable)
 
-    def _scan_writers(self) -> Iterator[tuple[str, list[ReportLine]]]:
-        """Yield each writer with its new lines, until SCANNED_BYTES_MAX bytes are read.
-        The next scan begins with the first writer that was not reached.
-        """
-        writers = self._reader.writers()
-        first = bisect_left(writers, int(self._scan_from), key=int)
-        scanned = 0
-        for writer in [*writers[first:], *writers[:first]]:
-            self._scan_from = writer
-            if scanned >= limits.SCANNED_BYTES_MAX:
-                return
-            offset = self._scanned.get(writer, (self.acked or {}).get(writer, 0))
-            if lines := self._read_running(writer, offset, limits.SCAN_BYTES):
-                scanned += sum(len(line.raw) for line in lines)
-                yield writer, lines
-        self._scan_from = "0"
-
-    def _read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
-        """Return a running trial's complete lines after `offset`, with warnings for too long lines.
-        Skipped bytes of too long lines are limited per second; later calls continue. May be empty.
-        """
-        now = time.monotonic()
-        refill = (now - self._look_at) * limits.LOOK_BYTES_PER_SECOND
-        self._look_bytes = min(limits.LOOK_BYTES_BURST, self._look_bytes + refill)
-        self._look_at = now
-        before = self._reader.skipped_bytes
-        lines = self._reader.read_lines(
-            writer, offset, bytes_max, look_bytes_max=max(0, int(self._look_bytes))
-        )
-        self._look_bytes -= self._reader.skipped_bytes - before
-        return lines
-
     def acknowledge(self, acked: dict[str, int], log_acked: int) -> None:
-        """Set the acknowledged offsets by writer and of the log, even if lower than before."""
+        """Set the acknowledged offsets by writer and of the log, even if lower than before.
+
+        The first call also inserts blanks for acknowledged records that a power failure has lost.
+        """
         self.acked = acked
-        self.log_acked = log_acked
         with self._lock:
             self._agent_report.make_room(acked.get("agent", 0))
-        self._log_marks.discard_before(log_acked)
+        self.log.acknowledge(log_acked)
 
     def charge_lines(self, lines: int) -> None:
         """Charge sent lines to the limit of 1000 lines per second, with bursts of 5000 lines."""
-        now = time.monotonic()
-        refill = (now - self._allowance_at) * limits.LINES_PER_SECOND
-        self._allowance = min(limits.LINES_BURST, self._allowance + refill) - lines
-        self._allowance_at = now
+        self._lines.spend(lines)
 
     @property
     def is_throttled(self) -> bool:
         """Whether the allocation must wait because too many lines were sent."""
-        self.charge_lines(0)
-        return self._allowance < 0
+        return self._lines.allowance() < 0
 
     def writers(self) -> list[str]:
         """Return the writers of reports: `agent`, then the ranks in ascending order."""
@@ -321,104 +261,49 @@ class Allocation:
         offset = (self.acked or {}).get(writer, 0) if after is None else after
         if writer == "agent":
             lines = self._agent_report.lines(offset)
+        elif self._exited:
+            killed = self._kill_grace_ms is not None
+            acked = self.acked or {}
+            lines = self._reports.read_ended(writer, offset, bytes_max, acked, killed=killed)
         else:
-            if self._exited:
-                lines = self._backlog_of_end().lines(writer, offset, bytes_max)
-            else:
-                lines = self._read_running(writer, offset, bytes_max)
-            self._warn_of_lines(writer, lines)
-        return [
-            warning_line(line.offset, "the cluster refused a line")
-            if (writer, line.offset) in self._refused
-            else line
-            for line in lines
-        ]
+            lines = self._reports.read_running(writer, offset, bytes_max)
+        return self._reports.replace_refused(writer, lines)
 
     def replace_refused(self, writer: str, offset: int) -> None:
-        """Send a warning, or `?` in the log, in place of the refused part that ends at `offset`."""
+        """Send a warning, or `?` in the log, in place of the refused part that ends at `offset`.
+
+        `writer` is a rank, `agent`, or `log`. For a rank, write a warning to the trial's log, once.
+        """
         if writer == "log":
-            self._log_refused_to = offset
-        elif (writer, offset) not in self._refused and writer != "agent":
-            self._warn(writer, "the cluster refused a line, which was skipped")
-        self._refused.add((writer, offset))
+            self.log.replace_refused(offset)
+        else:
+            self._reports.note_refused(writer, offset)
 
     def read_log(self, bytes_max: int) -> tuple[int, str, bool]:
         """Read at most `bytes_max` bytes of the log after the acknowledged offset.
-        Return the acknowledged offset, the text, and whether more text follows.
+
+        Return the acknowledged offset, the text, and whether more text follows. A kill lowers the
+        limit of the log after the exit. Beyond the limit, the text is a notice, or "".
         """
-        offset = self.log_acked
-        if offset < self._log_refused_to:
-            return offset, "?" * min(bytes_max, self._log_refused_to - offset), True
-        limit = self._log_limit()
-        if offset < limit and is_hole(self.directory.log, offset):
-            limit = self._log_bytes_max = offset
-        if offset >= limit:
-            return offset, self._log_notice(limit)[offset - limit :][:bytes_max], False
-        bytes_max = min(bytes_max, limit - offset)
-        text = read_log(self.directory.log, offset, bytes_max, ended=self._exited)
-        following = offset + len(text.encode()) < log_size(self.directory.log) and bool(text)
-        if self._is_log_shared() and not self._exited:
-            text = whole_lines(text) or (text if following else "")
-        return offset, text, following
+        killed = self._kill_grace_ms is not None
+        return self.log.read(bytes_max, ended=self._exited, killed=killed)
 
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the marks of log bytes `start` to `end`: offset, epoch milliseconds first seen."""
-        return self._log_marks.marks_between(start, end)
-
-    def _backlog_of_end(self) -> EndBacklog:
-        """Return the ended trial's backlog of reports. A kill recomputes it with lower limits."""
-        killed = self._kill_grace_ms is not None
-        if self._end_backlog is None or killed > self._is_backlog_of_kill:
-            self._is_backlog_of_kill = killed
-            self._end_backlog = EndBacklog(self._reader, self.acked or {}, killed=killed)
-            if notice := self._end_backlog.notice:
-                with contextlib.suppress(OSError):
-                    self.directory.write_notices([f"[detcloud] out/: {notice}"])
-        return self._end_backlog
-
-    def _log_limit(self) -> int:
-        """Return the offset up to which the log is sent, which a kill lowers after the exit."""
-        if self._exited and self._kill_grace_ms is not None and not self._is_log_cut:
-            self._is_log_cut = True
-            self._log_bytes_max = min(self._log_bytes_max, self.log_acked + KILLED_LOG_BYTES_MAX)
-        return self._log_bytes_max
-
-    def _log_notice(self, limit: int) -> str:
-        """Return the notice that replaces the log beyond `limit`, or "" for a shorter log."""
-        beyond = log_size(self.directory.log) - limit
-        return "\n[detcloud] the rest of the log is not forwarded\n" if beyond > 0 else ""
-
-    def _warn_of_lines(self, writer: str, lines: list[ReportLine]) -> None:
-        """Write each line's warning to the trial's log once."""
-        before = self._warned.get(writer, 0)
-        for line in lines:
-            if line.warning and line.offset > before:
-                self._warn(writer, line.warning)
-                self._warned[writer] = line.offset
-
-    def _warn(self, writer: str, warning: str) -> None:
-        self._warnings += 1
-        notices = [f"[detcloud] out/report-{writer}.jsonl: {warning}"]
-        if self._warnings == limits.WARNINGS_MAX:
-            notices.append("[detcloud] further skipped lines are not reported here")
-        if self._warnings <= limits.WARNINGS_MAX:
-            with contextlib.suppress(OSError):
-                self.directory.write_notices(notices)
-
-    def _is_log_shared(self) -> bool:
-        """Whether the trial has several nodes, so that log lines must not be mixed."""
-        if self._in_gang is None:
-            spec = self.directory.read_spec()
-            self._in_gang = spec is not None and int(spec.get("nodes", 1)) > 1
-        return self._in_gang
+        return self.log.marks(start, end)
 
     def _read_records(self) -> None:
-        """Restore the allocation's states from the agent's records."""
+        """Restore the reported states, and whether the exit is recorded, from the records."""
         records = self._agent_report.records()
         self._states = [str(r.get("state")) for r in records if r.get("kind") == "container"]
         self._exited = any(record.get("kind") == "exited" for record in records)
 
     def _apply_status(self, status: Status) -> None:
+        """Record the state or the exit of a polled process. Raises OSError if a write fails.
+
+        A stop by the machine becomes a directive. An unknown process is recorded as the exit `lost`
+        or, after a kill request, `killed`.
+        """
         if status.stop_deadline_ms is not None and status.phase in ALIVE:
             self._direct_stop(Notice(status.stop_deadline_ms, "the machine stops the trial"))
         if status.phase is Phase.RUNNING:
@@ -430,17 +315,25 @@ class Allocation:
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
     def _direct_stop(self, stop: Notice) -> None:
-        """Write the stop into the trial's directives, unless an earlier stop is written."""
+        """Write the stop into the trial's directives, unless an earlier stop is written.
+
+        Raises OSError.
+        """
         if self._stop is None or stop.deadline_ms < self._stop.deadline_ms:
             self._stop = stop
             self._write_directives()
 
     def _request_kill(self, grace_ms: int) -> None:
+        """Let the runtime stop the trial. After an OSError, which passes, `poll` tries again."""
         self._kill_unwritten = True
         self._runtime.kill(self.directory.agent, grace_ms, saves=self._kill_saves)
         self._kill_unwritten = False
 
     def _write_failure(self) -> None:
+        """Append the `exited` record of a failed start. Raises OSError.
+
+        Do nothing without a failure, or after a recorded exit.
+        """
         if self._exited or self._failure is None:
             return
         reason, message = self._failure
@@ -455,11 +348,17 @@ class Allocation:
         self._exited = True
 
     def _enter_state(self, state: str) -> None:
+        """Append a `container` record of a state that is not recorded yet. Raises OSError."""
         if state not in self._states:
             self._agent_report.append("container", state=state)
             self._states.append(state)
 
     def _write_exit(self, status: Status) -> None:
+        """Append the `exited` record, and let the runtime remove the ended trial's process records.
+
+        The record combines the status, the ranks' `exit` reports and the end of the log. `lasting`
+        marks a failure that a restart would repeat. Raises OSError if a write fails.
+        """
         if status.stage == "trial":
             # The trial may have begun and ended between two polls.
             self._enter_state("RUNNING")
@@ -489,9 +388,14 @@ class Allocation:
         )
 
     def _revision(self) -> int:
+        """Return the revision of the newest directives, or 0 without directives."""
         return max(0, int(self._directives.get("revision", 0)))
 
     def _write_directives(self) -> None:
+        """Write the directives, merged with the stop and the notice, for the trial.
+
+        Do nothing before the first directives. After an OSError, which passes, `poll` tries again.
+        """
         if int(self._directives.get("revision", -1)) < 0:
             return
         self._directives_unwritten = True

@@ -107,7 +107,7 @@ def restore_backup(arguments: Namespace) -> int:
     unfinished = count_text(report["experiments"], "unfinished experiment")
     print(f"`detcloud up` continues {unfinished} from the latest checkpoints of the backup")
     if report["kept"]:
-        print(f"the previous state was moved to {report['kept']}")
+        print(f"a copy of the previous state is in {report['kept']}")
     return 0
 
 

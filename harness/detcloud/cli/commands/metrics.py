@@ -70,7 +70,7 @@ def show_trial_metrics(arguments: Namespace) -> int:
     As text, `--rank` prints a table of the rank's points, and `--plot` prints charts. CSV has a row
     for each point. JSON and YAML have the curves. With `--png`, a file is written, an existing file
     is replaced, and the file's path is printed to stderr. `--name` and `--group` limit the metrics.
-    Without metrics, print an empty table or list, or an empty line with `--plot`.
+    Without metrics, print an empty table or list, or a sentence with `--plot`.
 
     Raises:
         DetcloudError: `--rank` and `--points` were combined, or with `--png` matplotlib is missing
@@ -261,7 +261,7 @@ def _print_metrics(
     """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot` to stdout.
 
     An existing PNG file is replaced, and its path is printed to stderr. As text without `--plot`,
-    nothing else is printed.
+    nothing else is printed. Without plots, `--plot` prints a sentence.
 
     Args:
         plots: the title and the curves of each chart.
@@ -281,7 +281,8 @@ def _print_metrics(
         print_value(document, arguments.form)
     elif arguments.plot:
         style = terminal_style(log_y=arguments.log)
-        print("\n\n".join(render_chart(title, curves, style) for title, curves in plots))
+        charts = [render_chart(title, curves, style) for title, curves in plots]
+        print("\n\n".join(charts) or "no numbers to draw: the metrics have no values yet")
 
 
 def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) -> dict[str, Any]:

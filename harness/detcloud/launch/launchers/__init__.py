@@ -39,5 +39,8 @@ def register_launcher(launcher: Launcher) -> None:
 
 
 def find_launcher(entrypoint: object) -> Launcher:
-    """Return the first registered launcher that accepts the entrypoint."""
+    """Return the first registered launcher that accepts the entrypoint.
+
+    The launcher of commands accepts every entrypoint, so a launcher is always found.
+    """
     return next(launcher for launcher in _LAUNCHERS if launcher.accepts(entrypoint))

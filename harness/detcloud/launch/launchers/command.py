@@ -24,7 +24,8 @@ class CommandLauncher:
         """Run the command to the end and return the exit code, 128 + n after signal n.
 
         As a container's first process, forward SIGTERM to the programs that train; otherwise ignore
-        SIGTERM in this process. Raises DetcloudError if the command cannot be started.
+        SIGTERM in this process. The kernel kills the command if this process dies. Raises
+        DetcloudError if the entrypoint is empty or invalid, or the command cannot be started.
         """
         # Trial classes never need this import: docs/benchmarks.md, "a trial's process, plain".
         import subprocess

@@ -31,8 +31,8 @@ class TrialClassLauncher:
     def run(self, entrypoint: str | list[str]) -> int:
         """Train the class and return the exit code.
 
-        On one slot, train in this process; exceptions pass. On several slots, run
-        `torch_distributed`.
+        On a single slot, train in this process and return 0. Errors are as for `train_class`. On
+        several slots, run `torch_distributed` as a command and return its exit code.
         """
         gang = Gang.from_environment()
         if gang.slots * gang.nodes > 1:
@@ -44,7 +44,8 @@ class TrialClassLauncher:
 def train_class(entrypoint: str) -> None:
     """Train the class in this process. The module may be written as a path with slashes and `.py`.
 
-    Errors are as for `load_trial_class`; exceptions of the training pass.
+    Add the working directory to `sys.path` if it is missing. Errors are as for `load_trial_class`;
+    exceptions of the training pass.
     """
     # The interpreter adds the code's directory, except with the option -P.
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
@@ -68,7 +69,7 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
             f"the code's directory, {Path.cwd()}"
         )
     try:
-        found: object = import_module(module_name)
+        named: object = import_module(module_name)
     except ModuleNotFoundError as error:
         # If the user's code imports a missing module, the user needs the traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
@@ -78,13 +79,13 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
             "the path of the file with dots and without .py"
         ) from None
     for part in path.split("."):
-        if not part or not hasattr(found, part):
+        if not part or not hasattr(named, part):
             raise DetcloudError(
-                f"entrypoint {entrypoint!r}: {getattr(found, '__name__', found)} has no {part!r}; "
+                f"entrypoint {entrypoint!r}: {getattr(named, '__name__', named)} has no {part!r}; "
                 f"its trial classes: {_trial_class_names(module_name)}"
             )
-        found = getattr(found, part)
-    return _check_trial_class(found, entrypoint)
+        named = getattr(named, part)
+    return _check_trial_class(named, entrypoint)
 
 
 def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
@@ -107,6 +108,7 @@ def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
 
 
 def _trial_class_names(module_name: str) -> str:
+    """Return the names of the imported module's trial classes for a message, or "none"."""
     from detcloud.pytorch import PyTorchTrial
 
     names = [
@@ -118,6 +120,7 @@ def _trial_class_names(module_name: str) -> str:
 
 
 def _train(trial_class: type[PyTorchTrial]) -> None:
+    """Train the class to the end with the framework's Trainer. All exceptions pass."""
     framework = import_module(trial_class.framework)
     with framework.init() as context:
         framework.Trainer(trial_class(context), context).fit()

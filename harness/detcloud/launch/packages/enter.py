@@ -19,8 +19,8 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 def main(arguments: list[str]) -> int:
     """Replace this process by the command, with the overlay's variables.
 
-    The arguments are the overlay's folder and the command. Return 127 if the command cannot be
-    started.
+    The arguments are the overlay's folder and the command. Print the reason and return 127 if the
+    command cannot be started.
     """
     overlay, command = Path(arguments[0]), arguments[1:]
     scripts = next((overlay / SCRIPTS_FOLDER).iterdir())

@@ -56,8 +56,9 @@ def main() -> None:
 def install_words(argv: Sequence[str]) -> list[str] | None:
     """Return the arguments after `install` in an interpreter's command line that runs pip.
 
-    Recognized are `python -m pip install ...` and `python /PATH/pip install ...`, the command line
-    of pip's own script. Return None for any other command line, also with options before `-m`.
+    `argv` begins with the interpreter. Recognised are `python -m pip install ...` and `python
+    /PATH/pip install ...`, the command line of pip's own script. Return None for any other command
+    line, also with options before `-m`.
     """
     rest = list(argv[1:])
     if rest[:2] == ["-m", "pip"]:
@@ -81,8 +82,9 @@ def read_commands(path: Path) -> list[object]:
 
 
 def _own_folder(overlay: str) -> str:
-    """Return the working directory relative to `overlay`, since the overlay's place differs in each
-    run.
+    """Return the working directory relative to `overlay`.
+
+    The overlay's place differs in each run.
     """
     return os.path.relpath(os.getcwd(), overlay)  # noqa: PTH109
 

@@ -77,8 +77,10 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """Return the request in the file that the agent wrote. Raises KeyError without such
-        a file.
+        """Return the request in the file that the agent wrote.
+
+        Raises KeyError if the file is missing, is no JSON object or lacks a folder. Raises
+        TypeError for other missing or unknown fields.
         """
         fields: dict[str, Any] = read_json_object(path) or {}
         return cls(**{**fields, "cache": Path(fields["cache"]), "code": Path(fields["code"])})
@@ -88,8 +90,9 @@ def main(arguments: list[str]) -> int:
     """Install the packages of a request, and create the overlay in the folder `arguments[0]`.
 
     The agent has written the request to `request.json` in this folder. A layer with the requested
-    packages is reused if the cache has one; otherwise pip or uv installs a new layer. Print the
-    outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
+    packages is reused from the cache, if present; otherwise pip or uv installs a new layer. Print
+    the outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
+    Raises KeyError or TypeError for an invalid request.
     """
     overlay = Path(arguments[0])
     request = Request.read(overlay / REQUEST_FILE)
@@ -135,10 +138,10 @@ def _requirement_lines(request: Request) -> str:
 
 
 def declared_layer_key(request: Request, parent: ParentPython, variables: Mapping[str, str]) -> str:
-    """Return the key of the layer with the requested packages. Return "" if the file cannot be
-    read.
+    """Return the key of the layer with the requested packages.
 
-    `variables` are the environment variables of the trial.
+    `variables` are the environment variables of the trial. Return "" if the requirements file
+    cannot be read.
     """
     try:
         lines = _requirement_lines(request)
@@ -151,7 +154,11 @@ def declared_layer_key(request: Request, parent: ParentPython, variables: Mappin
 def _layer_key(
     request: Request, lines: str, parent: ParentPython, environment: Mapping[str, str]
 ) -> str:
-    """Return the key of the layer: a digest of everything that determines the layer's packages."""
+    """Return the key of the layer: a digest of everything that determines the layer's packages.
+
+    These are the requirements, the parent's interpreter and packages, the image, the installer, and
+    the installer's variables. The model code counts only if the requirements name local files.
+    """
     variables = sorted(
         f"{name}={value}"
         for name, value in environment.items()
@@ -230,8 +237,9 @@ def _run_installer(request: Request, lines: str, build: Path) -> None:
 
 
 def _ensure_pip(python: str, environment: dict[str, str]) -> None:
-    """Install Python's bundled pip if the environment has no pip. Raises PackagesRefused on
-    failure.
+    """Install Python's bundled pip if the environment has no pip.
+
+    Raises PackagesRefused if the environment has neither pip nor the bundled pip.
     """
     for options in (["-c", "import pip"], ["-m", "ensurepip"]):
         done = subprocess.run([python, *options], env=environment, capture_output=True, check=False)
@@ -242,7 +250,10 @@ def _ensure_pip(python: str, environment: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lock the file for the block. Print a message before waiting for another run."""
+    """Lock the file for the block, and create a missing file.
+
+    Print a message before waiting for another run. Raises OSError if the file cannot be opened.
+    """
     with path.open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

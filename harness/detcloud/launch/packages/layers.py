@@ -72,8 +72,7 @@ def store_layer(overlay: Path, version: str, cache: Path, key: str) -> bool:
 
 
 def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
-    """Link the packages of a layer into a new overlay, where Python finds the packages as
-    installed.
+    """Link the packages of a layer into a new overlay, as installed packages.
 
     Files are hard links: installers replace files instead of writing into them. Raises OSError if
     the overlay cannot be written.
@@ -90,7 +89,8 @@ def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
 def finish_layer(build: Path, cache: Path, key: str) -> None:
     """Turn the installer's overlay `build`, a folder in `cache`, into the layer with this key.
 
-    Delete the overlay's interpreter and settings. Raises FileExistsError if the layer exists.
+    Delete the overlay's interpreter and settings. Raises FileExistsError if the layer exists, and
+    OSError if a file cannot be written.
     """
     programs = build / "bin"
     drafts = build / "bin.new"
@@ -104,12 +104,14 @@ def finish_layer(build: Path, cache: Path, key: str) -> None:
 
 
 def _has_packages(site_packages: Path) -> bool:
+    """Return whether a folder of packages contains an installed package."""
     return any(site_packages.glob("*.dist-info"))
 
 
 def _editable_entries(site_packages: Path) -> set[str]:
-    """Return the names of the entries in `site-packages` that editable installations have
-    created.
+    """Return the names of the entries in `site-packages` that editable installations created.
+
+    Records of packages that cannot be read are skipped.
     """
     names = {entry.name for entry in site_packages.glob("__editable__*")}
     names |= {entry.name for entry in site_packages.glob("*.egg-link")} | {"easy-install.pth"}
@@ -122,7 +124,10 @@ def _editable_entries(site_packages: Path) -> set[str]:
 
 
 def _recorded_entries(record: Path) -> set[str]:
-    """Return the top entries of `site-packages` that a package's RECORD lists."""
+    """Return the top entries of `site-packages` that a package's RECORD lists.
+
+    Raises OSError if the file cannot be read.
+    """
     lines = record.read_text(encoding="utf-8", errors="replace").splitlines()
     tops = {line.partition(",")[0].partition("/")[0] for line in lines}
     return tops - {"", ".", "..", "__pycache__"}
@@ -131,7 +136,8 @@ def _recorded_entries(record: Path) -> set[str]:
 def _copy_programs(programs: Path, folder: Path) -> None:
     """Copy the programs that installers have added to an overlay's `bin` into `folder`.
 
-    Scripts are rewritten to run in any overlay; other programs are hard links.
+    Scripts are rewritten to run in any overlay; other programs are hard links. The interpreter is
+    left out. Raises OSError.
     """
     copy_scripts(programs, folder)
     for entry in programs.iterdir():
@@ -141,7 +147,10 @@ def _copy_programs(programs: Path, folder: Path) -> None:
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """Recreate a file, link or folder at `target`, with hard links to the files."""
+    """Recreate a file, link or folder at `target`, with hard links to the files.
+
+    Raises OSError if `target` exists or cannot be written.
+    """
     if source.is_symlink():
         target.symlink_to(source.readlink())
     elif source.is_dir():

@@ -117,10 +117,10 @@ def overlay_variables(folder: Path, path: str, scripts: Path) -> dict[str, str]:
 
 
 def jupyter_variables(parent: ParentPython) -> dict[str, str]:
-    """Return the variables by which Jupyter in an overlay finds the parent's page, kernels and
-    settings.
+    """Return the variables by which Jupyter in an overlay finds the parent's files.
 
-    Jupyter would otherwise search `sys.prefix`. Omit variables whose folder does not exist.
+    The files are the page, the kernels and the settings, for which Jupyter would otherwise search
+    `sys.prefix`. Omit variables whose folder does not exist.
     """
     prefix = Path(parent.executable).parents[1]
     places = {
@@ -152,11 +152,10 @@ def site_packages_folder(folder: Path, version: str) -> Path:
 
 
 def parent_scripts(cache: Path, parent: ParentPython) -> Path:
-    """Return a folder in `cache` with the parent's Python scripts, which run in the caller's
-    overlay.
+    """Return a folder in `cache` with the parent's Python scripts, for use in any overlay.
 
-    Write the folder unless a folder exists for the present modification time of the parent's
-    programs. Raises OSError if the folder cannot be written.
+    A script runs in the caller's overlay. Write the folder unless a folder exists for the present
+    modification time of the parent's programs. Raises OSError if the folder cannot be written.
     """
     programs = Path(parent.executable).parent
     folder = cache / f"{_modified_ns(str(programs)):x}"
@@ -181,6 +180,7 @@ def _path_lines(folder: Path, parent: ParentPython) -> str:
 
 
 def _link(link: Path, target: Path) -> None:
+    """Create the link `link` to `target`, or keep an existing link. Raises OSError."""
     if not link.is_symlink():
         link.symlink_to(target)
 
@@ -199,6 +199,7 @@ def _package_names(folder: str) -> list[str]:
 
 
 def _modified_ns(folder: str) -> int:
+    """Return the modification time in nanoseconds, or 0 for a missing folder."""
     try:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116
     except OSError:

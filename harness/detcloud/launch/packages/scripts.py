@@ -54,7 +54,12 @@ def write_parent_scripts(programs: Path, folder: Path) -> None:
 
 
 def copy_scripts(programs: Path, folder: Path) -> None:
-    """Rewrite the scripts in `programs` that start an interpreter of `programs`, into `folder`."""
+    """Write the scripts in `programs` that start an interpreter of `programs`, rewritten, to
+    `folder`.
+
+    Other programs are skipped, and so are files that cannot be read. Raises OSError if a script
+    cannot be written.
+    """
     with os.scandir(programs) as entries:
         for entry in entries:
             rewritten = _rewritten_script(entry, programs)
@@ -63,7 +68,11 @@ def copy_scripts(programs: Path, folder: Path) -> None:
 
 
 def _rewritten_script(entry: os.DirEntry[str], programs: Path) -> bytes | None:
-    """Return a script with a new first line. Return None for any other program."""
+    """Return a script with a first line that reads the interpreter from INTERPRETER_VARIABLE.
+
+    Return None for programs that are no script of an interpreter in `programs`, are too large, or
+    cannot be read.
+    """
     try:
         if not entry.is_file() or entry.stat().st_size > SCRIPT_BYTES_MAX:
             return None
@@ -92,5 +101,6 @@ def _in_quotes(path: str) -> str:
 
 
 def _write_program(path: Path, content: bytes) -> None:
+    """Write an executable file for the user. Raises OSError."""
     path.write_bytes(content)
     path.chmod(0o700)

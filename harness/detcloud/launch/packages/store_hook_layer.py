@@ -1,5 +1,4 @@
-"""Stores the packages that startup-hook.sh installed, for later runs of the experiment on this
-machine.
+"""Stores the packages that startup-hook.sh installed, for the experiment's later runs here.
 
 `python -m detcloud.launch.packages.store_hook_layer OVERLAY VERSION CACHE KEY` runs between the
 hook and the trial. A failure is printed in the log, and the trial starts nevertheless.
@@ -14,7 +13,11 @@ from detcloud.launch.packages.layers import store_layer
 
 
 def main(arguments: list[str]) -> int:
-    """Store the layer, print a failure, and return 0."""
+    """Store the packages of the overlay as a layer, print a failure, and return 0.
+
+    `arguments` are the overlay, the version of Python, the cache and the layer's key. Do nothing if
+    the overlay has no packages or the layer exists.
+    """
     overlay, version, cache, key = arguments
     try:
         store_layer(Path(overlay), version, Path(cache), key)

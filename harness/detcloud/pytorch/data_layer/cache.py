@@ -45,7 +45,7 @@ in pieces.
 
 
 class BuildStopped(Exception):
-    """The trial must stop before the cache is ready. Raised on every rank."""
+    """Raised on every rank if the trial must stop before the cache is ready."""
 
 
 class DatasetCache:
@@ -64,6 +64,11 @@ class DatasetCache:
         log_line: Callable[[str], None],
         should_stop: Callable[[], bool],
     ) -> None:
+        """Create the cache's view. Read nothing yet.
+
+        `log_line` prints a line about the cache. Processes that cannot exchange values build
+        separately.
+        """
         # Processes that cannot exchange values build separately, and the first to publish wins.
         self._distributed = distributed if distributed.can_exchange else DistributedContext()
         self._store, self._name, self._log_line = store, name, log_line
@@ -93,7 +98,11 @@ class DatasetCache:
         return manifest
 
     def _prepare_on_node(self, encode_share: EncodeShare) -> Manifest | None:
-        """Return the manifest on all ranks of this node, or None on all if the trial must stop."""
+        """Return the manifest on all ranks of this node, or None on all if the trial must stop.
+
+        The first rank locks and searches the cache. All ranks build a missing or damaged cache.
+        Errors are as for `prepare`.
+        """
         group = self._distributed
         if group.local_rank > 0:
             found, build = group.broadcast_local((None, ""))
@@ -139,6 +148,7 @@ class DatasetCache:
             yield
 
     def _check_stop(self) -> None:
+        """Raise BuildStopped if this process knows that the trial must stop."""
         if self._should_stop():
             raise BuildStopped
 
@@ -148,7 +158,8 @@ class DatasetCache:
         """Return the newest published manifest and the generation, with intact files in the folder.
 
         Missing and damaged files are downloaded. If no manifest is published or the cache is
-        damaged in the store, too, return None and the next generation.
+        damaged in the store, too, return None and the next generation. Raises BuildStopped if the
+        trial must stop, and DetcloudError if the store or disk fails.
         """
         generation, text = self._newest_manifest()
         if text is None:
@@ -163,6 +174,11 @@ class DatasetCache:
         return manifest, generation
 
     def _newest_manifest(self) -> tuple[int, bytes | None]:
+        """Return the newest generation in the store and the manifest's text.
+
+        Return 0 and None for an empty store. Remember the builds of all readable manifests as
+        published. Raises StorageError.
+        """
         generation, newest = 0, None
         with TemporaryDirectory(prefix="detcloud-data-") as folder:
             copy = Path(folder, "manifest")
@@ -196,6 +212,10 @@ class DatasetCache:
         suspicion.unlink(missing_ok=True)
 
     def _check(self, manifest: Manifest, shard: Shard, *, whole: bool) -> None:
+        """Check size and index of a shard's file, and with `whole` every sample.
+
+        Raises DamagedShard if the file is missing or differs, and OSError if it cannot be read.
+        """
         reader = ShardReader(self.folder / manifest.build, shard)
         try:
             reader.check_samples() if whole else reader.check_file()
@@ -203,6 +223,7 @@ class DatasetCache:
             raise DamagedShard(str(error)) from error
 
     def _is_good(self, manifest: Manifest, shard: Shard, whole: bool) -> bool:
+        """Return whether a shard's file is intact. Arguments and OSError are as for `_check`."""
         try:
             self._check(manifest, shard, whole=whole)
         except DamagedShard:
@@ -210,6 +231,11 @@ class DatasetCache:
         return True
 
     def _fetch(self, manifest: Manifest, shards: list[Shard]) -> None:
+        """Download shards to the folder, FETCHED_AT_ONCE at a time, and check every sample.
+
+        Do nothing without shards. Raises BuildStopped if the trial must stop, DamagedShard for a
+        damaged copy, KeyNotFound for a missing file, and StorageError.
+        """
         if not shards:
             return
         size = sum(shard.size_bytes for shard in shards)
@@ -230,6 +256,12 @@ class DatasetCache:
     # Building and publishing.
 
     def _build(self, generation: int, build: str, encode_share: EncodeShare) -> Manifest | None:
+        """Build and publish a cache on all ranks of the node; called on the first rank.
+
+        Return the manifest, or None if the trial must stop. An incomplete attempt is deleted.
+        Raises DetcloudError for an empty data set, for different lengths on the ranks, and all
+        errors of the samples and of the store.
+        """
         began = time.monotonic()
         self._log_line(f"it is not there yet and is built in {self.folder}")
         try:
@@ -279,12 +311,20 @@ class DatasetCache:
             raise BuildStopped
 
     def _until_stopped(self, samples: Iterable[Sequence[Buffer]]) -> Iterator[Sequence[Buffer]]:
+        """Yield the samples, and raise BuildStopped on all ranks of the node if the trial must
+        stop.
+        """
         for sample in samples:
             yield sample
             if self._should_stop():
                 self._meet(is_written=False)
 
     def _write_share(self, build: str, encode_share: EncodeShare) -> tuple[int, list[Shard]]:
+        """Write this rank's samples to shards of the build, and return the length and the shards.
+
+        The length is that of the whole source. Each complete shard is uploaded, unless the folder
+        is the store. Raises BuildStopped, and DetcloudError for invalid samples and failures.
+        """
         group = self._distributed
         folder = self.folder / build
         with translate_errors(f"making {folder}"):
@@ -320,6 +360,10 @@ class DatasetCache:
         return manifest
 
     def _yield_to_winner(self, manifest: Manifest) -> Manifest:
+        """Delete this attempt, and return the manifest that another trial has published.
+
+        Raises DetcloudError if that cache is damaged.
+        """
         self._log_line("another trial has built it meanwhile, and its files are used")
         self._discard(manifest.build)
         winner, _ = self._find()
@@ -351,9 +395,11 @@ class DatasetCache:
                     self._discard(build)
 
     def _manifest_key(self, generation: int) -> str:
+        """Return the key of a generation's manifest in the store."""
         return f"{self._name}/manifest-{generation:06}.json"
 
     def _key(self, build: str, *file: str) -> str:
+        """Return the key of a build's folder or file in the store."""
         return "/".join((self._name, build, *file))
 
 
@@ -370,11 +416,13 @@ def _try_to_lock(file: IO[str]) -> bool:
 
 
 def _is_abandoned(build: str) -> bool:
+    """Return whether a build is older than ABANDONED_SECONDS, by the time in the name."""
     milliseconds = build.partition("-")[0]
     return milliseconds.isdigit() and time.time() - int(milliseconds) / 1000 > ABANDONED_SECONDS
 
 
 def _source_error(name: str, lengths: set[int]) -> DetcloudError:
+    """Return the error of a data set without samples, or with several `lengths` on the ranks."""
     if len(lengths) > 1:
         counts = " and ".join(map(str, sorted(lengths)))
         return DetcloudError(

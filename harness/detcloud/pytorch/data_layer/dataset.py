@@ -46,6 +46,7 @@ class CachedDataset(Dataset[Any]):
         self._open()
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return self.manifest.samples
 
     def __getitem__(self, index: int) -> Any:
@@ -86,8 +87,9 @@ class CachedDataset(Dataset[Any]):
         return Subset(self, self._order(epoch)[rank::size])
 
     def default_sampler(self) -> Sampler[int] | None:
-        """Return the sampler for a loader without a chosen order, or None if samples are not
-        shuffled.
+        """Return the sampler for a loader without a chosen order.
+
+        Return None if samples are not shuffled.
         """
         return _sampler_of(self, self)
 
@@ -96,15 +98,18 @@ class CachedDataset(Dataset[Any]):
         return {k: v for k, v in self.__dict__.items() if k not in ("_readers", "_firsts")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state of `__getstate__`, with new readers."""
         self.__dict__.update(state)
         self._open()
 
     def _open(self) -> None:
+        """Create a reader for each shard. Open no file."""
         build, shards = self.folder / self.manifest.build, self.manifest.shards
         self._readers = [ShardReader(build, shard) for shard in shards]
         self._firsts = [0, *accumulate(shard.samples for shard in shards[:-1])]
 
     def _order(self, epoch: int) -> list[int]:
+        """Return the numbers of all samples in the order of `epoch`."""
         if not self.is_shuffled:
             return list(range(len(self)))
         if self.is_shuffled_once:
@@ -131,9 +136,11 @@ class _MappedDataset(Dataset[Any]):
         return len(self.cached)
 
     def __getitem__(self, index: int) -> Any:
+        """Return the function's result for a sample. Errors are as for CachedDataset."""
         return self.function(self.cached[index])
 
     def default_sampler(self) -> Sampler[int] | None:
+        """Return the sampler as `CachedDataset.default_sampler` does."""
         return _sampler_of(self.cached, self)
 
 
@@ -143,6 +150,10 @@ def suspicion_file(folder: Path, manifest: Manifest) -> Path:
 
 
 def _sampler_of(cached: CachedDataset, dataset: Any) -> Sampler[int] | None:
+    """Return the sampler of `dataset` for the order of `cached`.
+
+    Return None if samples are not shuffled.
+    """
     if not cached.is_shuffled:
         return None
     if cached.is_shuffled_once:

@@ -43,12 +43,13 @@ class DataLayer:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator for a function that creates the training data set, a map-style one.
+        """Return a decorator for a function that creates the training data set (map-style).
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the original function is called
         and the samples are stored. Otherwise the original function is not called. If the trial must
-        stop meanwhile, the decorated function raises SystemExit with 0.
+        stop meanwhile, the decorated function raises SystemExit with 0. It raises DetcloudError for
+        samples that a cache cannot store, and for failures of the store or disk.
 
         Args:
             shuffle: shuffle each epoch, in an order that the trial's seed decides.
@@ -84,6 +85,11 @@ class DataLayer:
         )
 
     def _decorator(self, key: tuple[str, str, str], num_workers: int, **order: bool) -> Decorator:
+        """Return the decorator of a cache.
+
+        `key` is the split, the id and the version. `order` has the arguments of CachedDataset.
+        Raises DetcloudError for an id or version that cannot name a folder.
+        """
         split, dataset_id, dataset_version = key
         name = cache_name(dataset_id, dataset_version, split)
 
@@ -100,6 +106,12 @@ class DataLayer:
     def _open(
         self, name: str, make: Callable[[], Any], num_workers: int, **order: bool
     ) -> CachedDataset:
+        """Prepare the cache `name`, and return the data set.
+
+        `make` creates the original data set. All processes must call this. Print where samples are
+        read or built. Raises SystemExit(0) if the trial must stop meanwhile, and DetcloudError for
+        invalid samples, settings, and failures of the store or disk.
+        """
         info, group = self._context.info, self._context.distributed
         layer = info.data_layer or info.config.get("data_layer") or {}
         store, root = open_place(layer)
@@ -122,7 +134,11 @@ class DataLayer:
 
 
 def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
-    """Return the folder of a cache below the root. Raises DetcloudError for an impossible name."""
+    """Return the name of a cache, `ID/VERSION_SPLIT`, which is the folder below the root.
+
+    Raises DetcloudError if the id or version is no text, is empty, begins with a dot, or is too
+    long.
+    """
     for what, text in (("dataset_id", dataset_id), ("dataset_version", dataset_version)):
         if not isinstance(text, str) or not text or text.startswith("."):
             raise DetcloudError(

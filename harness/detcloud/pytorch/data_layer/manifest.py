@@ -31,10 +31,12 @@ class Manifest:
 
     @property
     def samples(self) -> int:
+        """The number of samples in all shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def size_bytes(self) -> int:
+        """The size of all shards."""
         return sum(shard.size_bytes for shard in self.shards)
 
     def to_json(self) -> bytes:

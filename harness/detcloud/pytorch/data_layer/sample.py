@@ -59,12 +59,11 @@ def encode_sample(sample: Any) -> bytes:
 
 
 def encode_pieces(sample: Any) -> list[Buffer]:
-    """Return the bytes of a sample in pieces. Pieces of tensors are the tensors' memory, not
-    copies.
+    """Return the bytes of a sample in pieces, without copies of tensors.
 
-    Supported are numbers, strings, bytes, None, CPU tensors, and NumPy arrays and scalars, in
-    tuples, lists and dicts of any depth. Raises UnsupportedSample for other types and for
-    subclasses.
+    Pieces of tensors are the tensors' memory. Supported are numbers, strings, bytes, None, CPU
+    tensors, and NumPy arrays and scalars, in tuples, lists and dicts of any depth. Raises
+    UnsupportedSample for other types and for subclasses.
     """
     contents: list[Buffer] = []
     try:
@@ -77,7 +76,10 @@ def encode_pieces(sample: Any) -> list[Buffer]:
 
 
 def decode_sample(data: memoryview) -> Any:
-    """Return the sample with its own copy of the bytes. Raises DamagedSample."""
+    """Return the sample, with a copy of the bytes. Raises DamagedSample for other bytes.
+
+    Raises DetcloudError if the sample has NumPy arrays and NumPy is not installed.
+    """
     try:
         (length,) = _LENGTH.unpack_from(data)
         start = _LENGTH.size + length
@@ -116,6 +118,7 @@ def _describe(value: Any, contents: list[Buffer], where: str) -> Any:
 
 
 def _describe_entry(entry: tuple[Any, Any], contents: list[Buffer], where: str) -> list[Any]:
+    """Return the description of a dict's entry. Raises UnsupportedSample for other keys."""
     key, value = entry
     if type(key) not in _PLAIN:
         raise UnsupportedSample(
@@ -125,6 +128,10 @@ def _describe_entry(entry: tuple[Any, Any], contents: list[Buffer], where: str) 
 
 
 def _describe_tensor(tensor: torch.Tensor, contents: list[Buffer], where: str) -> list[Any]:
+    """Return the description of a tensor, and append the memory to `contents`.
+
+    Raises UnsupportedSample for sparse tensors, unusual types, and tensors on other devices.
+    """
     name = _DTYPE_NAMES.get(tensor.dtype)
     if name is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         raise UnsupportedSample(
@@ -149,6 +156,10 @@ def _memory_of(tensor: torch.Tensor) -> Buffer:
 
 
 def _describe_array(array: Any, contents: list[Buffer], where: str) -> list[Any]:
+    """Return the description of a NumPy array or scalar, and append the bytes to `contents`.
+
+    Raises UnsupportedSample for arrays of objects and records.
+    """
     if array.dtype.kind not in _ARRAY_KINDS:
         raise UnsupportedSample(
             f"{where} is an array of {array.dtype}: a cache holds arrays of numbers, strings and "
@@ -161,6 +172,7 @@ def _describe_array(array: Any, contents: list[Buffer], where: str) -> list[Any]
 
 
 def _refusal(value: Any, where: str) -> UnsupportedSample:
+    """Return the error for a value of another type, with advice."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(value, "getbands"):
         remedy = "convert the image in the function, for instance with numpy.asarray(image)"
@@ -194,6 +206,10 @@ class _Contents:
 
 
 def _build(described: Any, contents: _Contents) -> Any:
+    """Return the value of a description, with bytes from `contents`.
+
+    Damaged descriptions raise an exception of _FAILURES.
+    """
     if type(described) is not list:
         return described
     kind, *rest = described
@@ -201,10 +217,12 @@ def _build(described: Any, contents: _Contents) -> Any:
 
 
 def _build_dict(rest: list[Any], contents: _Contents) -> dict[Any, Any]:
+    """Return the dict that a description lists."""
     return {key: _build(value, contents) for key, value in rest}
 
 
 def _build_tensor(rest: list[Any], contents: _Contents) -> torch.Tensor:
+    """Return the tensor that a description lists, with a copy of the bytes."""
     name, *shape = rest
     dtype, count = _DTYPES[name], math.prod(shape)
     data = contents.read(count * dtype.itemsize)
@@ -215,6 +233,7 @@ def _build_tensor(rest: list[Any], contents: _Contents) -> torch.Tensor:
 
 
 def _build_array(rest: list[Any], contents: _Contents) -> Any:
+    """Return the NumPy array that a description lists, with a copy of the bytes."""
     name, *shape = rest
     dtype = _array_dtype(name)
     data = contents.read(math.prod(shape) * dtype.itemsize)
@@ -222,11 +241,13 @@ def _build_array(rest: list[Any], contents: _Contents) -> Any:
 
 
 def _build_scalar(rest: list[Any], contents: _Contents) -> Any:
+    """Return the NumPy number, text or date that a description lists."""
     dtype = _array_dtype(rest[0])
     return _numpy().ndarray((), dtype, contents.read(dtype.itemsize))[()]
 
 
 def _array_dtype(name: Any) -> Any:
+    """Return the NumPy type of this name. Raises ValueError for a type of objects."""
     dtype = _numpy().dtype(str(name))
     if dtype.kind not in _ARRAY_KINDS:
         raise ValueError(f"arrays of {name} are not cached")
@@ -234,6 +255,7 @@ def _array_dtype(name: Any) -> Any:
 
 
 def _numpy() -> ModuleType:
+    """Return the module numpy. Raises DetcloudError if it is not installed."""
     if numpy is None:
         raise DetcloudError("the cached data set has NumPy's arrays: install numpy to read it")
     return numpy

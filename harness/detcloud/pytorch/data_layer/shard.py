@@ -42,12 +42,15 @@ class Shard:
     samples: int
     """The number of samples."""
     size_bytes: int
+    """The size of the file, with the index."""
     index_sha256: str
+    """The digest of the index, in hexadecimal digits."""
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Shard:
-        """Return the shard of a manifest's entry. Raises ValueError, KeyError or TypeError if
-        invalid.
+        """Return the shard of a manifest's entry.
+
+        Raises ValueError, KeyError or TypeError for an invalid entry.
         """
         file, samples, size = fields["file"], int(fields["samples"]), int(fields["size_bytes"])
         if not isinstance(file, str) or Path(file).name != file or samples < 1:
@@ -57,6 +60,7 @@ class Shard:
         return cls(file, samples, size, str(fields["index_sha256"]))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the shard as an entry of a manifest."""
         return asdict(self)
 
 
@@ -106,6 +110,7 @@ class _ShardWriter:
     """A new file to which samples are appended. `end` makes the file a shard."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        """Create the file. Raises OSError if the file exists."""
         self._name = name
         self._file = (folder / name).open("xb", WRITE_BYTES)
         self._size, self._ends, self._sums = 0, array(_ENDS), array(_SUMS)
@@ -131,6 +136,7 @@ class _ShardWriter:
         return Shard(self._name, len(self._sums), size, hashlib.sha256(index).hexdigest())
 
     def close(self) -> None:
+        """Close the file. May be repeated."""
         self._file.close()
 
 
@@ -138,6 +144,7 @@ class ShardReader:
     """The samples of a shard. The file is mapped into memory at the first read."""
 
     def __init__(self, folder: Path, shard: Shard) -> None:
+        """Create the reader of a shard in `folder`. Open no file."""
         self._path, self._shard = folder / shard.file, shard
         self._content: memoryview | None = None
         self._ends = array(_ENDS)
@@ -145,8 +152,9 @@ class ShardReader:
         self._is_checked = bytearray()
 
     def check_file(self) -> None:
-        """Raise DamagedShard unless size and index match the manifest. Raises OSError if
-        unreadable.
+        """Raise DamagedShard unless size and index match the manifest.
+
+        Raises OSError if the file is missing or unreadable.
         """
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -156,7 +164,10 @@ class ShardReader:
             self._check_index(file.read())
 
     def check_samples(self) -> None:
-        """Raise DamagedShard unless the file and the checksum of every sample are right."""
+        """Raise DamagedShard unless the file and the checksum of every sample are right.
+
+        Raises OSError if the file is missing or unreadable.
+        """
         self.check_file()
         for number in range(self._shard.samples):
             self.read(number)
@@ -176,9 +187,11 @@ class ShardReader:
 
     @property
     def _index_bytes(self) -> int:
+        """The size of the index."""
         return self._shard.samples * _INDEX_BYTES
 
     def _open(self) -> memoryview:
+        """Map the file into memory, and read and check the index. Errors are as for `read`."""
         with self._path.open("rb") as file:
             if os.fstat(file.fileno()).st_size != self._shard.size_bytes:
                 raise DamagedShard(f"{self._path} has another size than its manifest says")
@@ -193,11 +206,13 @@ class ShardReader:
         return content
 
     def _check_index(self, index: bytes) -> None:
+        """Raise DamagedShard unless the index has the digest of the manifest."""
         if hashlib.sha256(index).hexdigest() != self._shard.index_sha256:
             raise DamagedShard(f"{self._path}: the index at its end is not what was written")
 
 
 def _little_endian(numbers: array[int]) -> bytes:
+    """Return the numbers as bytes in little endian, on every machine."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
         numbers.byteswap()
@@ -205,6 +220,7 @@ def _little_endian(numbers: array[int]) -> bytes:
 
 
 def _from_little_endian(typecode: str, data: bytes) -> array[int]:
+    """Return the numbers in bytes of `_little_endian`."""
     numbers = array(typecode)
     numbers.frombytes(data)
     if sys.byteorder == "big":
@@ -213,6 +229,7 @@ def _from_little_endian(typecode: str, data: bytes) -> array[int]:
 
 
 def _sync_folder(folder: Path) -> None:
+    """Sync the folder's entries to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -33,7 +33,7 @@ def encode_source(
     builder stores the same samples. The generators of the training are restored.
 
     Raises DetcloudError for a data set that is not map-style, and during the iteration for
-    unsupported samples.
+    unsupported samples. Errors of `make_source` and of the data set pass.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
@@ -54,6 +54,7 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return len(self._chunks)
 
     def __getitem__(self, place: int) -> list[bytes]:
+        """Return the samples of the chunk at `place`, each as bytes."""
         return list(self._encode_chunk(place, encode_sample))
 
     def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
@@ -61,6 +62,10 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return self._encode_chunk(place, encode_pieces)
 
     def _encode_chunk(self, place: int, encode: Callable[[Any], _T]) -> Iterator[_T]:
+        """Seed the generators for the chunk at `place`, and yield each encoded sample.
+
+        Raises DetcloudError, with the sample's number, for unsupported samples.
+        """
         chunk = self._chunks[place]
         seed_worker(derived_seed(self._name, chunk) % 2**32)
         first = chunk * CHUNK_SAMPLES
@@ -73,6 +78,7 @@ class _EncodedChunks(Dataset[list[bytes]]):
 
 
 def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequence[Buffer]]:
+    """Yield all samples of the chunks in order, each in pieces, and restore the generators."""
     with preserve_state():
         if num_workers == 0:
             for place in range(len(chunks)):
@@ -90,6 +96,7 @@ def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequen
 
 
 def _checked_length(source: Any, name: str) -> int:
+    """Return the length of a map-style data set. Raises DetcloudError for other objects."""
     is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
     if isinstance(source, (IterableDataset, dict)) or not is_map_style:
         raise DetcloudError(

@@ -57,7 +57,7 @@ def test_a_log_ends_where_its_trial_made_a_hole(directory: AllocationDirectory) 
         offset, text, _ = allocation.read_log(NULS_MAX)
         assert offset == len(sent)
         sent += text
-        allocation.log_acked = len(sent)
+        allocation.log.acked = len(sent)
     # The line and, of the piece that began with it, what it left of 64 KiB.
     assert sent.rstrip("\n").endswith("[detcloud] the rest of the log is not forwarded")
     assert sent.count("\0") == NULS_MAX - len("before\n")

@@ -115,7 +115,7 @@ def send_everything(allocation: Allocation) -> tuple[list[str], str]:
         kinds += [json.loads(entry)["line"]["kind"] for entry in payload.reports]
         text += "".join(json.loads(entry)["text"] for entry in payload.logs)
         sent = {writer: offset for (_, writer), offset in payload.sent.items()}
-        log_acked = sent.pop("log", allocation.log_acked)
+        log_acked = sent.pop("log", allocation.log.acked)
         allocation.acknowledge({**(allocation.acked or {}), **sent}, log_acked)
     return kinds, text
 

@@ -53,7 +53,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     agent = Agent(cluster)
     agent.take_work()
     checkpoint(cluster, agent, 1, UUID, 2)
-    monkeypatch.setattr("detcloud.client.client.Transport", ApplicationTransport)
+    monkeypatch.setattr("detcloud.client.connection.Transport", ApplicationTransport)
     monkeypatch.setenv("DETCLOUD_URL", "http://cluster")
     monkeypatch.setenv("DETCLOUD_TOKEN", TOKENS[Role.USER])
     return cluster

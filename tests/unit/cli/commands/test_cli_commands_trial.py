@@ -229,6 +229,8 @@ def test_metrics_are_numbers_points_and_charts(
     assert drawn.rstrip().endswith("a training  b validation")
     assert max(map(len, drawn.splitlines())) <= 80
     assert "\x1b" not in drawn
+    without = detcloud("t", "metrics", "1", "--plot", "--name", "unknown").out
+    assert without == "no numbers to draw: the metrics have no values yet\n"
 
 
 def test_metrics_of_a_rank_are_shown_by_themselves(

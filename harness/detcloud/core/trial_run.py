@@ -1,0 +1,158 @@
+"""The block in which training code uses the Core API: `init`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from detcloud.core.context import Context
+from detcloud.core.context_builder import build_cluster_context, build_local_context
+from detcloud.core.distributed_context import DistributedContext, detect_distributed
+from detcloud.core.environment import environment
+from detcloud.core.exit_report import (
+    is_success,
+    report_exit,
+    report_failed_exit,
+    try_to_report_refusal,
+)
+from detcloud.core.preempt import PreemptMode
+from detcloud.core.signals import SigtermHandler, print_stacks_on_sigusr1
+from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads_after
+from detcloud.core.train import EarlyExitReason, TensorboardMode
+from detcloud.shared.errors import InvalidHP
+from detcloud.shared.trial_directory import TrialDirectory, TrialSpec
+
+# The time limit for hashing a large code directory at the end of a trial.
+DESCRIBE_SECONDS_MAX = 5.0
+
+
+@contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    checkpoint_dir: str | Path | None = None,
+    seed: int = 0,
+    distributed: DistributedContext | None = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+) -> Iterator[Context]:
+    """Yield the Core API's context, on a cluster if DETCLOUD_TRIAL_DIR is set.
+
+    Without a cluster, metrics are printed and checkpoints go to `checkpoint_dir`, by default the
+    user's data folder. Only then are `hparams`, `config` and `seed` used.
+
+    A launcher's worker detects the other processes; other groups need `distributed`. In the MANUAL
+    `tensorboard_mode` only your code writes event files. On a cluster, SIGTERM is a preemption.
+    SIGUSR1 prints the stacks of all threads.
+
+    The block's end waits for a background checkpoint and raises its error. On a cluster, the end
+    and the environment are reported, and a thread later ends a process that other threads keep
+    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. Other exceptions pass
+    and count as failures.
+
+    Raises DetcloudError if another process has this rank, or if the specification, the checkpoint
+    store or a launcher's variables are invalid. ValueError for an unknown `preempt_mode`.
+    """
+    print_stacks_on_sigusr1()
+    directory = TrialDirectory.from_environment()
+    distributed = distributed or detect_distributed()
+    if directory is None:
+        spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
+        local = build_local_context(spec, checkpoint_dir, distributed, preempt_mode)
+        local.train.tensorboard_mode = tensorboard_mode
+        with _run_without_cluster(local):
+            yield local
+        return
+    if distributed is not None:
+        directory.set_rank(distributed.rank)
+    directory.claim_rank()
+    context = build_cluster_context(directory, distributed, preempt_mode)
+    context.train.tensorboard_mode = tensorboard_mode
+    if (directory.spec.config.get("profiling") or {}).get("enabled"):
+        context.profiler.start_measuring()
+    with _run_on_cluster(directory, context):
+        yield context
+
+
+@contextmanager
+def _run_on_cluster(directory: TrialDirectory, context: Context) -> Iterator[None]:
+    """Run the block of a context on a cluster, report the environment and the exit, and close.
+
+    Wait for a background checkpoint and raise its error, also after a successful SystemExit. An
+    InvalidHP is reported and becomes SystemExit(0). At the end, start the watch of other threads
+    and raise an exception that the script's own SIGTERM handler has raised meanwhile. Raises
+    DetcloudError if the exit of a good end cannot be reported.
+    """
+    describing = _start_describing(directory)
+    sigterm = SigtermHandler(context.preempt)
+    try:
+        yield
+        # The exit line must follow the checkpoint's report.
+        context.checkpoint.wait()
+    except GeneratorExit:
+        # The process ends within the block; the agent reads the exit code.
+        raise
+    except BaseException as error:
+        context.checkpoint.loading.note_error(error)
+        # Report before waiting: other processes of a gang fail next, and may end this process too.
+        try_to_report_refusal(error, directory, context)
+        failure = context.checkpoint.finish()
+        describing.join(DESCRIBE_SECONDS_MAX)
+        if failure is not None and is_success(error):
+            report_failed_exit(failure, directory, context)
+            raise failure from error
+        report_failed_exit(error, directory, context)
+        if isinstance(error, InvalidHP):
+            raise SystemExit(0) from error
+        raise
+    else:
+        describing.join(DESCRIBE_SECONDS_MAX)
+        report_exit(directory, context, None)
+    finally:
+        exit_seconds = float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS)
+        with watch_threads_after(exit_seconds), closing(directory), closing(context):
+            sigterm.restore()
+    sigterm.raise_postponed()
+
+
+@contextmanager
+def _run_without_cluster(context: Context) -> Iterator[None]:
+    """Run the block of a context without a cluster, wait for a background checkpoint, and close.
+
+    Raise the checkpoint's error. An InvalidHP is printed and becomes SystemExit(0).
+    """
+    try:
+        yield
+        context.checkpoint.wait()
+    except InvalidHP as error:
+        context.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        print(f"[detcloud] the hyperparameters make no sense: {error}", flush=True)
+        raise SystemExit(0) from error
+    finally:
+        context.close()
+
+
+def _start_describing(directory: TrialDirectory) -> threading.Thread:
+    """Start and return the daemon thread that reports the environment, with the code's digest."""
+    arguments = (directory, Path.cwd())
+    describing = threading.Thread(target=_report_environment, args=arguments, daemon=True)
+    describing.start()
+    return describing
+
+
+def _report_environment(directory: TrialDirectory, code: Path) -> None:
+    """Append the `environment` report, except on workers. Print an error instead of raising.
+
+    `code` is the folder of the training code.
+    """
+    if directory.is_worker:
+        return
+    try:
+        directory.report.append("environment", **environment(code, directory.spec.threads))
+    except Exception as error:
+        print(f"[detcloud] the environment was not recorded: {error!r}", file=sys.stderr)

@@ -1,0 +1,239 @@
+"""The choice of instances that a pass drains or terminates. Pure."""
+
+from collections import Counter
+from math import ceil
+
+from control_plane.fleet.records import InstanceRow, InstanceState, Market
+from detcloud.shared.plurals import count_text
+from provisioner import consolidation, sizing
+from provisioner.draft_plan import DraftPlan
+from provisioner.fleet_capacity import (
+    ACTIVE,
+    busy_capacity_rows,
+    capacity_rows,
+    connected_capacity_rows,
+    idle_capacity_rows,
+    is_capacity,
+    starting_capacity_rows,
+)
+from provisioner.launch_need import LaunchNeed, assess_need, demand_with_replacements, room_to_make
+from provisioner.model import MINUTE_MS, InstanceStatus
+from provisioner.observations import record_boot_failure
+from provisioner.overdue_requests import OverdueRequest
+from provisioner.request_shapes import InstanceBounds, needs_instances
+
+SILENT_MS_MAX = 10 * MINUTE_MS
+
+
+def disrupt_instances(draft: DraftPlan) -> None:
+    """Terminate drained and silent instances, then drain instances that should leave, in the draft.
+
+    Instances drain in this order: with a rebalance recommendation, in the way of the overdue
+    request, idle for too long or spare, in excess of the maximum. Each drain or termination uses up
+    a token, except the termination of an instance that was drained. Without a token, the instance
+    stays as it is. An instance that drains and never connected is terminated, and listed in
+    `disconnected`.
+    """
+    for row in draft.rows_in(InstanceState.DRAINING):
+        agent = draft.observation(row).agent
+        is_drained = agent is not None and agent.idle and not agent.takes_work
+        if row.connected_ms is None:
+            draft.disconnected.append(row.id)
+        if is_drained or row.connected_ms is None:
+            draft.set_state(row, InstanceState.TERMINATING, "it has no work left")
+    _terminate_silent(draft)
+    for row in draft.rows_in(*ACTIVE):
+        if draft.observation(row).rebalance and row.notice_ms is None:
+            draft.disrupt(row, InstanceState.DRAINING, "the cloud recommended replacing it")
+    need = assess_need(draft)
+    _drain_for_overdue(draft, need.overdue)
+    _drain_idle(draft, need)
+    _disrupt_excess(draft)
+
+
+def _terminate_silent(draft: DraftPlan) -> None:
+    """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
+
+    Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
+    boot against the offering unless an interruption was announced. Without a token, an instance
+    stays. Update the draft's rows, health and tokens.
+    """
+    for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
+        never_connected = row.connected_ms is None
+        # The silence of an agent that never connected begins only after the starting period.
+        limit_ms = 0 if never_connected else SILENT_MS_MAX
+        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
+            continue
+        reason = f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
+        if never_connected:
+            minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
+            reason = f"its agent has not enrolled for {minutes} min"
+        is_fault = never_connected and row.notice_ms is None
+        if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
+            record_boot_failure(draft, row, f"instance {row.id}: {reason}")
+
+
+def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
+    """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
+
+    The instances with the least work go first. Do nothing without a request or if no drain is
+    needed. Without a token, an instance stays.
+    """
+    size, count = room_to_make(draft, request)
+    if request is None or not count:
+        return
+    others = [row for row in connected_capacity_rows(draft) if row.offering.slots != size]
+    for row in sorted(others, key=lambda other: _drain_order(draft, other))[:count]:
+        wanted = count_text(request.slots, "slot")
+        reason = f"a request for {wanted} has waited too long and needs its place"
+        draft.disrupt(row, InstanceState.DRAINING, reason)
+
+
+def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, str]:
+    """Return a sort key: the least work first, then the most expensive, then the oldest."""
+    agent = draft.observation(row).agent
+    used = agent.used_slots + (not agent.idle) if agent is not None else 0
+    return used, -row.offering.price_per_hour, row.launched_ms, row.id
+
+
+def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
+    """Drain idle instances in the draft that no pending request will use, the dearest first.
+
+    An instance drains if it was idle for `idle_ms_max`. It also drains if its size had a spare
+    instance for that long and the on-demand share stays. The pool's minimum stays, unless its
+    instances are in the way of waiting requests. An instance that takes no new work drains after
+    `idle_ms_max` in any case. Without a token, an instance stays. Also update the draft's marks of
+    spare instances.
+    """
+    idle_ms_max = draft.snapshot.settings.idle_ms_max
+    unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
+    _mark_spare(draft)
+    idle = (row for row in draft.rows_in(*ACTIVE) if row.idle_ms is not None)
+    for row in sorted(
+        idle, key=lambda item: (-item.offering.price_per_hour, item.idle_ms or 0, item.id)
+    ):
+        size, counts = row.offering.slots, is_capacity(draft, row)
+        spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(size, ())), None))
+        reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
+        if draft.elapsed_ms(row.idle_ms) < idle_ms_max:
+            if not counts or spare_ms < idle_ms_max or not _keeps_on_demand_base(draft, row):
+                continue
+            reason = f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
+        may_go = _may_shrink(draft) or size in in_the_way
+        if counts and not (may_go and unneeded[size] > 0):
+            continue
+        if draft.disrupt(row, InstanceState.DRAINING, reason) and counts:
+            unneeded[size] -= 1
+            draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
+
+
+def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
+    """Count the idle instances by size that no pending request will use. The draft is unchanged.
+
+    All counts are 0 while instances must drain for the overdue request.
+    """
+    snapshot = draft.snapshot
+    busy = Counter(row.offering.slots for row in busy_capacity_rows(draft))
+    idle = Counter(row.offering.slots for row in idle_capacity_rows(draft))
+    starting = Counter(row.offering.slots for row in starting_capacity_rows(draft))
+    for offering, count in snapshot.pending:
+        starting[offering.slots] += count
+    # Silent and draining instances count as room, since replacements will follow.
+    existing = len(starting_capacity_rows(draft)) + len(connected_capacity_rows(draft))
+    pending = sum(count for _, count in snapshot.pending)
+    most = snapshot.settings.max_instances
+    bounds = InstanceBounds(most, max(0, most - existing - pending))
+    if room_to_make(draft, need.overdue)[1]:
+        # The overdue request needs all idle instances of the wanted size.
+        return Counter()
+    demand = snapshot.demand
+    return Counter(
+        {
+            size: count
+            - sizing.count_kept_idle(demand, size, count, busy[size], starting[size], bounds)
+            for size, count in idle.items()
+        }
+    )
+
+
+def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
+    """Return the sizes of idle instances that serve no waiting request, while a request lacks room.
+
+    Instances of these sizes may drain even below the pool's minimum. Empty if no request lacks
+    room.
+    """
+    if not need.is_short:
+        return set()
+    most = draft.snapshot.settings.max_instances
+    sizes = {row.offering.slots for row in idle_capacity_rows(draft)}
+    return {size for size in sizes if not needs_instances(need.demand, {size}, most)}
+
+
+def _mark_spare(draft: DraftPlan) -> None:
+    """Set the draft's marks of spare instances, by the number of spare instances of each size now.
+
+    The number is 0, and all marks end, while a servable request waits or an instance starts or is
+    disconnected.
+    """
+    snapshot, rows = draft.snapshot, capacity_rows(draft)
+    agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
+    connected = [(size, agent) for size, agent in agents if agent is not None]
+    sizes = {*(offering.slots for offering in snapshot.offerings), *(size for size, _ in agents)}
+    waits = needs_instances(demand_with_replacements(draft), sizes, snapshot.settings.max_instances)
+    is_quiet = not waits and not snapshot.pending and len(connected) == len(agents)
+    counts = consolidation.count_spare(connected if is_quiet else ())
+    draft.spare_ms = consolidation.updated_marks(snapshot.fleet.spare_ms, counts, snapshot.now_ms)
+
+
+def _may_shrink(draft: DraftPlan) -> bool:
+    """Whether more instances take work than the pool's minimum."""
+    return len(capacity_rows(draft)) > draft.snapshot.settings.min_instances
+
+
+def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
+    """Whether the pool keeps the on-demand share without this instance. True for spot instances."""
+    left = [
+        capacity_row.offering.market
+        for capacity_row in capacity_rows(draft)
+        if capacity_row.id != row.id
+    ]
+    base = ceil(draft.snapshot.settings.on_demand_base * len(left))
+    return row.offering.market is Market.SPOT or left.count(Market.ON_DEMAND) >= base
+
+
+def _disrupt_excess(draft: DraftPlan) -> None:
+    """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
+
+    The order is that of `_keep_priority`, then the newest first. Launches in progress count,
+    instances with a notice do not. Terminate an excess instance that never connected. Without a
+    token, an instance stays.
+    """
+    staying = [row for row in draft.rows_in(*ACTIVE) if row.notice_ms is None]
+    pending = sum(count for _, count in draft.snapshot.pending)
+    excess = len(staying) + pending - draft.snapshot.settings.max_instances
+    limit = count_text(draft.snapshot.settings.max_instances, "instance")
+    reason = f"the pool has more than {limit}"
+    for row in sorted(
+        staying, key=lambda item: (_keep_priority(draft, item), -item.launched_ms, item.id)
+    ):
+        if excess <= 0:
+            return
+        connected = draft.observation(row).agent is not None
+        # A disconnected agent may return with work, so `_terminate_silent` decides on the end.
+        is_empty = not connected and row.connected_ms is None
+        state = InstanceState.TERMINATING if is_empty else InstanceState.DRAINING
+        excess -= draft.disrupt(row, state, reason)
+
+
+def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
+    """Return how late an excess instance leaves, 0 to 4: instances with work (4) leave last.
+
+    Unfilled spot requests are 0, idle instances 1, silent instances 2, and other disconnected
+    instances 3.
+    """
+    observed = draft.observation(row)
+    if observed.status is InstanceStatus.PENDING:
+        return 0
+    if observed.agent is not None:
+        return 1 if observed.agent.idle else 4
+    return 2 if row.silent_ms is not None else 3

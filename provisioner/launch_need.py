@@ -1,0 +1,123 @@
+"""The launches that waiting requests need, and the drains that make room. Pure."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from control_plane.fleet.records import InstanceRow, Offering
+from provisioner import markets, offerings, sizing
+from provisioner.draft_plan import DraftPlan
+from provisioner.fleet_capacity import (
+    ACTIVE,
+    busy_capacity_rows,
+    connected_capacity_rows,
+    idle_capacity_rows,
+    instance_bounds,
+    starting_capacity_rows,
+)
+from provisioner.model import Demand, JobDemand, Launch
+from provisioner.overdue_requests import OverdueRequest, capacity_to_free, find_overdue
+
+
+@dataclass(frozen=True)
+class LaunchNeed:
+    """The waiting requests and the necessary launches."""
+
+    waiting: Demand
+    """All waiting requests, including replacements for work on instances with a notice."""
+    demand: Demand
+    """The waiting requests without jobs that wait for spot capacity."""
+    order: tuple[Offering, ...]
+    """The offerings that may be launched, the best first."""
+    on_demand: tuple[Offering, ...]
+    """The on-demand offerings without a back-off, also if `order` lacks them."""
+    """The on-demand offerings without a back-off, also if `order` lacks them."""
+    launches: tuple[Launch, ...] = ()
+    """The wanted launches, before they are limited to `most` instances."""
+    most: int = 0
+    """The number of instances that the pool's maximum still allows."""
+    is_short: bool = False
+    """Whether the maximum is too low for the wanted launches."""
+    lacks_gang: bool = False
+    """Whether the maximum is too low for a gang or the overdue request."""
+    overdue: OverdueRequest | None = None
+    """The first request that has waited too long and can be served; None without one."""
+    """The first request that has waited too long and can be served; None without one."""
+
+
+def assess_need(draft: DraftPlan) -> LaunchNeed:
+    """Return the launches that the waiting requests need, and the requests; the draft is unchanged.
+
+    The launches may exceed `most` of the result. While the API is down, the result is computed in
+    the same way.
+    """
+    snapshot, settings = draft.snapshot, draft.snapshot.settings
+    order, on_demand = offerings.usable_offerings(
+        settings, snapshot.offerings, draft.health, snapshot.now_ms
+    )
+    able = tuple(dict.fromkeys((*order, *on_demand)))
+    waiting = demand_with_replacements(draft)
+    demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
+    pending = [offering for offering, count in snapshot.pending for _ in range(count)]
+    capacity = [
+        *(_free_capacity(row) for row in starting_capacity_rows(draft)),
+        *(
+            sizing.FreeCapacity(offering.slots, offering.slots, offering.market, zone=offering.zone)
+            for offering in pending
+        ),
+        *(replace(_free_capacity(row), is_connected=True) for row in idle_capacity_rows(draft)),
+        *(
+            replace(_free_capacity(row), slots=0, is_connected=True, has_work=True)
+            for row in busy_capacity_rows(draft)
+        ),
+    ]
+    overdue = find_overdue(demand, order, on_demand, settings.max_instances)
+    bounds = instance_bounds(draft)
+    still_to_drain = room_to_make(draft, overdue)[1]
+    bounds = replace(bounds, draining=bounds.draining + still_to_drain)
+    launches, lacks_gang = sizing.launches_for_demand(
+        demand, order, capacity, bounds, on_demand, overdue
+    )
+    is_short = lacks_gang or sum(launch.count for launch in launches) > bounds.room
+    return LaunchNeed(
+        waiting, demand, order, on_demand, launches, bounds.room, is_short, lacks_gang, overdue
+    )
+
+
+def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
+    """Return the instance size to make room for, and how many instances of other sizes to drain.
+
+    Return (0, 0) without a request, if no drain is needed or would suffice, or if the API is down.
+    The draft is unchanged.
+    """
+    if request is None or draft.snapshot.api_down:
+        return 0, 0
+    capacity = Counter(
+        offering.slots for offering, count in draft.snapshot.pending for _ in range(count)
+    )
+    removable = Counter(row.offering.slots for row in connected_capacity_rows(draft))
+    capacity += removable
+    capacity.update(row.offering.slots for row in starting_capacity_rows(draft))
+    return capacity_to_free(request, capacity, removable, instance_bounds(draft))
+
+
+def demand_with_replacements(draft: DraftPlan) -> Demand:
+    """Return the pool's pending work, and the work on instances with a notice as a further job.
+
+    If the demand has a hold reason, return a demand with the hold reason alone. The new job has no
+    limit, market or deadline, and no zero-slot work.
+    """
+    demand = draft.snapshot.demand
+    if demand.hold_reason:
+        return Demand(hold_reason=demand.hold_reason)
+    given_notice = (row for row in draft.rows_in(*ACTIVE) if row.notice_ms is not None)
+    agents = (draft.observation(row).agent for row in given_notice)
+    sizes = Counter(slots for agent in agents if agent is not None for slots in agent.work if slots)
+    if not sizes:
+        return demand
+    return replace(demand, jobs=(*demand.jobs, JobDemand(sizes)))
+
+
+def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
+    """Return the capacity of an instance, without regard to work and to the agent."""
+    slots, zone = row.offering.slots, row.zone or row.offering.zone
+    return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)

@@ -1,0 +1,180 @@
+"""The launches of a pass: new intents, requests to the cloud, and the results.
+
+An intent is stored before the cloud is asked. An intent whose outcome is unknown stays stored, and
+the next pass repeats the request with the intent's token.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from control_plane.fleet.records import (
+    ErrorKind,
+    InstanceRow,
+    InstanceState,
+    IntentRow,
+    OfferingHealth,
+)
+from provisioner import offerings
+from provisioner.clouds.provider import (
+    INTENT_TAG,
+    CloudError,
+    CloudInstance,
+    CloudProvider,
+    LaunchUnderWay,
+    NoCapacity,
+    OutcomeUnknown,
+    ThrottlingError,
+)
+from provisioner.ledger import Ledger
+from provisioner.model import MINUTE_MS, Launch, ProvisionerSettings
+from provisioner.pass_context import PassRecord, PassServices
+
+# A launch is repeated for this time, which is much shorter than the validity of the token.
+INTENT_MS_MAX = 10 * MINUTE_MS
+
+# Errors of a repeated launch that leave open whether an earlier attempt succeeded.
+_INCONCLUSIVE_KINDS = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
+
+
+class Launcher:
+    """The launches of a pass over a pool, under the fleet's lease."""
+
+    def __init__(
+        self,
+        services: PassServices,
+        ledger: Ledger,
+        settings: ProvisionerSettings,
+        record: PassRecord,
+    ) -> None:
+        self._services = services
+        self._ledger = ledger
+        self._settings = settings
+        self._record = record
+
+    def new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
+        """Build an intent for each launch; store nothing.
+
+        The id is the time and the number of the launch. The token is a hash of cluster, pool and
+        id, so that a repeated request is the same.
+        """
+        fleet, now_ms = self._ledger.fleet, self._services.clock()
+        intents = []
+        for number, launch in enumerate(launches, fleet.launches + 1):
+            name = f"{now_ms:x}-{number}"
+            token = f"{self._services.cluster}/{fleet.pool}/{name}"
+            intents.append(
+                IntentRow(
+                    id=name,
+                    cluster=self._services.cluster,
+                    pool=fleet.pool,
+                    offering=launch.offering,
+                    count=launch.count,
+                    token=hashlib.sha256(token.encode()).hexdigest()[:40],
+                    created_ms=now_ms,
+                    section=self._settings.section,
+                    together=launch.together,
+                    zone=launch.zone,
+                )
+            )
+        return intents
+
+    def resume(
+        self, cloud: CloudProvider, intent: IntentRow, listed: Iterable[CloudInstance]
+    ) -> None:
+        """Request an open launch again by `attempt`, up to the intent's age of INTENT_MS_MAX.
+
+        Close an older intent without a request: commit the instances in `listed` with the intent's
+        tag. Without any, count an error against the offering.
+
+        Raises:
+            Conflict: another pass took over.
+        """
+        if self._record.started_ms - intent.created_ms <= INTENT_MS_MAX:
+            self.attempt(cloud, intent, again=True)
+            return
+        launched = [instance for instance in listed if instance.tags.get(INTENT_TAG) == intent.id]
+        minutes = INTENT_MS_MAX // MINUTE_MS
+        error = OutcomeUnknown(f"a launch got no response for {minutes} min")
+        self._close_intent(intent, launched, None if launched else error)
+
+    def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
+        """Request an intent's launch from the cloud.
+
+        Return True after a failure if another offering may succeed.
+
+        Commit the launched instances or the error, and delete the intent. If the outcome is
+        unknown, the intent stays, and the next pass repeats the request; the result is False. The
+        result is also False after success and after throttling. Cloud errors are recorded.
+
+        Args:
+            cloud: the cloud of the pool.
+            intent: the stored intent.
+            again: an earlier pass may have requested the launch. Then throttling, missing
+                credentials and unknown errors leave the outcome unknown.
+
+        Raises:
+            Conflict: another pass took over.
+        """
+        try:
+            launched = cloud.launch(intent)
+        except CloudError as error:
+            if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
+                # The next pass repeats the request with the intent's token.
+                if isinstance(error, LaunchUnderWay):
+                    self._record.has_launch_under_way = True
+                    self._record.reasons.append(f"{intent.offering.name} is in progress: {error}")
+                else:
+                    self._record.add_trouble(error)
+                return False
+            self._close_intent(intent, (), error)
+            return not isinstance(error, ThrottlingError)
+        shortage = None if launched else NoCapacity("the cloud launched no instance")
+        self._close_intent(intent, launched, shortage)
+        return not launched
+
+    def _close_intent(
+        self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None
+    ) -> None:
+        """Commit the launched instances and the offering's new health, and delete the intent.
+
+        The instances' state is STARTING. `error` is the reason why instances are missing, or None;
+        the error is appended to the reasons of the pass.
+
+        Raises:
+            Conflict: another pass took over.
+        """
+        fleet = self._ledger.fleet
+        health = fleet.health.get(intent.offering.name, offerings.FRESH)
+        after = (
+            self._health_after_error(health, error)
+            if error
+            else offerings.health_after_launch(health, self._services.clock())
+        )
+        if error is not None:
+            self._record.reasons.append(f"no {intent.offering.name}: {error} ({error.kind})")
+        started = [_starting_row(intent, instance) for instance in launched]
+        self._ledger.commit(
+            replace(fleet, health={**fleet.health, intent.offering.name: after}),
+            changed_rows=started,
+            closed_intent=intent,
+        )
+
+    def _health_after_error(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
+        """Return an offering's health after a launch failed with `error` now; store nothing."""
+        failure = offerings.Failure(ErrorKind(error.kind), str(error), self._services.clock())
+        limit = self._settings.launch_error_limit
+        return offerings.health_after_failure(health, failure, limit, self._services.random.random)
+
+
+def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
+    """Return the STARTING row of a launched instance, with the intent's time as the launch time."""
+    return InstanceRow(
+        id=instance.id,
+        pool=intent.pool,
+        offering=intent.offering,
+        state=InstanceState.STARTING,
+        launched_ms=intent.created_ms,
+        intent=intent.id,
+        zone=instance.zone,
+    )

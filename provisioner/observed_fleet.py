@@ -1,0 +1,62 @@
+"""The combination of the cloud's list, the notices and the pool's state into observations."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from control_plane.fleet.notices import InstanceNotice
+from provisioner.clouds.provider import CloudInstance
+from provisioner.model import ObservedInstance
+from provisioner.pools import PoolSnapshot
+
+
+def instances_with_notices(
+    instances: Sequence[CloudInstance], notices: Iterable[InstanceNotice]
+) -> list[CloudInstance]:
+    """Return the instances in order, with the stored notices added.
+
+    A notice applies to the instance itself, or to all instances in a reservation. A stored end
+    replaces the cloud's own notice; the instance's end precedes the reservation's. Notices about
+    other instances are ignored.
+    """
+    notices = list(notices)
+    reports = {item.instance: item.boot_report for item in notices if item.boot_report}
+    ends = {item.instance: item.deadline_ms for item in notices if item.deadline_ms is not None}
+    advised = {
+        item.instance for item in notices if item.deadline_ms is None and not item.boot_report
+    }
+    return [
+        replace(
+            instance,
+            notice_ms=ends.get(instance.id, ends.get(instance.reservation, instance.notice_ms)),
+            rebalance=instance.rebalance or instance.id in advised,
+            boot_report=reports.get(instance.id, instance.boot_report),
+        )
+        for instance in instances
+    ]
+
+
+def observed_instance(
+    instance_id: str, listed: CloudInstance | None, snapshot: PoolSnapshot
+) -> ObservedInstance:
+    """Return the observation of an instance by the cloud's list and the pool's state.
+
+    `listed` is None if the cloud does not list the instance. Then `status` of the result is None,
+    and no notice, end or boot report is set.
+    """
+    agent = snapshot.agents.get(instance_id)
+    observed = ObservedInstance(
+        None,
+        agent,
+        has_enrolled=agent is not None or instance_id in snapshot.leases,
+        is_joining=agent is None and instance_id in snapshot.joining,
+    )
+    if listed is None:
+        return observed
+    return replace(
+        observed,
+        status=listed.status,
+        notice_ms=listed.notice_ms,
+        rebalance=listed.rebalance,
+        end=listed.end,
+        boot_report=listed.boot_report,
+    )

@@ -1,0 +1,259 @@
+"""A reconciliation pass: launches and ends instances until a pool has the wanted number.
+
+A pass lists the cloud's instances, resumes open launches, reads the pool's state and plans. It
+commits each planned action before the cloud request, and the result after it. Each commit requires
+the fleet's revision of the pass. A pass may stop at any point: the next pass repeats open launches
+with their tokens, and terminations until the cloud lists the instance as ended.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from control_plane.actors.agent.actor import leases_partition
+from control_plane.fleet.records import InstanceState, Offering
+from control_plane.fleet.rows import CLOUDS
+from control_plane.state.table import Check, Expect, Key, Put
+from provisioner import offerings
+from provisioner.boot_logs import BootLogs
+from provisioner.clouds.provider import (
+    CloudError,
+    CloudInstance,
+    CloudProvider,
+    terminate_in_batches,
+)
+from provisioner.launcher import Launcher
+from provisioner.ledger import Ledger
+from provisioner.model import FleetSnapshot, InstanceStatus, ProvisionerSettings, ScalePlan
+from provisioner.observed_fleet import instances_with_notices, observed_instance
+from provisioner.pass_context import PassRecord, PassServices
+from provisioner.pools import PoolSnapshot
+from provisioner.scale_decider import plan_scaling
+from provisioner.settings import encode_settings
+
+# Ticks run at least once a minute; a longer gap between passes is an outage of the provisioner.
+GAP_MS = 150_000
+# Plans in a pass: after a failed launch, the next offering is tried without a wait of PASS_MS.
+ATTEMPTS_MAX = 4
+
+_ENDING = frozenset(
+    {InstanceStatus.STOPPING, InstanceStatus.TERMINATING, InstanceStatus.TERMINATED}
+)
+_LEAVING = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING})
+
+
+class ReconcilePass:
+    """A pass over a pool, under the fleet's lease."""
+
+    record: PassRecord
+    """The decisions and errors of the pass, complete after `run`."""
+
+    def __init__(
+        self, services: PassServices, ledger: Ledger, settings: ProvisionerSettings
+    ) -> None:
+        self.record = PassRecord(services.clock())
+        self._services = services
+        self._ledger = ledger
+        self._settings = settings
+        self._launcher = Launcher(services, ledger, settings, self.record)
+        self._listed: Mapping[str, CloudInstance] = {}
+        self._termination_requested: set[str] = set()
+        self._offered: tuple[Offering, ...] = ()
+        self._boot_logs = BootLogs()
+
+    def run(self) -> None:
+        """Run the whole pass; the results are in `record`, the state table and the cloud.
+
+        Resume open launches, carry out plans and report the pool's supply. A cloud error ends the
+        pass early, but is recorded, and the lease is released. Errors of the table or the pools end
+        the pass without releasing the lease.
+
+        Raises:
+            Conflict: another pass took over.
+            TableError: the state table fails.
+            SettingsInvalid: the pool's settings became unusable.
+        """
+        self._record_pass_start()
+        try:
+            cloud = self._services.cloud_factory(self._settings)
+            instances = cloud.list_instances(self._services.cluster, self._ledger.fleet.pool)
+            notices = self._services.notices() if instances else ()
+            instances = instances_with_notices(instances, notices)
+            self._listed = {instance.id: instance for instance in instances}
+            offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
+        except CloudError as error:
+            self.record.add_trouble(error)
+        else:
+            for intent in list(self._ledger.intents.values()):
+                self._launcher.resume(cloud, intent, self._listed.values())
+            self._carry_out_plans(cloud, offered)
+            self._report_supply(offered)
+            self._offered = offerings.cheapest_offerings(offered)
+        self._record_pass_end()
+
+    def _record_pass_start(self) -> None:
+        """Commit the end of a gap between passes, and changed settings, to the fleet's row.
+
+        After a gap of more than GAP_MS, or if the stored `resumed_ms` is in the future, set
+        `resumed_ms` to now. New settings end all back-offs, and are stored in the row of their
+        location for the orphan cleanup. Write nothing in any other case.
+
+        Raises:
+            Conflict: another pass took over.
+        """
+        fleet, now_ms = self._ledger.fleet, self.record.started_ms
+        text = encode_settings(self._settings)
+        resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
+        # A pass with a clock ahead may have written `resumed_ms` and then stopped.
+        resumed = resumed or fleet.resumed_ms > now_ms
+        after = replace(fleet, resumed_ms=now_ms) if resumed else fleet
+        location_put = None
+        if text != fleet.provider:
+            after = replace(after, provider=text, health={})
+            key = Key(CLOUDS, self._settings.location)
+            location_put = Put(key, 1, text.encode(), Expect.ANYTHING)
+        self._ledger.commit(after, location_put=location_put)
+
+    def _record_pass_end(self) -> None:
+        """Commit the start, trouble and offerings of the pass to the fleet's row; end the lease.
+
+        A pass that ended early keeps the earlier offerings.
+
+        Raises:
+            Conflict: another pass took over.
+        """
+        fleet = self._ledger.fleet
+        self._ledger.commit(
+            replace(
+                fleet,
+                passed_ms=self.record.started_ms,
+                leased_until_ms=0,
+                trouble=self.record.trouble,
+                offered=self._offered or fleet.offered,
+            )
+        )
+
+    def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
+        """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
+
+        Each plan commits the fleet's row, changed instances and launch intents. Then drain and end
+        agents, terminate instances, and request the launches. Another plan follows after a failed
+        launch or the drain of an idle agent. Cloud errors are recorded.
+
+        Raises:
+            Conflict: another pass took over, or a disconnected agent of the plan has connected
+                meanwhile.
+            TableError: the state table fails.
+            SettingsInvalid: the pool's settings became unusable.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            # The pool is read after the cloud's list, immediately before the commit.
+            snapshot = self._services.pools.pool_snapshot(self._ledger.fleet.pool)
+            plan = plan_scaling(self._fleet_snapshot(snapshot, offered))
+            intents = self._launcher.new_intents(plan.launches)
+            number = self._ledger.fleet.launches + len(intents)
+            self._ledger.commit(
+                replace(plan.fleet, launches=number),
+                changed_rows=self._boot_logs.add_logs(
+                    cloud, plan.changed_rows, self._ledger.instances, self._listed
+                ),
+                new_intents=intents,
+                checks=_disconnection_checks(self._ledger.fleet.pool, plan, snapshot),
+            )
+            self.record.reasons += plan.reasons
+            drained = self._notify_agents(snapshot, plan)
+            self._terminate_instances(cloud)
+            failed = [self._launcher.attempt(cloud, intent) for intent in intents]
+            # Another plan tries other offerings, and terminates agents that were drained idle.
+            if not (drained or any(failed)):
+                return
+
+    def _report_supply(self, offered: tuple[Offering, ...]) -> None:
+        """Report to the pool why no offering is available, and until when; else "" and 0.
+
+        A launch that is open or an instance that starts counts as available.
+        """
+        ledger = self._ledger
+        starting = ledger.intents or any(
+            row.state is InstanceState.STARTING for row in ledger.instances.values()
+        )
+        gap = offerings.supply_gap(
+            self._settings, offered, ledger.fleet.health, self._services.clock()
+        )
+        self._services.pools.report_supply(ledger.fleet.pool, *(("", 0) if starting else gap))
+
+    def _fleet_snapshot(
+        self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
+    ) -> FleetSnapshot:
+        """Return the scale decider's input: the ledger, the cloud's list and the pool combined."""
+        ledger = self._ledger
+        observed = {
+            name: observed_instance(name, self._listed.get(name), snapshot)
+            for name in ledger.instances
+        }
+        return FleetSnapshot(
+            settings=self._settings,
+            offerings=offered,
+            demand=snapshot.demand,
+            fleet=ledger.fleet,
+            rows=tuple(ledger.instances.values()),
+            observed=observed,
+            pending=tuple((intent.offering, intent.count) for intent in ledger.intents.values()),
+            now_ms=self._services.clock(),
+            random=self._services.random.random,
+            api_down=snapshot.api_down,
+        )
+
+    def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
+        """Drain leaving agents, report ended agents; return whether an idle agent was drained.
+
+        An agent leaves if its instance drains, terminates or has an interruption notice. A drained
+        agent also gets the time of the notice. An agent is reported as ended if the plan ends its
+        instance and the cloud lists the instance as terminated.
+        """
+        pools, pool = self._services.pools, self._ledger.fleet.pool
+        drained = False
+        for row in self._ledger.instances.values():
+            agent = snapshot.agents.get(row.id)
+            # An agent may still enrol during the termination for not enrolling. After a
+            # notice, preempted work would start on the machine again without a drain.
+            leaves = row.state in _LEAVING or row.notice_ms is not None
+            # A drained agent also gets the notice, which the machine may not have received.
+            if leaves and agent is not None and (agent.takes_work or row.notice_ms is not None):
+                pools.drain_agent(row.id, row.notice_ms)
+                drained = drained or (agent.takes_work and agent.idle)
+        for row in plan.changed_rows:
+            listed = self._listed.get(row.id)
+            is_gone = listed is not None and listed.status is InstanceStatus.TERMINATED
+            if row.state is InstanceState.ENDED and is_gone:
+                pools.end_agent(pool, row.id)
+        return drained
+
+    def _terminate_instances(self, cloud: CloudProvider) -> None:
+        """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
+
+        Ask at most once in a pass for each instance. A cloud error is recorded, not raised; the
+        next pass asks again.
+        """
+        ids = [
+            row.id
+            for row in self._ledger.instances.values()
+            if row.state is InstanceState.TERMINATING
+            and row.id not in self._termination_requested
+            and (row.id not in self._listed or self._listed[row.id].status not in _ENDING)
+        ]
+        self._termination_requested.update(ids)
+        try:
+            terminate_in_batches(cloud, ids)
+        except CloudError as error:
+            self.record.add_trouble(error)
+
+
+def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
+    """Return conditions that the plan's disconnected agents have not connected since `snapshot`.
+
+    Each condition expects the lease row's revision in the snapshot, or no row.
+    """
+    return [
+        Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))
+        for name in plan.disconnected
+    ]
