@@ -59,7 +59,7 @@ def costs(scale: Scale) -> Iterator[Row]:
 
 
 def idle_cost(scale: Scale) -> Iterator[Row]:
-    """A cluster that has worked once and has nothing to do."""
+    """Measure a cluster that has nothing to do after its first experiment."""
     with progress("an idle cluster"):
         used, minutes = idle_usage()
     a_day = TICKS_PER_DAY / minutes

@@ -31,7 +31,7 @@ def test_status_is_1_only_if_a_group_raised(
     assert "thing" in capsys.readouterr().out
 
 
-def test_broken_group_keeps_its_earlier_figures(
+def test_broken_group_keeps_earlier_figures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(cli.FIGURES, "tried", breaking)
