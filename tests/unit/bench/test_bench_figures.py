@@ -82,7 +82,7 @@ def test_broken_figure_does_not_stop_other_figures(
 
     monkeypatch.setitem(cli.FIGURES, "cluster", raise_error)
     monkeypatch.setitem(cli.FIGURES, "peers", lambda scale: iter([at_least("x", 1, 1, "y")]))
-    assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 0
+    assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 1
     out = capsys.readouterr().out
     assert "RuntimeError: no luck" in out
     assert " met " in out
