@@ -1,11 +1,13 @@
 """Pydantic adapters for records, created on first use."""
 
+import json
 from collections.abc import Callable
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from control_plane.appended_values import validate_without_appended
 from control_plane.rows.row_type import RowType
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import keep_unknown
@@ -25,7 +27,8 @@ def lazy_adapter(record: type[Record]) -> Callable[[], TypeAdapter[Record]]:
 class RecordCodec(Generic[Record]):
     """The codec of rows with a dataclass as record, which pydantic validates.
 
-    Unknown fields are ignored by `decode` and kept by `encode`.
+    Unknown fields are ignored by `decode` and kept by `encode`. Values that a newer version
+    appended to tuples are ignored by `decode`.
 
     Args:
         row_type: the declaration, which names `record`.
@@ -44,7 +47,11 @@ class RecordCodec(Generic[Record]):
 
     def decode(self, body: bytes) -> Record:
         """Decode the body of a row. Raises ValueError for an invalid body."""
-        return self._adapter().validate_json(body)
+        adapter = self._adapter()
+        try:
+            return adapter.validate_json(body)
+        except ValidationError:
+            return cast("Record", validate_without_appended(adapter, json.loads(body)))
 
     def encode(self, record: Record, before: bytes | None = None) -> bytes:
         """Encode a record as the body of a row.

@@ -44,7 +44,7 @@ from infra.stack_program import (
     SettingsInvalid,
     StackProgram,
 )
-from infra.terraform.export import FILE, export
+from infra.terraform.export import FILE, NoCounterpart, export
 
 CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
@@ -58,8 +58,9 @@ def main() -> int:
     """Run the command of the command line, and print the answer as JSON.
 
     Return 0. After an expected error, print a map with the text `error` and return 1: invalid
-    settings, a refused or failed operation, a failed engine or program, and an unreadable file.
-    Progress and warnings go to stderr. Invalid options end the process with status 2.
+    settings, a refused or failed operation, a failed engine or program, a stack that Terraform
+    cannot express, and an unreadable file. Progress and warnings go to stderr. Invalid options end
+    the process with status 2.
     """
     options = _options()
     try:
@@ -68,6 +69,8 @@ def main() -> int:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
     except (DeployFailed, DrainFailed, RollbackFailed, PruneFailed, pulumi.RunError) as error:
         return _print_error(str(error))
+    except NoCounterpart as error:
+        return _print_error(f"Terraform cannot express the stack, which is a bug: {error}")
     except automation.CommandError as error:
         return _print_error(f"Pulumi failed; its output:\n{str(error).strip()[-2000:]}")
     except OSError as error:

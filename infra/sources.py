@@ -28,8 +28,8 @@ LEFT_OUT = (
 def copy_sources(content: Path) -> None:
     """Copy the source folders of functions into the folder `content`.
 
-    Parts of LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if `content` already
-    has a folder of that name, and another OSError if a file cannot be copied.
+    The files and folders in LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if
+    `content` already has a folder of that name, and another OSError if a file cannot be copied.
     """
     for source in SOURCES:
 

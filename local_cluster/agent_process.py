@@ -72,8 +72,10 @@ class AgentKeeper:
     def start(self) -> None:
         """Kill the agent of an earlier server, then keep a new agent alive in a thread.
 
+        Wait up to 5 s for the exit of the earlier agent, but not for the start of the new agent.
         Each end and each failed start is logged. The agent is then started again after a pause,
-        which grows from 0.4 s to BACKOFF_SECONDS_MAX with consecutive failures.
+        which doubles from 0.4 s up to BACKOFF_SECONDS_MAX. After a run of more than STEADY_SECONDS,
+        the pause is 0.4 s again. A keeper starts only once.
         """
         kill_former_agent(self._home)
         self._thread.start()
@@ -99,7 +101,10 @@ class AgentKeeper:
         self._home.remove_record(RECORD)
 
     def _run(self) -> None:
-        """Start the agent again after each end, until `stop` is called. Log each end."""
+        """Start the agent again after each end and a pause, until `stop` is called. Log each end.
+
+        `start` describes the pauses.
+        """
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()

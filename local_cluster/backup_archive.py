@@ -177,9 +177,10 @@ def _is_expected(name: str) -> bool:
 
 
 def _parse_description(file: ArchivedFile) -> BackupDescription:
-    """Parse the description in a file of an archive.
+    """Parse the description in a file of an archive. Only DESCRIPTION_BYTES_MAX are read.
 
-    Raises BackupInvalid for invalid fields and for another format than FORMAT.
+    Raises BackupInvalid if the content is not JSON, a field is missing or invalid, or the format is
+    not FORMAT.
     """
     try:
         fields: dict[str, Any] = json.loads(file.content.read(DESCRIPTION_BYTES_MAX))

@@ -102,7 +102,11 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+    """Return the options of the command line. Invalid options end the process with status 2.
+
+    The options are `home`, `archive` and `handler`, the function that runs the command. The command
+    `backup` also has `checkpoints`.
+    """
     parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)

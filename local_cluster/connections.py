@@ -34,8 +34,9 @@ PIECE_BYTES = 16 * 1024
 class ConnectionLimits:
     """An ASGI application that serves `app`, and the limits on the server's connections.
 
-    The server's connections must be of the class that `connection_class` returns. A request from
-    another client address is passed to `app` without limits.
+    The limits are the numbers and times in the module's docstring; a connection that exceeds a
+    limit is closed. The server's connections must be of the class that `connection_class` returns.
+    A request from another client address is passed to `app` without limits.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,7 +49,10 @@ class ConnectionLimits:
         """The connections with a request without a complete response, the oldest request first."""
 
     def connection_class(self) -> type[asyncio.Protocol]:
-        """Return the class for uvicorn's option `http`: a Connection with these limits."""
+        """Return a class for uvicorn's option `http`: a Connection with the limits of this object.
+
+        Each call returns a new class.
+        """
         limits = self
 
         class LimitedConnection(Connection):
@@ -100,17 +104,19 @@ class ConnectionLimits:
             longest_waiting.abort()
 
     def _limit_strangers_soon(self) -> None:
-        """Limit the awaited bodies of unknown callers once the present step of the loop is done.
+        """Let the event loop call `_limit_strangers` after the present step.
 
-        By then, a `receive` with a body that has already arrived has returned.
+        By then, a `receive` whose body has already arrived has returned, and no longer counts. Do
+        nothing if at most STRANGERS_MAX requests are unanswered.
         """
         if len(self.answering) > STRANGERS_MAX:
             asyncio.get_running_loop().call_soon(self._limit_strangers)
 
     def _limit_strangers(self) -> None:
-        """Close the connection of the oldest request whose unknown caller owes a part of the body.
+        """Close the connection of the oldest request of an unknown caller with an unfinished body.
 
-        Do nothing if at most STRANGERS_MAX unknown callers owe a part.
+        A caller is unknown until the API has found the token or the signature valid. Do nothing if
+        the application awaits the bodies of at most STRANGERS_MAX unknown callers.
         """
         strangers = [
             connection
@@ -130,7 +136,7 @@ class Request:
         self.is_body_complete = False
         """Whether the application has received the end of the body."""
         self.is_body_awaited = False
-        """Whether the application waits for a part of the body."""
+        """Whether the application waits for more bytes of the body."""
 
     def is_known(self) -> bool:
         """Return whether the API has found the token or the signature valid."""
@@ -139,7 +145,9 @@ class Request:
 
 
 class Connection(asyncio.Protocol):
-    """A connection with limits.
+    """An HTTP connection with limits on waiting, slow headers and slow reading of responses.
+
+    The connection is closed if a limit is exceeded.
 
     Args:
         http: uvicorn's protocol object for this connection. It reads requests and writes responses.
@@ -194,7 +202,9 @@ class Connection(asyncio.Protocol):
         self._write_timeout.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove this connection from all limits, stop all timeouts, and pass the event on."""
+        """Remove this connection from the lists of `limits`, stop all timeouts, and pass the event
+        on.
+        """
         self._request = None
         self._limits.answering.pop(self, None)
         self._stop_waiting()

@@ -20,8 +20,8 @@ LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 class ProvisioningThread:
     """A thread that runs the provisioner every second and the orphan cleanup every minute.
 
-    The provisioner launches and terminates instances by demand, and itself limits the passes of
-    each pool. Errors are logged, and the thread continues.
+    The provisioner launches and terminates instances by demand, and skips a pool whose last pass is
+    too recent. Errors are logged, and the thread continues.
     """
 
     def __init__(self, provisioner: Provisioner) -> None:

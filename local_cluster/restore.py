@@ -120,12 +120,12 @@ def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[]
     """Make the restored state in the file `staged` safe to use.
 
     Start a new incarnation in the state: skip ids, mark all agents as lost, notify experiments.
-    Then advance the state's mark. Raises BackupInvalid if the file is not a cluster's state, and
-    TableError.
+    Then advance the mark in the state, by which a server detects an older copy. Raises
+    BackupInvalid if the file is not a cluster's state, and TableError.
 
     Returns:
-        The outcome, and a function that writes the mark's file in `home`. The function may raise
-        OSError.
+        The outcome, and a function that writes the mark's number to the file in `home`. The
+        function may raise OSError.
     """
     with closing(SqliteTable(staged)) as table:
         cluster_id = read_cluster_id(table)

@@ -37,7 +37,7 @@ class TickThread:
     An error is logged and skips the rest of the tick.
 
     Args:
-        advance_mark: called every minute to advance the state's mark.
+        advance_mark: called every minute to advance the mark of the state (`StateMark`).
     """
 
     def __init__(

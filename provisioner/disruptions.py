@@ -30,9 +30,9 @@ def disrupt_instances(draft: DraftPlan) -> None:
 
     Instances drain in this order: with a rebalance recommendation, in the way of the overdue
     request, idle for too long or spare, in excess of the maximum. Each drain or termination uses up
-    a token, except the termination of an instance that was drained. Without a token, the instance
-    stays as it is. An instance that drains and never connected is terminated, and listed in
-    `disconnected`.
+    one of the draft's `tokens`, except the termination of an instance that was drained. Without a
+    token left, the instance stays as it is. An instance that drains and never connected is
+    terminated, and listed in `disconnected`.
     """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
@@ -55,8 +55,9 @@ def _terminate_silent(draft: DraftPlan) -> None:
     """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
     Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
-    boot against the offering unless an interruption was announced. Without a token, an instance
-    stays. Update the draft's rows, health and tokens.
+    boot against the offering unless an interruption was announced. Each termination uses up one of
+    the draft's `tokens`; without a token left, an instance stays. Update the draft's rows and
+    health.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         never_connected = row.connected_ms is None
@@ -77,7 +78,7 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
     """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
 
     The instances with the least work go first. Do nothing without a request or if no drain is
-    needed. Without a token, an instance stays.
+    needed. Each drain uses up one of the draft's `tokens`; without a token left, an instance stays.
     """
     size, count = room_to_make(draft, request)
     if request is None or not count:
@@ -102,8 +103,8 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     An instance drains if it was idle for `idle_ms_max`. It also drains if its size had a spare
     instance for that long and the on-demand share stays. The pool's minimum stays, unless its
     instances are in the way of waiting requests. An instance that takes no new work drains after
-    `idle_ms_max` in any case. Without a token, an instance stays. Also update the draft's marks of
-    spare instances.
+    `idle_ms_max` in any case. Each drain uses up one of the draft's `tokens`; without a token left,
+    an instance stays. Also update the draft's marks of spare instances.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -205,8 +206,8 @@ def _disrupt_excess(draft: DraftPlan) -> None:
     """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
 
     The order is that of `_keep_priority`, then the newest first. Launches in progress count,
-    instances with a notice do not. Terminate an excess instance that never connected. Without a
-    token, an instance stays.
+    instances with a notice do not. Terminate an excess instance that never connected. Each drain or
+    termination uses up one of the draft's `tokens`; without a token left, an instance stays.
     """
     staying = [row for row in draft.rows_in(*ACTIVE) if row.notice_ms is None]
     pending = sum(count for _, count in draft.snapshot.pending)

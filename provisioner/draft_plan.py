@@ -18,7 +18,10 @@ class DraftPlan:
     health: dict[str, OfferingHealth] = field(default_factory=dict)
     """The health of offerings by name; initially the fleet's, without times in the future."""
     tokens: float = 0.0
-    """The number of drains and terminations that may still start now."""
+    """The number of drains and terminations that may still start now.
+
+    The number grows by `terminations_max` in a minute, up to `terminations_max`.
+    """
     tokens_used: int = 0
     """The number of drains and terminations that this plan starts."""
     spare_ms: SpareMarks = field(default_factory=dict)
@@ -66,7 +69,7 @@ class DraftPlan:
         """Replace the instance's row by `row` in another state, and append a reason for users.
 
         Keep the row's first reason. Set `ended_ms` to now for ENDED, and to None for any other
-        state. No token is used.
+        state. The change does not count against the limit of drains, `tokens`.
         """
         reason = row.reason or reason
         ended_ms = self.snapshot.now_ms if state is InstanceState.ENDED else None
@@ -74,15 +77,18 @@ class DraftPlan:
         self.reasons.append(f"instance {row.id} is {state.lower()}: {reason}")
 
     def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
-        """Drain or terminate an instance if a token is left; return whether this was done.
+        """Drain or terminate an instance if `tokens` allows; return whether this was done.
 
-        Use up one token, change the row as by `set_state`, and list an instance without a connected
-        agent in `disconnected`. Without a token, change nothing.
+        If `tokens` is at least 1, subtract 1, change the row as by `set_state`, and list an
+        instance without a connected agent in `disconnected`. Otherwise change nothing and return
+        False.
 
         Args:
             row: the instance's row.
             state: DRAINING or TERMINATING.
             reason: the reason for users.
+
+        Raises KeyError for an instance that the snapshot lacks.
         """
         if self.tokens < 1:
             return False

@@ -33,9 +33,10 @@ def clamp_launches(
 ) -> tuple[Launch, ...]:
     """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
 
-    Earlier launches take precedence. A gang that exceeds the limit is left out as a whole. Added
-    instances have the offering `first`. The upper bound wins over the lower one. The result is
-    empty if `bounds.most` <= 0.
+    Earlier launches take precedence. A launch that exceeds the limit is reduced to the rest. A
+    launch for a gang (`together`: a request on several instances) is left out as a whole instead,
+    and later launches may still fit. Added instances have the offering `first`. The upper bound
+    wins over the lower one. The result is empty if `bounds.most` <= 0.
     """
     kept: list[Launch] = []
     left = max(0, bounds.most)
@@ -59,8 +60,8 @@ def apply_on_demand_base(
     """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
 
     Move as many instances as the share `settings.on_demand_base` of all instances requires, if
-    possible. A launch moves only to an offering in `on_demand` with the same number of slots. A
-    gang moves as a whole.
+    possible. A launch moves only to an offering in `on_demand` with the same number of slots. The
+    launch for a gang, a request on several instances, moves as a whole.
 
     Args:
         launches: the launches, in order of precedence.
@@ -89,7 +90,7 @@ def apply_on_demand_base(
 
 
 def merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield the launches of gangs unchanged, then the sum of the rest for each offering."""
+    """Yield the launches with `together` unchanged, then the sum of the rest for each offering."""
     counts: dict[Offering, int] = {}
     for launch in launches:
         if not launch.together:

@@ -30,7 +30,6 @@ class LaunchNeed:
     """The offerings that may be launched, the best first."""
     on_demand: tuple[Offering, ...]
     """The on-demand offerings without a back-off, also if `order` lacks them."""
-    """The on-demand offerings without a back-off, also if `order` lacks them."""
     launches: tuple[Launch, ...] = ()
     """The wanted launches, before they are limited to `most` instances."""
     most: int = 0
@@ -38,9 +37,8 @@ class LaunchNeed:
     is_short: bool = False
     """Whether the maximum is too low for the wanted launches."""
     lacks_gang: bool = False
-    """Whether the maximum is too low for a gang or the overdue request."""
+    """Whether the maximum is too low for the overdue request or a request on several instances."""
     overdue: OverdueRequest | None = None
-    """The first request that has waited too long and can be served; None without one."""
     """The first request that has waited too long and can be served; None without one."""
 
 

@@ -20,8 +20,9 @@ def plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     """Return the launches of the pass, and why pending work gets too few instances, or "".
 
     The launches serve waiting requests and the pool's minimum, within the maximum and the on-demand
-    share. An offering that was given up gets a single instance. Return no launches while the API is
-    down or no offering can be launched. The text is for users. The draft is unchanged.
+    share. An offering that was given up, after too many failed launches, gets a single instance.
+    Return no launches while the API is down or no offering can be launched. The text is for users.
+    The draft is unchanged.
     """
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, assess_need(draft)
     if snapshot.api_down:

@@ -55,8 +55,8 @@ class Launcher:
     def new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
         """Build an intent for each launch; store nothing.
 
-        The id is the time and the number of the launch. The token is a hash of cluster, pool and
-        id, so that a repeated request is the same.
+        The id is the time and the number of the launch. The token, by which a cloud recognizes a
+        repeated request, is a hash of cluster, pool and id.
         """
         fleet, now_ms = self._ledger.fleet, self._services.clock()
         intents = []
@@ -84,8 +84,9 @@ class Launcher:
     ) -> None:
         """Request an open launch again by `attempt`, up to the intent's age of INTENT_MS_MAX.
 
-        Close an older intent without a request: commit the instances in `listed` with the intent's
-        tag. Without any, count an error against the offering.
+        `attempt` records cloud errors and does not raise them. Delete an older intent without a
+        request, in a commit with rows for the instances in `listed` that have the intent's tag.
+        Without tagged instances, the commit counts an error against the offering.
 
         Raises:
             Conflict: another pass took over.

@@ -232,9 +232,9 @@ class Launch:
     count: int
     """The number of instances."""
     together: bool = False
-    """Whether the instances serve one gang: the cloud launches all or none, close together."""
+    """Whether the instances serve one request: the cloud launches all or none, close together."""
     zone: str = ""
-    """The zone of the gang's existing instances; "" leaves the zone to the offering."""
+    """The zone of the request's existing instances; "" leaves the zone to the offering."""
 
 
 @dataclass(frozen=True, slots=True)

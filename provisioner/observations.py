@@ -27,8 +27,8 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     - At the agent's first connection, clear the errors of the offering's health.
     - Record interruptions, and ends and failed boots before the first connection, in the health.
 
-    Use no token. Each change of the state to TERMINATING or ENDED is appended to the draft's
-    reasons.
+    The changes do not count against the limit of drains, `draft.tokens`. Each change of the state
+    to TERMINATING or ENDED is appended to the draft's reasons.
     """
     observed = draft.observation(row)
     marked = _row_with_marks(draft, row, observed)

@@ -54,12 +54,13 @@ def health_after_failure(
     """Return an offering's health after another error, with the time of the next attempt.
 
     The back-off doubles with each consecutive error up to a maximum; half of it is random.
-    Capacity, quota and throttling errors do not count as faults. The offering is given up if its
-    faults reach `limit`: then the next attempt is within PROBE_PERIOD_MS.
+    All times count from the error's time. Each error counts in `errors`. Errors other than
+    capacity, quota and throttling also count in `faults`. At `limit` faults the offering is given
+    up: launched with a single instance only, next after half to all of PROBE_PERIOD_MS.
 
     Args:
         health: the health before.
-        failure: the error.
+        failure: the error, with its time.
         limit: the pool's `launch_error_limit`; 0 never gives up.
         draw: returns a random number from 0 to below 1.
     """
@@ -96,9 +97,10 @@ def health_after_failed_boot(
 def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health after a successful launch.
 
-    Reset the errors, but not the faults. If the last error was a failed boot, return the health
-    unchanged. If the offering is given up, keep it given up and schedule the next attempt in
-    PROBE_PERIOD_MS.
+    A given-up offering, which is launched with a single instance only, stays given up; only the
+    next attempt moves to PROBE_PERIOD_MS after `now_ms`. For any other offering, reset the last
+    error and the count `errors`. `faults` stays, because only a connected agent proves the
+    offering. If the last error was a failed boot, return the health unchanged.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
@@ -110,7 +112,7 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
 def health_after_connection(health: OfferingHealth) -> OfferingHealth:
     """Return an offering's health after an agent connected: only the last interruption stays.
 
-    The offering is no longer given up.
+    Errors, faults and back-off are reset, and launches of several instances are allowed again.
     """
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
@@ -251,9 +253,9 @@ def limit_to_probes(
 ) -> tuple[tuple[Launch, ...], str]:
     """Return the launches with a count of 1 for each given-up offering, and a reason for users.
 
-    The reason names each offering with a reduced count, and is "" if no count was reduced.
-    `OfferingHealth.given_up` defines given-up offerings. Such a launch is no longer for a gang as a
-    whole.
+    The reason names each offering with a reduced count, and is "" if no count was reduced. An
+    offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). The launch
+    with a count of 1 has `together` unset and no zone.
     """
     limited, reasons = [], []
     for launch in launches:

@@ -102,12 +102,12 @@ def capacity_to_free(
 ) -> tuple[int, int]:
     """Return the instance size to make room for, and how many instances of other sizes to drain.
 
-    The size is the one of `request.sizes` that needs the fewest drains. Return (0, 0) if no drain
-    is needed, or if draining all removable instances would not suffice. No drain is needed if a
-    present instance is large enough for the whole request.
+    The size is the one of `request.sizes` that needs the fewest drains; of equal counts, the
+    smallest. Return (0, 0) if no drain is needed, or if draining all removable instances would not
+    suffice. No drain is needed if a present instance is large enough for all slots of the request.
 
     Args:
-        request: the overdue request.
+        request: the request that has waited longer than the pool allows.
         capacity: the number of instances by size that take work now or after they have started.
         removable: the number of instances by size, out of `capacity`, that may drain.
         bounds: the room below the pool's maximum.

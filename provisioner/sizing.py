@@ -77,7 +77,8 @@ class SizedLaunches(NamedTuple):
     is_short: bool
     """Whether a request lacks room below the maximum.
 
-    This is a gang that gets no launch, or the overdue request while instances drain for it.
+    This is a gang (a request on several instances) that gets no launch, or the overdue request
+    while instances drain for the request.
     """
 
 
@@ -91,10 +92,10 @@ def launches_for_demand(
 ) -> SizedLaunches:
     """Return the launches that the pending requests need in addition to `capacity`.
 
-    Requests use up the free slots in `capacity`, which this function changes. Gangs get no launches
-    beyond `bounds.room`. Requests for single instances do; the caller clamps the result. Zero-slot
-    requests get instances of the first offering in `order`. A request that no usable offering
-    serves gets nothing.
+    Requests use up the free slots in `capacity`, which this function changes. Gangs (requests on
+    several instances) get no launches beyond `bounds.room`. Requests for single instances do; the
+    caller clamps the result. Zero-slot requests get instances of the first offering in `order`. A
+    request that no usable offering serves gets nothing.
 
     Args:
         demand: the pending work.
@@ -176,9 +177,10 @@ def count_kept_idle(
 ) -> int:
     """Return how many of the `idle` instances with `size` slots pending requests will use.
 
-    Single-instance requests count first. A gang counts if idle, starting and launchable instances
-    suffice for it. For the overdue gang, busy instances count as well. Markets are ignored, as by
-    the scheduler. The result is 0 if the demand has a hold reason. Nothing is changed.
+    Single-instance requests count first. A gang, a request on several instances, counts if idle,
+    starting and launchable instances suffice. For the overdue gang, which has waited longer than
+    the pool allows, busy instances count as well. Markets are ignored, as by the scheduler. The
+    result is 0 if the demand has a hold reason. Nothing is changed.
 
     Args:
         demand: the pending work.
@@ -237,10 +239,11 @@ def _launches_for_gangs(
 ) -> tuple[list[Launch], set[RequestShape]]:
     """Return a launch for each gang of `offering`, and the shapes of gangs that exceed `room`.
 
-    A gang uses empty instances in `capacity` first, and its launch is for the rest, in the zone of
-    most of these instances. Nothing is launched for a gang whose rest exceeds `room`. A gang also
-    fits on a single large starting instance. Count each gang that has its instances in `served`,
-    and set the free slots of the instances that it uses to 0.
+    A gang is a request with more slots than an instance. A gang uses empty instances in `capacity`
+    first, and its launch is for the rest, in the zone of most of these instances. Nothing is
+    launched for a gang whose rest exceeds `room`. A gang also fits on a single large starting
+    instance. Count each gang that has its instances in `served`, and set the free slots of the used
+    instances to 0.
 
     Args:
         demand: the pending work.

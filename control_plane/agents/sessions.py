@@ -60,7 +60,9 @@ class Session:
     """
 
     epoch: int = 0
-    """The number of the session. Each enrolment of the agent increases the number."""
+    """The number of the session. Each enrolment of the agent increases the number. Calls with an
+    older number are refused.
+    """
     clock: int = 0
     """The hybrid clock of the last mail that the session sent."""
     call: int = 0
@@ -144,12 +146,14 @@ def accept_reports(
     yet.
 
     Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Malformed
-    lines are acknowledged and have no effect, except the agent's `exited` lines. Lines of
-    allocations without a context are acknowledged and discarded, except announcements of
-    checkpoints for `other_trials`. A run may continue after its trial moved to another agent. The
-    row of the announcement lets the garbage collector find the files of such a run.
+    lines are acknowledged and have no effect, but a malformed `exited` line of the agent counts as
+    an exit. Lines of allocations without a context are acknowledged and discarded, except that an
+    exit is recorded in the session. An announcement of a checkpoint for `other_trials` also becomes
+    a row, by which the garbage collector finds the files of a run whose trial moved to another
+    agent.
 
-    Without reports, the result has the same session and no writes.
+    The caller commits the writes, advances the receivers and merges rows of metrics. Without
+    reports, the result has the same session and no writes.
 
     Args:
         agent: the agent's id, as sender of the mail.
@@ -160,7 +164,7 @@ def accept_reports(
         other_trials: ids of existing trials that other allocations announce checkpoints for.
 
     Raises:
-        CommandRefused: "invalid" if an allocation has too many writers.
+        CommandRefused: "invalid" if too many processes of an allocation report.
     """
     if not reports:
         # Nearly all calls of an agent contain no reports.
@@ -203,10 +207,12 @@ def accept_reports(
 
 
 def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
-    """Accept log chunks and advance the session's log offsets.
+    """Accept log chunks and advance the session's log offsets. Nothing is written yet.
 
-    Return the new session and the unaccepted part of each chunk. A chunk after a gap and a chunk
-    that was accepted before are left out. The parts name neither node rank nor number of nodes.
+    Return the new session, and of each chunk the bytes that no earlier call accepted. A chunk that
+    leaves a gap after the accepted bytes, and a chunk without new bytes, are left out. The returned
+    chunks name neither node rank nor number of nodes. Without chunks, return the same session and
+    [].
     """
     if not chunks:
         return session, []

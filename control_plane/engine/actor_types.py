@@ -20,6 +20,7 @@ from pydantic_core import from_json
 from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
+from control_plane.appended_values import validate_without_appended
 from control_plane.json_gate import parse_stored
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import select_unknown
@@ -34,7 +35,10 @@ JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True)
 class ActorType:
-    """A type of actor: the step functions, and the codecs of stored values."""
+    """A type of actor: the step functions, and the codecs of stored values.
+
+    A part is a named row of an actor's larger state, which is read only when it is needed.
+    """
 
     state_type: type
     """The dataclass of the state."""
@@ -168,12 +172,14 @@ class ActorType:
         return self._message_adapters[name].dump_json(message, by_alias=True)
 
     def decode_message(self, name: str, fields: object) -> Any:
-        """Decode a message from a stored name and fields. Unknown fields are ignored.
+        """Decode a message from a stored name and fields.
+
+        Unknown fields are ignored. So are values that a newer version appended to tuples.
 
         Raises KeyError for an unknown name, and ValueError for a missing field or a value of the
         wrong type.
         """
-        return self._message_adapters[name].validate_python(fields)
+        return validate_without_appended(self._message_adapters[name], fields)
 
     def encode_part(self, name: str, value: object) -> bytes:
         """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged.
@@ -417,15 +423,15 @@ def parse_compressed_json(body: bytes) -> Any:
 def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
     """Decode stored JSON into a value of the adapter's type.
 
-    JSON that pydantic cannot parse is parsed with `parse_stored`. Raises ValueError for an invalid
-    value.
+    JSON that pydantic cannot parse is parsed with `parse_stored`. Values that a newer version
+    appended to tuples are ignored. Raises ValueError for an invalid value.
     """
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        if error.errors(include_input=False)[0]["type"] != "json_invalid":
+        if error.errors(include_input=False)[0]["type"] not in ("json_invalid", "too_long"):
             raise
-    return adapter.validate_python(parse_stored(body))
+    return validate_without_appended(adapter, parse_stored(body))
 
 
 def _error_text(error: ValueError) -> str:

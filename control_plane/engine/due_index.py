@@ -53,7 +53,7 @@ class DuePage:
 
     late: dict[str, list[MailboxRow]]
     """The overdue mail and timers by actor, in the order of due times. An actor that is due because
-    of a spilled outbox may have no mail.
+    of a spilled outbox (stored messages that no process has mailed) may have no mail.
     """
     full_shards: list[int]
     """The shards that may have more due rows."""
@@ -68,13 +68,19 @@ class DuePage:
 def find_due(
     engine: Engine, shards: Iterable[int], holds_timers: HoldsTimers = holds_nothing
 ) -> DuePage:
-    """Read at most PAGE_KEYS due rows of each shard and group the mail by actor.
+    """Read at most PAGE_KEYS due rows of each shard and group the mail and timers by actor.
 
-    Due rows that are neither mail nor timers nor parts are deleted. Timers of actors that
-    `holds_timers` selects are postponed by HELD_MS. Timers before their due time are postponed to
-    that time, or to DUE_MS_MAX from now. These rows are not in the result.
+    These rows are not in the result:
+    - Due rows that are neither mail nor timers nor parts are deleted. With an expired journal row,
+      all earlier rows of the same journal are deleted.
+    - Timers of actors that `holds_timers` selects are postponed by HELD_MS.
+    - Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
 
-    Raises Unavailable if the index or the rows cannot be read.
+    A due part belongs to a spilled outbox (stored messages that no process has mailed): its actor
+    is in the result, possibly without mail.
+
+    Raises Unavailable if the index or the rows cannot be read, or if a deletion or the postponement
+    of an early timer fails.
     """
     now_ms = engine.clock()
     due: list[Row] = []
@@ -113,11 +119,11 @@ def shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ..
 def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
     """Find the rows of hosts with clocks that were ahead, in a shard. Read at most PAGE_KEYS rows.
 
-    These rows are due later than any correct clock would set. Return the mail by actor; an actor
-    with a spilled outbox may have no mail. Timers are restarted: rewritten with their delay counted
-    from now. They are not in the result.
+    These rows are due later than any correct clock would set. Return the mail by actor. An actor
+    with a spilled outbox (stored messages that no process has mailed) may have no mail. Timers are
+    restarted: rewritten with their delay counted from now. They are not in the result.
 
-    Raises Unavailable if the index or the rows cannot be read.
+    Raises Unavailable if the index or the rows cannot be read, or a timer cannot be written.
     """
     now_ms = engine.clock()
     after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX

@@ -261,8 +261,9 @@ def read_mail(row: Row) -> MailboxRow:
 def _unreadable_mail(row: Row) -> MailboxRow:
     """Build the mail of a row with undecodable messages, with the single message UNREADABLE.
 
-    The sender is read from the header of the body, or else from the key. Without a readable header,
-    attempts cannot be counted in the row, so the mail has ATTEMPTS_MAX attempts.
+    The sender, the clock and the attempts are read from the header, which is the beginning of the
+    body. Without a readable header, the sender is read from the key, and the mail has ATTEMPTS_MAX
+    attempts. The next attempt then makes a dead letter of the mail.
     """
     header = _HEADER.match(row.body)
     if header:
@@ -316,10 +317,14 @@ def attempt_delay_ms(attempts: int) -> int:
 
 
 def postponement(mail: MailboxRow, due_ms: int) -> Put:
-    """Build the Put that changes a row's time in the due index to `due_ms`.
+    """Build the Put that changes a row's time in the due index, the table's list of due rows, to
+    `due_ms`.
 
     The messages and the number of attempts stay unchanged. The Put conflicts if the row has changed
     since the mail was read.
+
+    Args:
+        due_ms: the new time in epoch ms.
     """
     return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 

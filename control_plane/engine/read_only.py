@@ -25,7 +25,8 @@ def read_only_context(
 
 
 class ActorParts:
-    """The parts of an actor. Each part is read from the table once, on its first use.
+    """The parts of an actor, which are named rows of the larger state. Each part is read from the
+    table once, on its first use.
 
     Args:
         families: families of parts to read together, such as `groups` for `groups` and all

@@ -174,8 +174,9 @@ class RowSource(Protocol):
 class FoldReader:
     """The reader for the steps of a fold, with the `fold` that the steps change.
 
-    Reads return the changes of the fold so far, then loaded or cached values, then rows of the
-    table. The `fold` begins with the state of the loaded actor.
+    A fold applies messages to an actor in order. Reads return the changes of the fold so far, then
+    loaded or cached values, then rows of the table. The `fold` begins with the state of the loaded
+    actor.
     """
 
     def __init__(self, table: RowSource, actor: LoadedActor) -> None:
@@ -190,8 +191,8 @@ class FoldReader:
         return self._loaded.snapshot
 
     def part(self, name: str) -> object | None:
-        """Return a part of the actor, with the changes of the fold. Return None for a missing or
-        deleted part.
+        """Return a part of the actor (a named row of the larger state), with the changes of the
+        fold. Return None for a missing or deleted part.
 
         A part that is read from the table is kept in the loaded actor's parts. Raises TornRead for
         a part that is newer than the head. Raises TableError if the read fails, and ValueError for

@@ -26,7 +26,10 @@ DRAINED_RECEIVERS_MAX = 90
 
 @dataclass(frozen=True, slots=True)
 class SpillPart:
-    """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`."""
+    """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`.
+
+    The part is a row with messages that did not fit into the commit of a fold.
+    """
 
     body: bytes
     """The compressed entries."""

@@ -24,7 +24,7 @@ class EnrolmentRequest:
     label: str
     """The label that experiments select agents by, or ""."""
     address: str
-    """The address at which other agents of a gang reach this agent."""
+    """The address at which other agents reach this agent for a trial on several agents."""
     runtime: str
     """How the agent runs trials, for example `process`."""
 

@@ -110,9 +110,13 @@ def _ended_experiments(services: Services, numbers: Sequence[int]) -> list[int]:
 def _store_notice(services: Services, notice: InstanceNotice) -> None:
     """Store a notice about a machine; drain the machine's agent if the notice has a deadline.
 
-    A notice of the same kind that is stored already stays as it is. Draining happens at once:
-    otherwise trials that leave the machine, perhaps with this call, could be placed there again
-    before the next provisioner pass. A lost agent is not drained.
+    A notice of the same kind (end, recommendation or failed boot) that is stored already stays as
+    it is. A repeated notice with a deadline drains again. Draining happens at once: otherwise
+    trials that leave the machine, perhaps with this call, could be placed there again before the
+    next provisioner pass. The refusal of a lost or unknown agent is only logged.
+
+    Raises:
+        TableError: the state table failed.
     """
     record_notice(services.table, notice, services.now_ms())
     if notice.deadline_ms is not None:
@@ -154,7 +158,8 @@ def _answer_fields(
 ) -> dict[str, Any]:
     """Return the JSON fields of the answer; `notice` only if the end of the machine is announced.
 
-    `desired` are the completed entries of the desired state.
+    `revision` is the hash of the answer (`AgentAnswer.revision`). `desired` are the entries of the
+    desired state, each completed by `_desired_entry`.
     """
     fields = {
         "acked": answer.acked,

@@ -94,8 +94,9 @@ def open_session_by_code(
             the code.
 
     Raises:
-        RequestError: unauthenticated, if the code is unknown, used or expired, or if a token that
-            led to the code was revoked. The message is always the same.
+        RequestError: unauthenticated, if the code is unknown, used or expired. Also if the token
+            that created the code, or a token that led to this token, was revoked. The message is
+            always the same.
     """
     digest = token_digest(code)
     row = services.table.get(Key(CODES, digest))
@@ -151,7 +152,8 @@ def is_session_token(token: str) -> bool:
 def end_session(table: StateTable, token: str) -> None:
     """End a session by deleting the token's row. Do nothing if the token has no row.
 
-    `token` is the session's whole token, as `BrowserSession.token` joins the two halves.
+    `token` is the session's whole token: the cookie's half and the page's half, joined as by
+    `BrowserSession.token`.
     """
     table.commit((Delete(Key(user_rows.TOKEN.partition, token_digest(token)), Expect.ANYTHING),))
 

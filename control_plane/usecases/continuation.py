@@ -70,7 +70,9 @@ def _check_allowed(override: str) -> None:
 
 
 def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
-    """Return the checked configuration with the overrides applied. `before` does not change.
+    """Return the checked configuration with the overrides, each `path=value`, applied.
+
+    `before` does not change.
 
     Accept overrides of any field, because `_check_allowed` has checked the paths. Accept masks as
     the values of secrets. The seed stays.

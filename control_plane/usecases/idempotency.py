@@ -209,6 +209,9 @@ class IdempotentRequest:
     def _stored_fields(self, row: Row) -> dict[str, Any]:
         """Return the fields of the key's row: `digest`, `status`, `reply`, maybe `answer`.
 
+        The values are the request's digest, the HTTP status, the effect's result, and the body of
+        the answer, once stored.
+
         Raises:
             RequestError: conflict, if the key was used for another request.
         """

@@ -162,17 +162,23 @@ def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
 def _change_command(
     services: Services, group: int, job: str, change: JobChange, keep_position: bool
 ) -> object | None:
-    """Check a change, and return the command for the experiment.
+    """Check a change, and return the command for the experiment; send nothing.
 
-    Return None for a move to a position.
+    Return None for a move next to another job, whose position `_move` computes. An unchanged
+    priority gives a command without effect.
 
-    A position depends on other jobs, so `_move` computes it. An unchanged priority gives a command
-    without effect.
+    Args:
+        services: the services with the pools and the state table.
+        group: the id of the job's experiment.
+        job: the user's name of the job, for errors.
+        change: the change.
+        keep_position: a change of priority keeps the position from an earlier move.
 
     Raises:
         RequestError: not_found, if the job's experiment does not exist or has ended; invalid, if
             the new pool cannot run the job.
-        PositionError: the scheduler does not support the change, or the value is wrong.
+        PositionError: the pool's scheduler does not support the change, also of a priority or
+            weight, or the priority or weight is out of range.
     """
     pool, row = _load_job(services, group, job)
     settings = pools.load_settings(services, pool)

@@ -59,7 +59,7 @@ def choose_destination(
 ) -> Destination:
     """Return the pool with the name `named`, or a default pool if `named` is empty.
 
-    Reserve nothing.
+    Reserve nothing, and do not check whether the slots fit: `check_fits` does.
 
     Args:
         services: the services with the configuration and pools.

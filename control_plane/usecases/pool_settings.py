@@ -162,8 +162,10 @@ def _configure(
     Args:
         services: the services with the engine and the state table.
         name: the name of the pool; a missing pool is created.
-        change: returns the new settings, given the current ones. Its errors are passed on.
-        config_body: returns the new body of the row, given the current row or None.
+        change: returns the new settings, given the current settings, which are the defaults for a
+            missing pool. Errors are passed on.
+        config_body: returns the new body of the row, given the current row or None. Errors are
+            passed on.
         by: the user, for the journal.
         extra_writes: returns further writes of the commit.
 

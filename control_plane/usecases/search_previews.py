@@ -102,8 +102,8 @@ def preview_submission(
 ) -> SearchPreview:
     """Check a submission and preview the search, without submitting the experiment. Store nothing.
 
-    An estimate that takes too long or is not possible is no error: the result has the reason in
-    `estimate_missing`.
+    An estimate that takes more than ESTIMATE_SECONDS_MAX or is not possible is no error: the result
+    has the reason in `estimate_missing`.
 
     Args:
         services: the services that check the submission.
@@ -111,12 +111,13 @@ def preview_submission(
         caller: the user.
         slots: simulate the search on this many slots to estimate its duration; None for no
             estimate.
-        unit_seconds: the assumed duration of a unit of training.
+        unit_seconds: the assumed duration of a unit of training, which the result's `unit` names.
 
     Raises:
         RequestError: invalid, for a submission that the cluster refuses, or a search whose lengths
-            are not predictable. invalid also for more than TRIALS_MAX trials or PREVIEW_SECONDS_MAX
-            of computation. unavailable, while this process computes another preview.
+            are not predictable. invalid also for more than TRIALS_MAX trials, or more than
+            PREVIEW_SECONDS_MAX of computation without the estimate. unavailable, while this process
+            computes another preview.
     """
     config = check_submission(services, submission, caller).config
     if (config.trials or 0) > TRIALS_MAX:

@@ -92,7 +92,7 @@ class CheckedSubmission:
     """A submission that this cluster can run."""
 
     config: ExperimentConfig
-    """The configuration with the template, overrides and defaults applied."""
+    """The configuration with the template, `Submission.overrides` and defaults applied."""
     message: ExperimentSubmitted
     """The message that creates the experiment; its `experiment_id` is still 0."""
     warnings: tuple[str, ...] = ()
@@ -234,9 +234,9 @@ def _place(
 ) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
     """Return the configuration with all defaults, and the pools for the experiment.
 
-    The configuration contains the template, the overrides and the defaults of the first pool. The
-    secrets of another user's template are left out, unless `caller` is an admin. Without a seed in
-    the configuration, draw a random seed.
+    The configuration contains the template, the values of `submission.overrides` and the defaults
+    of the first pool. The secrets of another user's template are left out, unless `caller` is an
+    admin. Without a seed in the configuration, draw a random seed.
 
     Returns:
         The configuration, the pools in the order of preference, and at most one warning, which

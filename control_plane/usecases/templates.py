@@ -47,12 +47,12 @@ class TemplateRecord:
     def text_for(self, caller: Principal) -> str:
         """Return the text of the template for a caller.
 
-        Secrets are masked unless the caller may see them.
-
-        A row that older masking rules wrote is masked again.
+        Admins and the owner get the text unchanged. For other callers secrets are masked, by the
+        present rules if older masking rules wrote the row. A template without secrets is returned
+        unchanged.
 
         Raises:
-            ConfigInvalid: the text of such a row can no longer be read.
+            ConfigInvalid: the text must be masked by the present rules and can no longer be read.
         """
         if self.shows_secrets_to(caller):
             return self.config

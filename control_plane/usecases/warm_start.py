@@ -108,10 +108,9 @@ def _check_store(
 
 
 def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:
-    """Return a name of the configured store, without secrets.
+    """Return a name for users of the configuration's checkpoint store, without secrets.
 
-    `checkpoints` is the cluster's own store.
-
-    The cluster's own store is the default if the configuration names none.
+    Without a store in the configuration, return the name of `checkpoints`, the cluster's own store.
+    Configurations with the same store have equal names.
     """
     return display_storage(storage_fields(config.checkpoint_storage, checkpoints))

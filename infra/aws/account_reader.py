@@ -305,12 +305,15 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Read the limits of concurrent function runs from AWS; Unknown if the read failed."""
+    """Read from AWS how many function runs are allowed at a time; Unknown if the read failed."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
-    """Return Lambda's limits in the settings' region. Raise the SDK's errors."""
+    """Return how many function runs Lambda allows at a time in the settings' region.
+
+    Raise the SDK's errors.
+    """
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
         _reserved_concurrency(clients, settings.names.part(name))
@@ -346,7 +349,7 @@ def _networks(settings: Settings, clients: Clients) -> NetworkCount:
 def _plan(clients: Clients) -> str:
     """Return the account's plan, `FREE` or `PAID`, or "" for accounts from before July 2025.
 
-    Raise the SDK's other errors.
+    AWS knows no plan of these accounts. Raise the SDK's errors, except that of a missing plan.
     """
     try:
         return str(clients("freetier").get_account_plan_state()["accountPlanType"])

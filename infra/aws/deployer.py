@@ -400,7 +400,8 @@ def _roles(settings: Settings) -> list[Statement]:
 def _key(settings: Settings, actions: list[str]) -> list[Statement]:
     """Return statements that allow `actions` on `kms_key`, and using the key for stored data.
 
-    The stored data are the rows of the table and the objects of the buckets.
+    The stored data are the rows of the table and the objects of the buckets. The setting `kms_key`
+    must be set, which is not checked.
     """
     key = [settings.kms_key]
     return [

@@ -157,10 +157,10 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the deployer's policy as JSON.
+    """Return the deployer's IAM policy as JSON.
 
-    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. Raise
-    SettingsInvalid if the settings are invalid.
+    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. AWS is
+    not called. Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     if of_key:
@@ -194,8 +194,13 @@ def rollback(
 ) -> list[FunctionMove]:
     """Move the functions to the previous deployment, or to the newest with `forward`.
 
-    Return a move for each function. Raise RollbackFailed if the deployment is missing or
-    incomplete or AWS refuses, and SettingsInvalid.
+    Return a move for each function, also for a function that already runs the deployment.
+
+    Raises:
+        RollbackFailed: no earlier deployment exists, a function has no version of the deployment,
+            or AWS refused. Only after a refusal can some functions have moved; call again for the
+            rest.
+        SettingsInvalid: the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)

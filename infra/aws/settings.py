@@ -138,7 +138,10 @@ class Settings:
 
 
 def launcher_of(names: Names) -> Launcher:
-    """Return the tick as the launcher for other clouds, identified by the tick's role."""
+    """Return the description of the function `tick`, which launches instances in other clouds.
+
+    Other clouds recognize the function by the name of its role.
+    """
     return Launcher("aws", names.account, names.team, names.role("tick"))
 
 

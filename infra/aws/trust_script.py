@@ -281,7 +281,7 @@ def _tag(key: str, value: str) -> str:
 
 
 def _text(document: Document) -> str:
-    """Return a policy as JSON without spaces between the parts."""
+    """Return a policy as JSON without white space."""
     return json.dumps(document, separators=(",", ":"))
 
 

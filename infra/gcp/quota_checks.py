@@ -126,7 +126,7 @@ def _quota(
     """Yield the finding about the quota `metric`, against which the demands count.
 
     A warning if a spot quota is 0 and the instances count against an on-demand quota instead;
-    otherwise the finding of `_compare`. `limits` has the limit of each listed metric.
+    otherwise the finding of `_compare`. `limits` has the most that may be used of each metric.
     """
     limit = limits.get(metric)
     instead = _standards(demands, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
@@ -146,8 +146,8 @@ def _quota(
 def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
     """Return a text for each on-demand quota that can count the demands' spot instances instead.
 
-    A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included without a
-    limit, because no list has it.
+    A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included in any case,
+    because Google lists no values of these quotas.
     """
     found = {}
     for demand in demands:
@@ -162,7 +162,9 @@ def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
 
 
 def _compare(project: str, subject: str, demands: list[Demand], limit: float | None) -> Finding:
-    """Return the finding about a quota. An unlisted quota has the limit None.
+    """Return the finding about a quota of which at most `limit` may be used.
+
+    `limit` is None for an unlisted quota.
 
     An error: the quota is below the smallest instance, a warning for vCPUs. A warning: an instance
     or the pools' maximum does not fit, or the quota is unlisted. Otherwise a fine finding.

@@ -73,7 +73,7 @@ class ConfigurationError(CloudError):
 
 
 class TokenReused(ConfigurationError):
-    """A launch token that was used before with a different request."""
+    """A token of a launch (`IntentRow.token`) that was used before with a different request."""
 
 
 class ThrottlingError(CloudError):
@@ -114,7 +114,8 @@ class CloudProvider(Protocol):
         one zone, or none.
 
         A repeated request with the same `request.token` launches nothing and returns the instances
-        of the first request, including ended ones. A token is valid for at least an hour.
+        of the first request, including ended ones. The cloud remembers a token for at least an
+        hour.
 
         Raises:
             TokenReused: the token belongs to a different request.

@@ -104,7 +104,8 @@ class BackgroundSave:
     def wait(self) -> None:
         """Wait for the background save, if any, and raise the error of a failed save, once.
 
-        Do not wait after `abandon`.
+        After `abandon`, which gives up a save that cannot end in time, return at once. An error
+        from before `abandon` is still raised then; a later error is ignored.
         """
         thread = self._thread
         if thread is not None and not self._is_abandoned:
@@ -120,14 +121,15 @@ class BackgroundSave:
         raise failure
 
     def abandon(self) -> None:
-        """Stop waiting for the background save, whose thread runs until the process ends.
+        """Give up the background save, because the machine ends before the save could.
 
-        Ignore every later error of the background save. An earlier error is still raised.
+        The thread runs until the process ends, and `wait` no longer waits. Every later error of the
+        background save is ignored. An earlier error is still raised.
         """
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
-        """Run a save, and keep an Exception for `raise_failure`, unless the save is abandoned."""
+        """Run a save, and keep an Exception for `raise_failure`, unless `abandon` was called."""
         try:
             self.run(save, task)
         except Exception as error:

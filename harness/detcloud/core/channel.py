@@ -66,7 +66,7 @@ class Channel:
         """Return the values of all ranks, in the order of the ranks, on rank 0.
 
         Return None on the other ranks. Every rank must call this. A process alone gets a list of
-        its own value. Raises DetcloudError if another process has exited. Errors of pickling pass.
+        its own value. Raises DetcloudError if another process has exited, and errors of pickling.
         """
         if self.chief is not None:
             _send(self.chief, value)
@@ -76,8 +76,8 @@ class Channel:
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank; ignore the argument elsewhere.
 
-        Every rank must call this. Raises DetcloudError if another process has exited. Errors of
-        pickling pass.
+        Every rank must call this. Raises DetcloudError if another process has exited, and errors of
+        pickling.
         """
         if self.chief is not None:
             return _receive(self.chief, 0)
@@ -150,7 +150,10 @@ def _accept(
 def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
     """Listen at the address, or on all interfaces if no interface of this machine has the address.
 
-    Raises DetcloudError if neither is possible.
+    `size` is the number of ranks and `count` the number of channels of each rank; together, all may
+    wait to be accepted. Clients authenticate with `key`.
+
+    Raises DetcloudError if neither is possible, for example because the port is in use.
     """
     backlog = size * count
     try:
@@ -216,9 +219,9 @@ def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[
 
 
 def _send(connection: Connection[Any, Any], value: Any) -> None:
-    """Send a pickled value. Raises DetcloudError if the other process has exited.
+    """Send a pickled value.
 
-    Errors of pickling pass.
+    Raises DetcloudError if the other process has exited, and the errors of pickling `value`.
     """
     try:
         # `send` would pass tensors in shared memory, which other machines cannot read.
@@ -228,8 +231,10 @@ def _send(connection: Connection[Any, Any], value: Any) -> None:
 
 
 def _receive(connection: Connection[Any, Any], rank: int) -> Any:
-    """Wait for a value. Raises DetcloudError if the process of `rank`, at the other end, has
-    exited.
+    """Wait for a value, and return the value.
+
+    Raises DetcloudError if the process of `rank`, at the other end, has exited, and the errors of
+    unpickling.
     """
     try:
         return pickle.loads(connection.recv_bytes())

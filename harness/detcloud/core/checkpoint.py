@@ -265,7 +265,7 @@ class CheckpointContext:
 
         Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
         the store fails, and CheckpointDamaged if files are missing or differ. On ranks that wait
-        for the first rank, every failure is a DetcloudError. Errors of the own `selector` pass.
+        for the first rank, every failure is a DetcloudError. Raises errors of the own `selector`.
         Damage of the run's first checkpoint is also reported.
         """
         ranks = sharing_ranks(self._distributed, download_mode)

@@ -21,7 +21,7 @@ def common_selector(
     files and is called only if a rank has a selector.
 
     Raises DetcloudError if the selector of another rank fails. An exception of the own selector
-    passes.
+    is raised unchanged.
     """
     ranks.broadcast_local((HAS_SELECTOR, None))
     if not any(ranks.gather_local(selector is not None) or ()):

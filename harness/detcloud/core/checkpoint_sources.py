@@ -83,8 +83,8 @@ def link_sources(
     """Link the files of `directory` into a temporary folder and return the links.
 
     With a `selector`, link only the files whose names the selector accepts. Files that `growing`
-    accepts are copied, as are files that cannot be linked. Delete the abandoned link folders beside
-    `directory`: of earlier runs of this trial, and of any trial after a week.
+    accepts are copied, as are files that cannot be linked. Delete the link folders beside
+    `directory` that earlier runs of this trial left, and those of any trial after a week.
 
     Raises DetcloudError as `list_sources` does, and if a file can be neither linked nor copied.
     """
@@ -131,8 +131,9 @@ def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
 def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory[str]:
     """Create and return a temporary folder next to `directory`, on that file system.
 
-    Delete abandoned link folders there first. If the place is not writable, create the folder among
-    the process's temporary folders.
+    First delete the link folders there that earlier runs of this trial left, and link folders older
+    than a week. If the place is not writable, create the folder among the process's temporary
+    folders.
     """
     parent = directory.absolute().parent
     try:
@@ -174,9 +175,11 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _owner_prefix(spec: TrialSpec) -> str:
-    """Return the first part of the names of a trial's link folders.
+    """Return the part that the names of a trial's link folders share: the cluster and the trial.
 
-    The prefix contains the cluster's digest, since several clusters may share a file system.
+    A link folder is the temporary folder of `link_sources`. Its name is a dot, this part, the
+    run's epoch and random text. A digest of the cluster's id is included, since several clusters
+    may share a file system.
     """
     cluster = hashlib.sha256(spec.cluster_id.encode()).hexdigest()[:8]
     return f"{_PREFIX}{cluster}-{spec.trial_id}."

@@ -276,9 +276,11 @@ def files_to_store(
 
 
 def _paths_below(folder: Path) -> Iterator[Path]:
-    """Yield the paths of files and links below `folder`, at any depth. Links are not followed.
+    """Yield the paths of files and links below `folder`, at any depth, in no particular order.
 
-    Raises DetcloudError for a folder that cannot be read.
+    Each path begins with `folder`. Links, also to folders, are yielded and not followed.
+
+    Raises DetcloudError for a folder that cannot be read, also if `folder` does not exist.
     """
 
     def refuse(error: OSError) -> None:

@@ -169,9 +169,9 @@ class DistributedContext:
     def gather(self, value: Value) -> list[Value] | None:
         """Return the values of all ranks, in the order of the ranks, on rank 0.
 
-        Return None on the other ranks. Every rank must call this. Values are pickled; errors of
-        pickling pass. A process alone gets a list of its own value. Raises DetcloudError if the
-        processes cannot exchange values, or if another process has exited.
+        Return None on the other ranks. Every rank must call this. Values are pickled. A process
+        alone gets a list of its own value. Raises DetcloudError if the processes cannot exchange
+        values, or if another process has exited. Raises errors of pickling.
         """
         return self._require_channel().gather(value)
 

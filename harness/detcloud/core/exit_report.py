@@ -14,8 +14,9 @@ MESSAGE_CHARACTERS_MAX = 2000
 
 
 def report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
-    """Report the exit after `error`, as `report_exit` does. Print a failed report to stderr instead
-    of raising DetcloudError.
+    """Append `exit` reports to the trial's report files after `error`, as `report_exit` does.
+
+    If a report fails, print the reason to stderr instead of raising DetcloudError.
     """
     try:
         report_exit(directory, context, error)

@@ -127,8 +127,9 @@ class FrameworkLoop:
     ) -> AbstractContextManager[tuple[Path, str]]:
         """Return the context manager of the Core API's `store_path`: a folder to fill and a UUID.
 
-        The files are stored in the background, except if `is_last` or if the configuration forbids
-        background saves. With `shard`, every rank calls this.
+        The files are stored after the block: in the background, except if `is_last` or if the
+        configuration forbids background saves. With `shard`, every rank calls this; otherwise only
+        the chief. Metadata and errors are as for `CheckpointContext.store_path`.
         """
         behind = self.stores_behind(is_last=is_last)
         return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)

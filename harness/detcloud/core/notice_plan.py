@@ -59,10 +59,13 @@ class Situation:
 def choose_action(now: Situation) -> tuple[Choice, str]:
     """Return the choice and the reason, a text for the log.
 
-    If the work is saved, return KEEP, or FINISH if the upload that contains it can end in time.
-    Otherwise return SAVE if the rate is unknown, the deadline has passed or a save can end in time.
-    If not, return FINISH if a running upload can end in time, else KEEP. An attempt that fails
-    loses nothing, because an incomplete checkpoint does not count.
+    If the work is saved, return KEEP. While the upload of the saved work still runs, return FINISH
+    if the upload can end in time or the deadline has passed, else KEEP.
+
+    If work is unsaved, return SAVE if the rate of uploads is unknown, the deadline has passed or a
+    save can end in time. If not, return FINISH if a running upload can end in time, else KEEP.
+
+    An attempt that fails loses nothing, because an incomplete checkpoint does not count.
     """
     runs = now.running_bytes is not None
     if now.is_saved:

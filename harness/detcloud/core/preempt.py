@@ -126,10 +126,11 @@ class PreemptContext:
 
     @property
     def notice(self) -> Preemption | None:
-        """The request with a deadline that the code has received because the machine ends.
+        """The request to stop with a deadline, once a check has returned True; None before.
 
-        None without such a request. SIGTERM does not count, since it does not state the remaining
-        time.
+        The call of `note_stop` counts like such a check. The reason is an announced end of the
+        machine or a stop of the trial. SIGTERM does not count, because a signal does not state the
+        remaining time.
         """
         agreed = self._agreement.request if self._agreement is not None else None
         for request in (agreed, self._requested, self._directed):

@@ -103,7 +103,10 @@ class ProfilerContext:
             print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 
     def _report_mean(self, samples: list[dict[str, Metrics]]) -> None:
-        """Append a `metrics` report with the means of the samples for each group. Errors pass."""
+        """Append a `metrics` report with the means of the samples for each group.
+
+        Raises DetcloudError if a report cannot be written.
+        """
         now = int(time.time())
         for group, metrics in mean_of_samples(samples).items():
             self._report("metrics", group=group, steps_completed=now, metrics=metrics)
@@ -144,7 +147,10 @@ class Sampler:
         return {group: metrics for group, metrics in groups.items() if metrics}
 
     def _counters(self) -> Counters:
-        """Return the present counters. Counters that cannot be read are omitted."""
+        """Return the present counters of processors, disks and network, from files in /proc.
+
+        Files that cannot be read are skipped, so that the result may be empty.
+        """
         return {
             **_processor_counters(self._read("stat")),
             **_disk_counters(self._read("diskstats")),

@@ -44,11 +44,13 @@ def fetch(
 ) -> None:
     """Copy a checkpoint's files below `root`, then send the waiting ranks of the node the result.
 
-    The result is the folder or the error's text. Copy the files that `selector` or the selector of
-    a waiting rank accepts; a selector of None accepts all. With `ranks` of None no rank waits.
+    Called on the node's first rank, while the other ranks call `await_fetched`. The result is the
+    folder or the error's text. Copy the files that `selector` or the selector of a waiting rank
+    accepts; a selector of None accepts all. With `ranks` of None no rank waits. Copies stay after
+    an error.
 
-    Raises the errors of `open_reader`, CheckpointDamaged, StorageError, and errors of the node's
-    selectors.
+    Raises the errors of `open_reader`, CheckpointDamaged, StorageError, and errors of the own
+    selector. Raises DetcloudError if another rank's selector fails or another rank has exited.
     """
     try:
         with open_reader() as reader:
@@ -64,10 +66,11 @@ def fetch(
 
 
 def await_fetched(ranks: DistributedContext, selector: Selector | None) -> Path:
-    """Tell the node's first rank which files `selector` accepts; return the folder of the files.
+    """Send the node's first rank the names that `selector` accepts; return the folder of the files.
 
-    Called on every other rank of the node while the first rank runs `fetch`. Raises the error of
-    the own `selector`, or DetcloudError with the reason if the first rank fails.
+    Called on every other rank of the node while the first rank runs `fetch`, and waits for the end
+    of `fetch`. Raises the error of the own `selector`, or DetcloudError with the reason if the
+    first rank fails or has exited.
     """
     selection = SelectionAnswer(ranks, selector)
     while True:

@@ -71,10 +71,11 @@ class StopAgreement:
             self._thread.join(5 * POLL_SECONDS)
 
     def _run(self) -> None:
-        """Read this rank's request and the messages of other ranks, until `close` or lost
-        connections.
+        """Take part in the agreement until `close`, or on a worker until the chief has exited.
 
-        At the end, waiting checks continue.
+        Send this rank's request to the chief as `_notice` does, and answer each message as
+        `_receive` does. The chief continues without a worker that has exited. At the end, checks
+        that wait in `should_stop` return. Lost connections raise nothing.
         """
         # The agreement ends when the connections are closed.
         with contextlib.suppress(OSError, EOFError, ValueError):
@@ -163,9 +164,10 @@ class StopAgreement:
         self._finish_rounds()
 
     def _finish_rounds(self) -> None:
-        """On the chief, announce the check at which to stop, if every rank has answered.
+        """On the chief, send the check at which to stop to all workers, if every rank has answered.
 
-        This check comes after the highest count. Do nothing while an answer is missing.
+        This is the check after the highest count of checks. Set the chief's own stop as `_stop`
+        does. Do nothing while the count of a rank is missing. Workers that have exited are skipped.
         """
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):

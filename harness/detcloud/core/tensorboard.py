@@ -250,7 +250,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _checksum_table() -> Iterator[int]:
-    """Yield the CRC-32C of each byte from 0 to 255."""
+    """Yield the 256 entries of `crc32c`'s table: the remainder of each byte, without inversions."""
     for byte in range(256):
         crc = byte
         for _ in range(8):

@@ -329,7 +329,11 @@ class TrainContext:
     def _check_not_repeated(
         self, group: str, steps_completed: int, metrics: dict[str, Any]
     ) -> None:
-        """Raise InvalidValue if a metric of this group was reported at this batch already."""
+        """Raise InvalidValue if a metric of this group was reported at this batch already.
+
+        Only the latest batch for which the group has a report is compared; a repetition at an
+        earlier batch raises nothing. Record nothing: `_note_reported` does.
+        """
         names = self._names_reported(group, steps_completed)
         if repeated := ", ".join(sorted(names & metrics.keys())):
             raise InvalidValue(

@@ -25,8 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     On a single slot, replace this process by the worker. On several slots of one machine, use
     Horovod if the package and `horovodrun` are installed. Otherwise print a notice and use
-    torch_distributed without the overrides. Invalid arguments exit with 1. Raises OSError if the
-    worker of a single slot cannot be started.
+    torch_distributed without the overrides, the user's options before `--`. Raises SystemExit: 1
+    for invalid arguments, 0 after the usage for `-h`. Raises OSError if the worker of a single slot
+    cannot be started.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)

@@ -18,10 +18,11 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Replace this process by `deepspeed`. Return 1 if that is impossible.
+    """Replace this process by `deepspeed`.
 
-    The reasons are a trial on several machines or a missing program, and are printed. Before, set
-    the variables by which workers find each other. Invalid arguments exit with 1.
+    First set the variables by which workers find each other. Print the reason and return 1 if
+    `deepspeed` is missing or the trial is on several machines. Raises SystemExit: 1 for invalid
+    arguments, 0 after the usage for `-h`. Raises OSError if the system cannot run the program.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
@@ -34,9 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def deepspeed_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the command line of `deepspeed`.
+    """Return the command line of `deepspeed`, which starts a wrapped worker for each slot.
 
-    Overrides follow detcloud's options and replace them.
+    `arguments.overrides`, the user's options for `deepspeed`, follow detcloud's options and replace
+    them.
     """
     port = ["--master_port", str(gang.port)] if gang.port else []
     options = ["--num_gpus", str(gang.slots), *port, "--no_python", "--no_local_rank"]

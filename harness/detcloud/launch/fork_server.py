@@ -159,8 +159,10 @@ def _become_trial(environment: Mapping[str, str], argv: list[str]) -> None:
 def _enter_overlay(python: str) -> None:
     """Make the overlay of the interpreter `python` the environment of this process.
 
-    Insert the overlay's packages before the parent's packages in `sys.path`. Do nothing if the
-    interpreter is not in an overlay.
+    An overlay is a virtual environment with the trial's packages over the packages of the parent.
+    Insert the overlay's packages before the parent's in `sys.path`. Set `sys.executable`, the
+    prefixes of `sys` and the interpreter of multiprocessing. Do nothing if the interpreter is not
+    in an overlay.
     """
     from multiprocessing import set_executable
     from pathlib import Path
@@ -202,7 +204,7 @@ def _renew_randomness() -> None:
 def _run_trial() -> None:
     """Run the module TRIAL as `__main__`, as `python -m` does without arguments.
 
-    Exceptions and SystemExit of the trial pass through.
+    Raises exceptions and SystemExit of the trial.
     """
     from importlib.abc import InspectLoader
     from importlib.util import find_spec, module_from_spec

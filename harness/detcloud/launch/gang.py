@@ -28,7 +28,7 @@ class Gang:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Gang:
-        """Return the gang that the agent's variables describe. Without a cluster: one node and one
+        """Return the nodes that the agent's variables describe. Without a cluster: one node and one
         slot.
 
         Raises ValueError if a variable of a number contains other text.

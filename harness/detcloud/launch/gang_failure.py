@@ -1,4 +1,4 @@
-"""The failure of a gang: marks by which workers learn of the failure, and the launcher's exit line.
+"""The failure of a gang, the workers of a trial: marks for other workers, and the exit line.
 
 A worker that gets SIGTERM after the death of another worker saves its work and reports a
 preemption. The launcher's exit line follows that report, so that the run counts as a failure. Each
@@ -121,7 +121,7 @@ def has_refused(rank: int) -> bool:
 
 
 def report_failure(text: str) -> None:
-    """Append an `exit` line for a failed gang to the trial's report file.
+    """Append an `exit` line to the trial's report file, after a worker's failure ended the others.
 
     Reason and message are those of the first worker whose report refuses the hyperparameters, or
     else of the first reported error. Without either, the reason is `errored`. `text` replaces a

@@ -24,9 +24,10 @@ RANK_VARIABLES = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by `horovodrun`, or by autohorovod for the option `--autohorovod`.
 
-    Return 1 if that is impossible: the trial is on several machines or the program is missing. The
-    reason is printed. Before, set the variables by which workers find each other. Invalid arguments
-    exit with 1.
+    For `horovodrun`, first set the variables by which workers find each other. Print the reason and
+    return 1 if `horovodrun` is missing or the trial is on several machines; autohorovod accepts
+    several machines. Raises SystemExit: 1 for invalid arguments, 0 after the usage for `-h`. Raises
+    OSError if the system cannot run the program.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == [AUTO_OPTION]:
@@ -40,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def horovod_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the command line of `horovodrun`.
+    """Return the command line of `horovodrun`, which starts a wrapped worker for each slot.
 
-    Overrides follow detcloud's options and replace them.
+    `arguments.overrides`, the user's options for `horovodrun`, follow detcloud's options and
+    replace them.
     """
     place = ["-np", str(gang.slots), "-H", f"localhost:{gang.slots}"]
     return ["horovodrun", *place, *arguments.overrides, *wrapped_command(RANK_VARIABLES, arguments)]

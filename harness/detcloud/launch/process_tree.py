@@ -30,9 +30,10 @@ def die_with_parent() -> None:
 
 
 def process_record(pid: int) -> dict[str, object]:
-    """Return `pid`, the id of the calling supervisor, and the start time of `pid` in ticks.
+    """Return the record of a process: `pid`, `supervisor` and `start_time`.
 
-    The start time is None if the process does not exist or /proc is missing.
+    `supervisor` is the id of the calling process. `start_time` is the start of `pid` in ticks, as
+    text; None if the process does not exist or /proc is missing.
     """
     fields = _stat_fields(str(pid))
     return {"pid": pid, "supervisor": os.getpid(), "start_time": fields[19] if fields else None}
@@ -55,14 +56,12 @@ def kill_group(group: int, number: int) -> None:
     The number `group` of a group is the process id of the leader. Do nothing if neither exists or
     the system forbids the signal.
     """
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        # The leader has not created a session yet.
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            # The leader has not created a session yet.
             os.kill(group, number)
-    except PermissionError:
-        return
 
 
 def kill_descendants() -> None:

@@ -20,7 +20,10 @@ ELASTIC = "c10d"
 def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options that precede the user's `overrides`, and the options that follow.
 
-    The overrides replace the preceding options. Both lists are empty with `--standalone`.
+    `overrides` are the user's options of torch's launcher, which replace the preceding options:
+    rank and address of the node, or the backend and its endpoint. The option of `_host_option`
+    follows, because it contains the user's settings; for the `static` rendezvous, none does. Both
+    lists are empty with `--standalone`.
     """
     if "--standalone" in overrides:
         return [], []
@@ -63,9 +66,10 @@ def _choose_backend(overrides: Sequence[str]) -> str:
 
 
 def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
-    """Return the option that makes the first node host the store.
+    """Return `--rdzv_conf` with `is_host`: true on the first node, which hosts torch's store.
 
-    Return an empty list without a port, or if the user has chosen the host or the endpoint.
+    The value also contains the user's `--rdzv_conf`, so that the option must follow `overrides`.
+    Return an empty list without a port, or if `overrides` choose the host or the endpoint.
     """
     settings = _last_value(overrides, "rdzv_conf") or ""
     if gang.port is None or _last_value(overrides, "rdzv_endpoint") or "is_host" in settings:
@@ -77,8 +81,8 @@ def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
 def _last_value(words: Sequence[str], name: str) -> str | None:
     """Return the last value of torch's option `name`, for example `max_restarts`.
 
-    `--max-restarts=3` and `--max_restarts 3` have the value 3. Return "" if the option is the last
-    word, and None if the option is absent.
+    `--max-restarts=3` and `--max_restarts 3` have the value "3". Return "" if the option is the
+    last word, and None if the option is absent.
     """
     value = None
     for number, word in enumerate(words):

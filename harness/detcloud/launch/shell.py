@@ -191,10 +191,11 @@ class Program:
             self.input = None
 
     def hang_up(self) -> None:
-        """Close all descriptors, and send SIGHUP to the programs of the session.
+        """Close all descriptors, and send SIGHUP to the program's process group.
 
-        The kernel sends SIGHUP only to programs that use the terminal. Programs with redirected
-        output or without a terminal need this SIGHUP.
+        Do not wait for the end of the program. The closed terminal makes the kernel send SIGHUP
+        only to programs that use the terminal. Programs with redirected output or without a
+        terminal need this SIGHUP. A group that has ended is no error.
         """
         self.close()
         with contextlib.suppress(OSError):

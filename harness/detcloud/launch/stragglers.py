@@ -1,4 +1,4 @@
-"""A watch that kills hanging workers after the failure of a gang."""
+"""A watch that kills hanging workers after the failure of another worker of the trial."""
 
 from __future__ import annotations
 

@@ -19,10 +19,11 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Replace this process by this node's worker. Return 1 if the options are unknown.
+    """Replace this process by this node's worker.
 
     The worker's output lines get the node's rank as a prefix. With several nodes, set TF_CONFIG.
-    Invalid arguments exit with 1.
+    Print the reason and return 1 for options other than `--port PORT`. Raises SystemExit: 1 for
+    other invalid arguments, 0 after the usage for `-h`.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
@@ -42,9 +43,10 @@ def tensorflow_config(gang: Gang, port: int) -> dict[str, object]:
 
 
 def _port(arguments: LauncherArguments, gang: Gang) -> int | None:
-    """Return the port of the workers: of `--port`, of the trial, or 12345.
+    """Return the port of the workers: of `--port`, of the trial, or 12345 without a cluster.
 
-    Return None if the overrides are anything but `--port PORT`.
+    `--port PORT` and `--port=PORT` are the only valid overrides, the user's options before `--`.
+    Return None for any other option, and for a PORT that is no number.
     """
     words = [word for part in arguments.overrides for word in part.split("=", 1)]
     if not words:

@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the workers until all have succeeded or a worker has failed, and return the exit code.
 
     After a failure, all workers are ended; print the reason and append an `exit` line to the
-    trial's report. Set the workers' environment variables in this process. Invalid arguments exit
-    with 1.
+    trial's report. Set the workers' environment variables in this process. Raises SystemExit: 1 for
+    invalid arguments, 0 after the usage for `-h`.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = _with_free_port(Gang.from_environment())
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_free_port(gang: Gang) -> Gang:
-    """Return the gang. On a single machine, replace an occupied port by a free port."""
+    """Return `gang`. On a single machine, replace an occupied port by a free port."""
     if gang.nodes > 1 or gang.port is None or is_port_free(gang.port):
         return gang
     return replace(gang, port=find_free_port())
@@ -93,8 +93,8 @@ def _thread_variables() -> dict[str, str]:
 def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
     """Return the arguments of torch.distributed.run.
 
-    Overrides follow detcloud's options and replace them. Each worker's output lines get the rank as
-    a prefix.
+    `arguments.overrides`, the user's options of torch's launcher, follow detcloud's options and
+    replace them. Each worker's output lines get the rank as a prefix.
     """
     before, after = rendezvous_arguments(gang, arguments.overrides)
     return [

@@ -2,8 +2,8 @@
 
 Each line that the worker prints gets the prefix `[rank=N] `, by which `detcloud trial logs --rank
 N` finds the line. The worker does not outlive the wrapper, nor the wrapper its launcher. If another
-worker of the gang has failed, the worker has FAILED_GRACE_SECONDS to end after SIGTERM. A worker
-that refuses the hyperparameters ends the gang like a failed worker.
+worker of the trial has failed, the worker has FAILED_GRACE_SECONDS to end after SIGTERM. A worker
+that refuses the hyperparameters ends the other workers like a failed worker.
 """
 
 from __future__ import annotations
@@ -108,9 +108,13 @@ def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
 def main(argv: Sequence[str]) -> int:
     """Run a worker to the end and return the exit code, 128 + n after signal n.
 
-    Prefix each output line with the rank, forward SIGTERM and SIGINT, and mark a failure for the
-    gang. Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the
-    worker refused the hyperparameters. Return 127 if the command cannot be started.
+    Prefix each output line with the rank, unless `--no-redirect-stdio` comes first. Forward SIGTERM
+    and SIGINT. At the end, kill the processes that the worker leaves. After a failure, or a refusal
+    of the hyperparameters, write the mark by which the trial's other wrappers learn of the failure;
+    after a signal to this wrapper, write none.
+
+    Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the worker
+    refused the hyperparameters. Return 127 if the command cannot be started.
     """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
@@ -146,9 +150,9 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    Mark a failure or a refusal of the hyperparameters for the gang. A worker that has ended after a
-    signal to this wrapper marks nothing. Return 127 if the command cannot be started, REFUSED_CODE
-    after a refusal, 128 + n after signal n.
+    Write the mark of `mark_failure` after a failure or a refusal of the hyperparameters. A worker
+    that has ended after a signal to this wrapper marks nothing. Return 127 if the command cannot be
+    started, REFUSED_CODE after a refusal, 128 + n after signal n.
     """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
@@ -194,8 +198,8 @@ def _kill_orphans() -> None:
 def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
     """Forward the worker's output until the worker has ended, and return the exit code of Popen.
 
-    Kill the worker if its gang has failed and FAILED_GRACE_SECONDS have passed since the first of
-    the `terminated` times.
+    Kill the worker if another worker of the trial has failed and FAILED_GRACE_SECONDS have passed
+    since the first of the `terminated` times, the times of signals to this wrapper.
     """
     streams = selectors.DefaultSelector()
     for source, sink in ((worker.stdout, 1), (worker.stderr, 2)):

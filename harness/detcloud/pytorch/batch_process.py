@@ -190,7 +190,7 @@ def torch_batch_process(
 
     Raises DetcloudError for a data set without a length, for invalid arguments, and for a single
     process in a trial with several slots. Also for a checkpoint of another number of processes, and
-    if a report or checkpoint cannot be stored. Errors of the processor pass.
+    if a report or checkpoint cannot be stored. Raises errors of the processor.
     """
     options = _checked_options(dataloader_kwargs, batch_size, checkpoint_interval)
     if not isinstance(dataset, Sized):
@@ -238,8 +238,8 @@ class _Processing:
 
         Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
         call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
-        return False. A call after the end returns True without a processor. Errors of the
-        processor, of reports and of checkpoints pass.
+        return False. A call after the end returns True without a processor. Raises errors of the
+        processor, and DetcloudError if a report or checkpoint cannot be stored.
         """
         if self._is_done:
             return True

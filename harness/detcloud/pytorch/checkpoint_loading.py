@@ -65,7 +65,7 @@ def load_trial_from_checkpoint_path(
 
     Raises DetcloudError if the files are no checkpoint of a PyTorchTrial or the class cannot be
     imported. Also if the state cannot be read, or the weights do not fit the models. Exceptions of
-    the trial's code pass.
+    the trial's code are raised unchanged.
     """
     folder = Path(path)
     load_data = read_load_data(folder)
@@ -102,7 +102,7 @@ def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
     """Import and return the trial class that the checkpoint's facts name.
 
     Raises DetcloudError if no class is named or the class cannot be imported. Other exceptions of
-    the imported code pass.
+    the imported code are raised unchanged.
     """
     place = str(load_data.get("trial_cls_spec") or "")
     module, _, path = place.partition(":")

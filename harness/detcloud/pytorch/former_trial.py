@@ -47,7 +47,7 @@ class FormerTrial(PyTorchTrial):
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
         """Build and wrap the trial's objects, unless a model is wrapped already.
 
-        Raises DetcloudError as the class says. Errors of the trial's code pass.
+        Raises DetcloudError as the class says, and errors of the trial's code.
         """
         if not hasattr(trial, "optimizer"):
             raise DetcloudError(
@@ -66,7 +66,7 @@ class FormerTrial(PyTorchTrial):
         """Create and wrap the trial's scheduler, if any.
 
         Raises DetcloudError if `create_lr_scheduler` returns anything but an LRScheduler or None.
-        Errors of `wrap_lr_scheduler` and of the trial's code pass.
+        Raises errors of `wrap_lr_scheduler` and of the trial's code.
         """
         create = getattr(self.trial, "create_lr_scheduler", None)
         scheduler = create(self._context.get_optimizer()) if create is not None else None

@@ -36,8 +36,8 @@ class Hooks:
         """Call a hook of each callback with as many of the arguments as the method accepts.
 
         Only callbacks that override the hook are called. If the hook had a former name, all methods
-        of the former name are called first. A FormerCallback gets paths as text. Exceptions of
-        callbacks pass.
+        of the former name are called first. A FormerCallback gets paths as text. Raises exceptions
+        of callbacks.
         """
         former = _FORMER_HOOKS.get(hook.__name__)
         for kind in (former, hook) if former else (hook,):
@@ -103,7 +103,11 @@ def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
 
 
 def argument_count(method: Callable[..., Any]) -> int | None:
-    """Return the number of positional arguments that a method accepts, or None for any number."""
+    """Return the number of positional arguments that a method accepts, or None for any number.
+
+    Optional arguments count, `self` of a bound method does not. Raises ValueError for a callable
+    without a signature.
+    """
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return None

@@ -263,7 +263,9 @@ class BatchMetrics:
     ) -> None:
         """Add the batches of the other processes, in the order of a run with a single process.
 
-        All processes call this method. `notice` prints metrics that only some processes have.
+        All processes call this method, and all have the batches of all processes afterwards.
+        `outputs` still returns this process's batches. `notice` prints metrics that only some
+        processes have; None prints nothing. Raises DetcloudError if another process has exited.
         """
         ours = {name: [value.cpu() for value in values] for name, values in self._values.items()}
         everybody = distributed.allgather(ours)

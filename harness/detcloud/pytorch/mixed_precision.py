@@ -54,7 +54,7 @@ class MixedPrecision:
         """Return the models and optimizers of `apex.amp.initialize`, or unchanged if not `enabled`.
 
         From then on, gradients are computed with apex. Raises DetcloudError if apex is not
-        installed. Errors of apex pass.
+        installed, and errors of apex.
         """
         if not enabled:
             return models, optimizers

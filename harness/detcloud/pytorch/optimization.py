@@ -198,7 +198,11 @@ class Optimization:
     def _settle_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Average the optimizer's gradients over the processes where the backward pass did not.
 
-        Errors are as for `DistributedModel.settle`.
+        Every rank calls this before a step. If a backward pass missed gradients, rank 0 prints a
+        notice, and the model's gradients are averaged here from then on. Do nothing for a single
+        process.
+
+        Raises DetcloudError if the ranks do not agree on the gradients in time.
         """
         models = [model for model in self._distributed_models() if not model.is_settled]
         if not models:
@@ -329,8 +333,8 @@ class Optimization:
         `state_dict`.
 
         Parts of schedulers that cannot be read without running code are left out and printed.
-        Raises DetcloudError if the numbers of objects or the weights do not match. Other errors of
-        torch pass.
+        Raises DetcloudError if the numbers of objects or the weights do not match, and other errors
+        of torch.
         """
         self.load_models(state)
         _check_counts("optimizers", state[OPTIMIZERS], self.optimizers)
@@ -345,7 +349,10 @@ class Optimization:
         self.load_gradients(state["gradients"])
 
     def _scheduler_state(self, scheduler: TorchLRScheduler) -> dict[str, Any]:
-        """Return a scheduler's state as plain data. Print each attribute that is left out, once."""
+        """Return a scheduler's state as plain data, without attributes that have no plain form.
+
+        Print the name of each omitted attribute, such as a function, once in a run.
+        """
 
         def tell(name: str, value: Any) -> None:
             place = f"{type(scheduler).__name__}.{name}"

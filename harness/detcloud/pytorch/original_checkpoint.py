@@ -101,8 +101,10 @@ def check_readable(state: dict[str, Any], *parts: str) -> None:
 def read_load_data(folder: Path) -> dict[str, Any]:
     """Return the facts for creating a checkpoint's trial, from `load_data.json`.
 
-    If the file is missing, use the metadata of Determined's early checkpoints. Return an empty dict
-    without both. Raises DetcloudError if a file is not JSON.
+    The facts include `experiment_config`, `hparams` and `trial_cls_spec`, the trial's class. If the
+    file is missing or no JSON object, use the metadata of Determined's early checkpoints. Return an
+    empty dict if the metadata are missing too or lack a configuration. Raises DetcloudError if a
+    file is not JSON.
     """
     load_data = _read_object(folder / LOAD_FILE)
     if load_data is not None:

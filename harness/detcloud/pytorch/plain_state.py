@@ -120,7 +120,11 @@ def _same_or(value: Any, base: type, items: list[Any]) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a checkpoint can contain the value, with all parts."""
+    """Return whether a checkpoint can contain the value, with all parts.
+
+    Plain are None, numbers, texts, tensors, and torch's sizes, types and devices, also in dicts,
+    lists, tuples and sets.
+    """
     if isinstance(value, dict):
         return all(_is_plain(item) for pair in value.items() for item in pair)
     if isinstance(value, list | tuple | set):

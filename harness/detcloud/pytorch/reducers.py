@@ -62,7 +62,7 @@ class FunctionReducer(MetricReducer):
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """Return the function's result for all values. Errors of the function pass."""
+        """Return the function's result for all values. Raises errors of the function."""
         rows = zip_longest(*per_slot_metrics, fillvalue=_NO_VALUE)
         return self._function([value for row in rows for value in row if value is not _NO_VALUE])
 
@@ -125,7 +125,7 @@ class Reducers:
 
         The chief reduces the values of all processes, so every process must call this. Empty
         without reducers. Raises InvalidType if a reducer without a name returns no dict, or a named
-        reducer returns a dict. Errors of the reducers pass, and DetcloudError if another process
+        reducer returns a dict. Raises errors of the reducers, and DetcloudError if another process
         has exited.
         """
         due = [entry for entry in self._wrapped if _is_due(entry, training)]
@@ -179,7 +179,8 @@ def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
 def plain_metric(value: Any) -> Any:
     """Convert a tensor or array into a number or nested lists.
 
-    A list with a single number becomes a number. Other values stay.
+    A list or tuple with a single element becomes the element, also if the caller passes the list,
+    and at any depth: `[[1]]` becomes 1. Other values are returned unchanged.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     while isinstance(value, list | tuple) and len(value) == 1:

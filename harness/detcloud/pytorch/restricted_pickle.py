@@ -152,7 +152,7 @@ def without_unreadable(state: dict[str, Any], place: str) -> dict[str, Any]:
 def _call(kind: Any, arguments: tuple[Any, ...]) -> Any:
     """Return the result of an allowed function, or a Placeholder for a placeholder.
 
-    Raises UnpicklingError for any other function. Errors of the function pass.
+    Raises UnpicklingError for any other function, and errors of the function.
     """
     if isinstance(kind, Placeholder):
         return Placeholder(kind.name)

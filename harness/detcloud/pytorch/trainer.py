@@ -104,7 +104,7 @@ class Trainer:
 
         Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
         DetcloudError for an invalid period, policy, callback or data loader, and for a checkpoint
-        that cannot be loaded or stored. All errors of the trial pass.
+        that cannot be loaded or stored. Raises all errors of the trial.
         """
         hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)

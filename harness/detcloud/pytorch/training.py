@@ -89,10 +89,13 @@ class Training:
         self._notice = PartialMetricNotice()
 
     def run(self) -> None:
-        """Train until the searcher is done or the trial must stop, then store unsaved work.
+        """Restore the plan's checkpoint; train until the searcher is done or the trial must stop.
 
-        If the trial's code requested the stop, report that to the cluster as an early exit. Errors
-        of the trial's code are raised. Raises DetcloudError if a report or checkpoint cannot be
+        Then store unsaved work, and wait for a checkpoint in the background. After an interruption
+        notice, unsaved work is stored only if the time suffices. If the trial's code requested the
+        stop, report the stop to the cluster as an early exit.
+
+        Raises errors of the trial's code. Raises DetcloudError if a report or checkpoint cannot be
         stored or loaded, or the searcher's metric is missing.
         """
         self._start()
@@ -153,8 +156,8 @@ class Training:
 
         Complete the operation with the searcher's metric. If the process has to stop earlier,
         return without completing the operation. If the metric is missing, report the operation's
-        end without a metric to the searcher, and raise DetcloudError. Errors of the trial's code,
-        of reports and of checkpoints pass.
+        end without a metric to the searcher, and raise DetcloudError. Raises errors of the trial's
+        code, and DetcloudError if a report or checkpoint cannot be stored.
 
         An endless operation ends at the plan's `max_length`, and validates after each scheduling
         unit unless the configuration sets a period. In test mode, train a single batch.

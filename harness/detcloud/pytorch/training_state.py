@@ -125,10 +125,13 @@ class TrainingState:
             self._save(is_last=is_last)
 
     def save_before_leaving(self) -> None:
-        """Save an unsaved state before the process ends.
+        """Save an unsaved state before the process ends. All processes call this.
 
-        After an interruption notice the chief decides, by the time left, whether all processes
-        save, wait for a running upload, or abandon it. Raises DetcloudError if storing fails.
+        After an interruption notice the chief chooses by the time left, for all processes: save,
+        leave the running upload for `finish_save` to await, or give up the running upload. After
+        giving up, `finish_save` does nothing.
+
+        Raises DetcloudError if storing fails or another process has exited.
         """
         plan = self._core.plan_last_save
         choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE

@@ -124,8 +124,11 @@ class WrappedObjects:
         """Report a metric that the trial collects over batches and processes; return the reducer.
 
         `reducer` is a MetricReducer, a subclass, or a function of the list of all values that calls
-        of the returned reducer's `update(value)` add. Without `name`, it must return a dict of
-        metrics. Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
+        of the returned reducer's `update(value)` add. With `name`, the reducer returns the metric;
+        without `name`, a dict of metrics. Anything else raises InvalidType at the report. Of equal
+        names, the reducer that was wrapped later counts.
+
+        Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
         """
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 

@@ -138,8 +138,8 @@ def launch_template_data(
 ) -> dict[str, Any]:
     """Return the content of a request's launch template, in the form of EC2's API; call nothing.
 
-    The content is the same for all requests of a pool, with two exceptions: gangs on types with
-    Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
+    The content is the same for all requests of a pool, with two exceptions: `together` requests on
+    types with Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
 
     Args:
         request: the launch attempt.
@@ -203,7 +203,7 @@ def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
 def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
     """Return the network cards to equip with Elastic Fabric Adapters (EFA).
 
-    Return None unless the request is for a gang, the pool allows EFA and the type has EFA.
+    Return None unless the request is `together`, the pool allows EFA and the type has EFA.
     """
     return _network_cards(request, settings) if request.together and settings.efa else None
 
@@ -222,7 +222,7 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
     An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
     each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
     public addresses only to instances with a single interface. With public addresses, an instance
-    of a gang therefore has at most one EFA.
+    therefore has at most one EFA.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -289,8 +289,8 @@ def fleet_request(
     """Return the parameters of CreateFleet for a launch attempt; call nothing.
 
     The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all. A
-    repeated request has the same client token and parameters. A gang is launched completely or not
-    at all.
+    repeated request has the same client token, by which EC2 recognizes a repetition, and the same
+    parameters. A `together` request is launched completely or not at all.
 
     Args:
         request: the launch attempt.
@@ -348,11 +348,11 @@ def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
 
 
 def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
-    """Return the fleet options of the request's market: spot strategy, gang and reservation.
+    """Return the fleet options of the request's market: spot strategy, minimum and reservation.
 
-    A gang is launched in a single zone, completely or not at all. Reserved capacity is used first
-    by on-demand requests. Return an empty dict without options, and for a capacity block: EC2
-    accepts none, and a block is in one zone anyway.
+    A `together` request is launched in a single zone, completely or not at all. Reserved capacity
+    is used first by on-demand requests. Return an empty dict without options, and for a capacity
+    block: EC2 accepts none, and a block is in one zone anyway.
     """
     is_spot = request.offering.market is Market.SPOT
     if uses_block(request, settings):
@@ -374,7 +374,7 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
 
 def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
-    """Return the names of the cluster placement groups by zone, for gangs on types with EFA.
+    """Return the placement groups' names by zone, for `together` requests on types with EFA.
 
     Return an empty map for other requests, if the pool forbids placement groups, and for a capacity
     block, whose instances are close together anyway.

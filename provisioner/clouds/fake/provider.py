@@ -182,7 +182,7 @@ class FakeCloud:
             OutcomeUnknown: by chance, before or after the machines were launched.
             LaunchUnderWay: `rules.under_way_ms` is not over.
             TokenReused: the token belongs to a different request.
-            NoCapacity: nothing is left, or too few for a gang.
+            NoCapacity: nothing is left, or too few for a `together` request.
             QuotaExceeded: the quota of the market is used up.
             ConfigurationError: the catalog lacks the offering.
             CloudError: `failing` is set.
@@ -284,11 +284,13 @@ class FakeCloud:
         return sum(machine.cost(now_ms) for machine in self.machines.values())
 
     def _execute_request(self, request: IntentRow) -> _Outcome:
-        """Launch machines, and store and return the outcome under the request's token.
+        """Launch machines, store the outcome under the request's token, and return the outcome.
+
+        A failed launch is an outcome with an error, if `rules.under_way_ms` is more than 0.
 
         Raises:
-            CloudError: the launch failed and launches are answered at once (`rules.under_way_ms` is
-                0). Otherwise the outcome stores the error.
+            CloudError: the launch failed and `rules.under_way_ms` is 0. Nothing is stored, so that
+                a repeated request tries the launch again.
         """
         known_ms = self.clock() + self.rules.under_way_ms
         try:

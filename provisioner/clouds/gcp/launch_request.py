@@ -178,9 +178,9 @@ class BulkRequest(NamedTuple):
 def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> BulkRequest:
     """Return the bulk insert for a launch attempt; call nothing.
 
-    A gang is launched in one zone, completely or not at all. Other requests get as many instances
-    as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the request or the
-    settings, in this order, limits the launch to that zone.
+    A `together` request is launched in one zone, completely or not at all. Other requests get as
+    many instances as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the
+    request or the settings, in this order, limits the launch to that zone.
 
     Args:
         request: the launch attempt.
@@ -188,8 +188,8 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
         script: the startup script.
 
     Raises:
-        ConfigurationError: a gang or the script is too large, the zone is not in the region, no
-            region is known, or the machine type or accelerator is invalid.
+        ConfigurationError: a `together` request or the script is too large, the zone is not in the
+            region, no region is known, or the machine type or accelerator is invalid.
     """
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
@@ -219,10 +219,11 @@ def request_id(token: str) -> str:
 
 
 def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
-    """Return the names of a request's instances, at most INSTANCES_MAX. Names are also ids.
+    """Return the names of a request's instances. Names are also ids.
 
-    The names depend on the settings' prefix, and on digests of the token and of the request without
-    the price.
+    A request for more than INSTANCES_MAX instances gets only INSTANCES_MAX names. The names depend
+    on the settings' prefix, and on digests of the token and of the request without the price, so
+    that a repeated request has the same names.
     """
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
     count = min(request.count, INSTANCES_MAX)

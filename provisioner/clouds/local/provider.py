@@ -262,10 +262,11 @@ class LocalProcesses:
         return CloudInstance(name, self._status(record), record.launched_ms, tags, notice_ms)
 
     def _status(self, record: _Record) -> InstanceStatus:
-        """Return the status of an instance with this record.
+        """Return the status that an instance's record shows; the process is not examined.
 
-        TERMINATED after the end, TERMINATING after the request, STOPPED if the agent calls another
-        server. Otherwise RUNNING, or STARTING before the process was started.
+        TERMINATED if the record has an end, TERMINATING if `terminate` was requested, STOPPED if
+        the agent calls another server. Otherwise RUNNING, or STARTING before the process was
+        started.
         """
         if record.ended_ms is not None:
             return InstanceStatus.TERMINATED

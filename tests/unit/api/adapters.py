@@ -122,4 +122,4 @@ class ApiAdapters(Adapters):
         return engine
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        raise NotImplementedError("no instances are launched in tests of the API")
+        raise AssertionError("no instances are launched in tests of the API")

@@ -45,7 +45,7 @@ def train_class(entrypoint: str) -> None:
     """Train the class in this process. The module may be written as a path with slashes and `.py`.
 
     Add the working directory to `sys.path` if it is missing. Errors are as for `load_trial_class`;
-    exceptions of the training pass.
+    exceptions of the training are raised too.
     """
     # The interpreter adds the code's directory, except with the option -P.
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
@@ -60,7 +60,7 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
 
     The user's module is imported before torch and other heavy modules. Raises DetcloudError if the
     module or the class does not exist, or if the class is no trial or lacks a method. Exceptions of
-    the user's module pass.
+    the user's module are raised unchanged.
     """
     module_name, _, path = entrypoint.partition(":")
     if module_name.startswith("."):
@@ -120,7 +120,7 @@ def _trial_class_names(module_name: str) -> str:
 
 
 def _train(trial_class: type[PyTorchTrial]) -> None:
-    """Train the class to the end with the framework's Trainer. All exceptions pass."""
+    """Train the class to the end with the framework's Trainer. Raises errors of the training."""
     framework = import_module(trial_class.framework)
     with framework.init() as context:
         framework.Trainer(trial_class(context), context).fit()

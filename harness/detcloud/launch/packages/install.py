@@ -174,8 +174,9 @@ def _install_layer(
 ) -> tuple[Path, bool]:
     """Install the packages into a new layer, or wait for another run's installation.
 
-    Return the layer's folder, and whether this run has installed the layer. Delete abandoned builds
-    of the layer. Raises PackagesRefused or OSError, and then deletes the incomplete layer.
+    Return the layer's folder, and whether this run has installed the layer. Delete the incomplete
+    builds that killed runs left of the layer. Raises PackagesRefused or OSError, and then deletes
+    the incomplete layer.
     """
     request.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(request.cache / f"{key}.lock"):

@@ -384,7 +384,7 @@ class DatasetCache:
     def _remove_abandoned(self) -> None:
         """Delete unpublished attempts older than ABANDONED_SECONDS from store and folder.
 
-        Errors are ignored.
+        No trial continues an attempt of this age. Errors are ignored.
         """
         with suppress(DetcloudError, OSError):
             keys = self._store.list(self._name)

@@ -79,8 +79,8 @@ class CachedDataset(Dataset[Any]):
     def shard(self, rank: int, size: int, epoch: int = 0) -> Dataset[Any]:
         """Return the share of worker `rank`: every `size`th sample in the order of `epoch`.
 
-        Shares with equal seeds are equal on every machine. Raises DetcloudError for an impossible
-        rank.
+        The lengths of shares differ by at most 1. Shares with equal seeds are equal on every
+        machine. Raises DetcloudError for an impossible rank.
         """
         if size < 1 or not 0 <= rank < size:
             raise DetcloudError(f"shard {rank} of {size}: expected a rank from 0 to size - 1")

@@ -33,7 +33,7 @@ def encode_source(
     builder stores the same samples. The generators of the training are restored.
 
     Raises DetcloudError for a data set that is not map-style, and during the iteration for
-    unsupported samples. Errors of `make_source` and of the data set pass.
+    unsupported samples. Raises errors of `make_source` and of the data set.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
@@ -78,7 +78,15 @@ class _EncodedChunks(Dataset[list[bytes]]):
 
 
 def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequence[Buffer]]:
-    """Yield all samples of the chunks in order, each in pieces, and restore the generators."""
+    """Yield all samples of the chunks in order, each as a sequence of pieces of its bytes.
+
+    With a `num_workers` of 0, this process encodes the samples, and the pieces are valid until the
+    next sample. Otherwise worker processes encode, and each sample is a single piece. Each chunk
+    seeds the random generators of the encoding process. At the end of the iteration, this process's
+    generators get their earlier state again.
+
+    Raises DetcloudError for an unsupported sample, and errors of the data set.
+    """
     with preserve_state():
         if num_workers == 0:
             for place in range(len(chunks)):
