@@ -139,7 +139,7 @@ def test_instance_of_a_cluster_elsewhere_gets_code_by_a_proof(
         done = ask("i-1", "on-aws")
         assert done.returncode == 0, done.stdout + done.stderr
         assert (tmp_path / "i-1").read_bytes() == agent_code().content
-        # An instance may only ask for itself, in the pool that launched it.
+        # An instance may only request code for the same instance, in the pool of the launch.
         assert "HTTP Error 403" in ask("i-2", "on-aws").stdout
         assert "HTTP Error 404" in ask("i-1", "default").stdout
     finally:

@@ -9,7 +9,7 @@ from bench.figures import Figure, Row, Scale, at_most
 
 
 def missing_target(scale: Scale) -> Iterator[Row]:
-    """Measure a figure that misses its target."""
+    """Measure a figure that misses the target."""
     yield at_most("a slow thing", 2, 1, "s")
 
 

@@ -52,7 +52,7 @@ def test_control_plane_of_a_training_machine_is_within_the_cost_limit() -> None:
 
 
 def test_control_plane_of_four_trials_on_a_machine_is_within_the_cost_limit() -> None:
-    # With one machine, all ticks would count for it. With a thousand, the share is negligible.
+    # A single machine would bear all ticks. With a thousand machines, the share is negligible.
     used = machine_hour_usage("g5.12xlarge", 4, machines=1).without("tick")
     assert used.requests <= 330
     # 0.2 % of the spot price, 40 % of $5.672.

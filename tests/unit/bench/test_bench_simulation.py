@@ -1,4 +1,4 @@
-"""The simulation figure: its rows without peers, its busy share, shared curves and rungs."""
+"""The simulation figure: rows without peers, busy share, shared curves and rungs."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -33,7 +33,7 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_simulation_without_peers_names_the_missing_peers(no_peers: None) -> None:
     rows = {row.what: row for row in simulation(QUICK)}
     against = [row for what, row in rows.items() if "peer" in what or "that of" in what]
-    # Two sizes for one peer, and two kinds of ASHA for two peers.
+    # Two sizes for Syne Tune's rate, and two kinds of ASHA for two peers.
     assert len(against) == 2 + 2 * 2
     assert {row.verdict for row in against} == {"not measured"}
     assert all("is not installed" in row.beside for row in against)

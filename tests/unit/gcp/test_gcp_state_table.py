@@ -126,7 +126,7 @@ def table(
 
 @pytest.fixture
 def second_table(firestore: Firestore, database: str) -> FirestoreTable:
-    """The table in a second process, with the same rows."""
+    """A table object on the shared database, as in a second process."""
     return FirestoreTable(firestore.client(database))
 
 

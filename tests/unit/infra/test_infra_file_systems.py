@@ -120,7 +120,7 @@ def test_unmountable_file_system_has_a_finding(
     [
         (Rule("-1", 0, 65_535, groups=frozenset({OURS})), True),
         (Rule("tcp", 2049, 2049, blocks=("10.0.0.0/16",)), True),
-        # The block covers one of the two subnets.
+        # The block covers only the first subnet.
         (Rule("tcp", 2049, 2049, blocks=("10.0.0.0/20",)), False),
         (Rule("tcp", 2049, 2049, groups=frozenset({"sg-others"})), False),
         (Rule("udp", 2049, 2049, groups=frozenset({OURS})), False),

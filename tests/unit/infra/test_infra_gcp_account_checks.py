@@ -201,7 +201,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "no zone of us-central1 offers it with nvidia-tesla-a100",
         "another type",
     ),
-    # One instance has 4.
+    # An instance has 4 GPUs.
     (
         quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 3, **T4}),
         A100,

@@ -57,7 +57,7 @@ def test_machine_type_lists_are_read_to_the_last_page(
     assert {"a2-highgpu-1g", "e2-standard-4", "n1-standard-96"} <= names
     calls = compute_engine.project.calls
     once = calls.count("listMachineTypesOfZone")
-    # One page of each zone.
+    # A page per zone.
     assert once == len(compute_engine.project.zones["europe-west4"])
     monkeypatch.setattr(machine_catalog, "PAGE_SIZE", 5)
     assert catalog.list_names("europe-west4") == names

@@ -244,7 +244,7 @@ def test_only_the_api_is_public(gcp_vision: GcpGraph) -> None:
     public = {
         name for name, service in services.items() if service["ingress"] == "INGRESS_TRAFFIC_ALL"
     }
-    # The tick reaches the functions that it starts over the internet; IAM authorizes the calls.
+    # The tick starts functions by calls over the internet, which IAM authorizes.
     assert public == {"api", *STARTED_BY_TICK}
     members = [
         item["member"] for item in gcp_vision.inputs_of("cloudrunv2/serviceIamMember").values()

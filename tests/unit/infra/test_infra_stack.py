@@ -352,7 +352,7 @@ def test_security_group_admits_only_members(vision: Graph) -> None:
 
 
 def test_instances_reach_instances_by_a_group_rule(vision: Graph) -> None:
-    # EFA adapters need a rule to the group itself; a rule to all addresses is not enough.
+    # EFA adapters need a rule whose target is the group. A rule to all addresses is not enough.
     egress = vision.inputs_of("SecurityGroupEgressRule")["among"]
     assert egress["referencedSecurityGroupId"] == egress["securityGroupId"]
     assert egress["ipProtocol"] == "-1"

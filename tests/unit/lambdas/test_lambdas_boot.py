@@ -48,14 +48,14 @@ def test_script_is_valid_bash() -> None:
 
 
 def noise(number: int, length: int) -> str:
-    """Return random hexadecimal digits, which compress to half their length at best."""
+    """Return random hexadecimal digits, which compress to half of the length at best."""
     return hashlib.shake_256(str(number).encode()).hexdigest(length // 2)
 
 
 @pytest.mark.parametrize("place", [PLACE, ""])
 def test_script_of_the_largest_pool_fits_into_user_data(place: str) -> None:
-    # Eight file systems are a pool's maximum. Linux allows paths of 4,096 characters, but no real
-    # path is as long as these.
+    # Eight file systems are a pool's maximum. Linux allows paths of 4,096 characters, but real
+    # paths are shorter.
     systems = [
         {
             "type": "fsx_lustre",

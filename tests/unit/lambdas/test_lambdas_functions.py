@@ -14,7 +14,7 @@ from tests.patience import PROCESS_SECONDS_MAX
 require("aws_lambda_powertools")
 
 LAMBDAS = Path(__file__).parents[3] / "lambdas"
-# Half of the time that AWS allows for the initialization; the other half is for slow machines.
+# AWS allows 10 s for the initialization. The second half is a margin for slow machines.
 IMPORT_SECONDS_MAX = 5.0
 # Modules that are slow to import or needless at the start. Botocore replaces boto3.
 NEVER = {"aws_xray_sdk", "boto3", "s3transfer", "torch", "optuna", "pulumi"}
@@ -190,7 +190,7 @@ assert list(read_notices(table)) == [InstanceNotice("cr-1", 1_767_265_200_000)]
 
 
 def imported_modules(module: str, environment: dict[str, str] | None = None) -> set[str]:
-    """Import a module in a new process and return all its modules. Fail if the import is slow."""
+    """Import a module in a new process and return all imported modules. Fail for a slow import."""
     check = f"""
 import json, sys, time
 began = time.process_time()

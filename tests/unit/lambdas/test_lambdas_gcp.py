@@ -47,7 +47,7 @@ TRACE = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Restore the root logger after the test, since Telemetry replaces its handlers."""
+    """Restore the root logger after the test, since Telemetry replaces the handlers."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -311,7 +311,7 @@ def test_call_stops_waiting_for_a_long_pass() -> None:
         assert runs.wait(ANSWER_SECONDS_MAX)
         # The call's own pass would be the next, but the time ends before the running pass does.
         assert not passes.join("jobs#b", run, lambda: RESERVE_MS + 1)
-        # A call that shares the next pass stops waiting at its own time limit, too.
+        # A call that shares the next pass stops waiting at the call's own time limit, too.
         behind = callers.submit(passes.join, "jobs#d", run, minutes)
         wait_until(lambda: passes._next is not None)
         assert not passes.join("jobs#e", run, lambda: RESERVE_MS + 1)
@@ -343,7 +343,7 @@ def test_advance_needs_time_and_a_table() -> None:
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
     assert engine.read_state(POOL) is not None
     assert not advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
-    # With `looks_first=False` the actor is loaded without a look at its mailbox.
+    # With `looks_first=False`, the actor is loaded without a read of the mailbox.
     engine.has_mail = lambda address: pytest.fail("looked")  # type: ignore[method-assign]
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000, looks_first=False)
     away = Engine(AwayTable(), lambda: 1_000, UNHURRIED)

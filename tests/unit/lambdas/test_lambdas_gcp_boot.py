@@ -208,7 +208,7 @@ STUBS = {
     "id": '[ -e "$DETCLOUD_ROOT/user" ]',
     "useradd": 'touch "$DETCLOUD_ROOT/user"',
     "runuser": 'shift 3; exec "$@"',
-    # The agent reaches the cluster at its start.
+    # The agent reaches the cluster at the start of the agent.
     "systemctl": 'case "$*" in *-agent*) sleep 1; touch "$DETCLOUD_ROOT/run/detcloud/alive";; esac',
     **dict.fromkeys(("chown", "docker", "iptables", "mount", "usermod"), ""),
     # The machine has no local disks.
