@@ -20,7 +20,6 @@ SOURCES = (
 # Parts of the sources that no function imports.
 LEFT_OUT = (
     "lambdas/dump.py",
-    "lambdas/simulation",
     "detcloud/_server",
 )
 

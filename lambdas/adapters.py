@@ -1,7 +1,7 @@
 """The base class of a host's adapters, which are the parts of a cluster that depend on the host.
 
 Each host has a subclass in the folder with the host's name: `lambdas.aws.adapters`,
-`lambdas.gcp.adapters`, `local_cluster.adapters` (one machine) and `lambdas.simulation.adapters`.
+`lambdas.gcp.adapters`, `local_cluster.adapters` (one machine) and `simulator.hosts.adapters`.
 """
 
 from __future__ import annotations

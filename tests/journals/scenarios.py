@@ -54,7 +54,10 @@ from control_plane.searchers.space import Categorical, Group
 from control_plane.state.table import Expect, Put
 from control_plane.suggestions.model import Observation, Problem
 from control_plane.suggestions.suggester import Suggester
-from tests.simulation.cluster import POOL, Cluster, submission
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run, Script, ScriptedAgent
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.simulation.scenarios import (
     EXPERIMENT,
     SCENARIOS,
@@ -63,15 +66,7 @@ from tests.simulation.scenarios import (
     ignore_all_but_a_kill,
     train_in_rounds,
 )
-from tests.simulation.scripted_agent import (
-    Line,
-    Run,
-    Script,
-    ScriptedAgent,
-    checkpoint,
-    metric_of,
-    train_at_once,
-)
+from tests.simulation.scripts import checkpoint, metric_of, train_at_once
 from tests.unit.searchers.custom_search import (
     close_operation,
     create_operation,
@@ -97,10 +92,10 @@ LADDER = RungLadder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 def search_scenario(
     method: MethodPlan, script: Script, time_metric: str = ""
-) -> Callable[[Cluster], None]:
+) -> Callable[[SteppedCluster], None]:
     """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
 
-    def play(cluster: Cluster) -> None:
+    def play(cluster: SteppedCluster) -> None:
         cluster.add_pool()
         cluster.add_agent("a", 2, script)
         space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
@@ -112,17 +107,17 @@ def search_scenario(
     return play
 
 
-def suggest_in_vain(cluster: Cluster) -> None:
+def suggest_in_vain(cluster: SteppedCluster) -> None:
     """A search whose model fails: its points are drawn."""
 
     def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
         raise ImportError(f"no model for suggestion {number}")
 
-    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, fail))
+    cluster.host.suggester = Suggester(cluster.engine, fail)
     search_scenario(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
-def kill_one_and_all(cluster: Cluster) -> None:
+def kill_one_and_all(cluster: SteppedCluster) -> None:
     """3 trials on 2 slots: one is killed, then the experiment."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
@@ -134,7 +129,7 @@ def kill_one_and_all(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def fold_a_dead_letter(cluster: Cluster) -> None:
+def fold_a_dead_letter(cluster: SteppedCluster) -> None:
     """A message to a trial becomes a dead letter: the trial ends in ERROR, the other goes on."""
     cluster.add_pool()
     cluster.submit(2)
@@ -151,7 +146,7 @@ def fold_a_dead_letter(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def disable_and_enable(cluster: Cluster) -> None:
+def disable_and_enable(cluster: SteppedCluster) -> None:
     """An agent is disabled under its trials, which go on when it is enabled."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
@@ -164,7 +159,7 @@ def disable_and_enable(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def collect(cluster: Cluster) -> None:
+def collect(cluster: SteppedCluster) -> None:
     """A trial lets go of its first checkpoint, whose files are deleted; the pool is audited."""
     paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
     paused.play(cluster)
@@ -179,7 +174,7 @@ def collect(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def start_many(cluster: Cluster) -> None:
+def start_many(cluster: SteppedCluster) -> None:
     """More trials start at once than one commit of the pool holds."""
     cluster.add_pool()
     cluster.submit(STARTS_MAX + 1)
@@ -187,7 +182,7 @@ def start_many(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def move(cluster: Cluster) -> None:
+def move(cluster: SteppedCluster) -> None:
     """Two trials on one slot: what runs and what waits move to another pool, whose audit has its
     doubts; a third pool goes.
     """
@@ -206,7 +201,7 @@ def move(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def spend(cluster: Cluster) -> None:
+def spend(cluster: SteppedCluster) -> None:
     """Three trials on two slots of an instance, of which none hears that the experiment has come
     to its limit. It may cost more then, but the pool has to wait until its budget is raised.
     """
@@ -217,7 +212,7 @@ def spend(cluster: Cluster) -> None:
     settings = replace(message.settings, max_cost=MAX_COST)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
     cluster.until(lambda: cluster.checker.actor_state(EXPERIMENT).bill.is_limited, "at its limit")
-    cluster.until(lambda: not agent.runs, "stopped")
+    cluster.until(lambda: not agent.processes, "stopped")
     check_budgets(cluster.engine, [POOL])
     cluster.command(EXPERIMENT, SettingsChanged(max_cost=2 * MAX_COST, max_cost_given=True))
     cluster.command(EXPERIMENT, ActivateRequested())
@@ -232,7 +227,7 @@ def spend(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def _add_rented_agent(cluster: Cluster, name: str, script: Script) -> ScriptedAgent:
+def _add_rented_agent(cluster: SteppedCluster, name: str, script: Script) -> ScriptedAgent:
     """Add the agent of an instance that is launched now."""
     state, now_ms = InstanceState.RUNNING, cluster.now_ms
     row = InstanceRow(name, POOL, RENTED, state, now_ms, "launch")
@@ -249,7 +244,7 @@ def train_on(run: Run) -> list[Line]:
     return [{"kind": "metrics", **validation}]
 
 
-def drive_custom_search(cluster: Cluster) -> None:
+def drive_custom_search(cluster: SteppedCluster) -> None:
     """A search method makes two trials, lengthens one of them, and ends the search."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_at_once)
@@ -289,7 +284,7 @@ def refuse(run: Run) -> list[Line]:
     ]
 
 
-SCENARIOS_TO_RECORD: dict[str, Callable[[Cluster], None]] = {
+SCENARIOS_TO_RECORD: dict[str, Callable[[SteppedCluster], None]] = {
     **{scenario.name: scenario.play for scenario in SCENARIOS},
     "grid": search_scenario(GridPlan(4, 3, LENGTH_ERA), train_at_once),
     "halving": search_scenario(HALVING, train_at_once),

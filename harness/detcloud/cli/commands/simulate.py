@@ -29,7 +29,7 @@ from detcloud.cli.rendering.spot_report import render_spot_report
 from detcloud.cli.rendering.table import Column, Item, cell_text
 from detcloud.shared.plurals import count_text
 
-MODULE = "control_plane.simulation"
+MODULE = "simulator.search"
 
 
 def add_simulate_arguments(parser: ArgumentParser) -> None:

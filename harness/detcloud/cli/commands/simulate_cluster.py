@@ -18,7 +18,7 @@ from detcloud.cli.rendering.table import Column, Item
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 
-MODULE = "lambdas.simulation"
+MODULE = "simulator"
 
 
 def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
