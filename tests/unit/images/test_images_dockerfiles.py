@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -111,8 +112,13 @@ def others_imported(places: tuple[str, ...]) -> set[str]:
         if file not in seen:
             seen.add(file)
             for module in imports(file):
-                left += files_of(module)
-                others.add(module.partition(".")[0])
+                package = module.partition(".")[0]
+                script = imported_script(file, package)
+                if script is None:
+                    left += files_of(module)
+                    others.add(package)
+                else:
+                    left.append(script)
     return others - sys.stdlib_module_names - {"detcloud"}
 
 
@@ -128,6 +134,23 @@ def imports(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_script(file: Path, module: str) -> Path | None:
+    """Return the file in the same folder that a script imports by bare name, or None.
+
+    An installed package with the same name takes precedence.
+    """
+    script = file.with_name(f"{module}.py")
+    if not script.is_file() or module in sys.stdlib_module_names or distribution_names(module):
+        return None
+    return script
+
+
+@cache
+def distribution_names(package: str) -> list[str]:
+    """Return the distributions that install a package, or an empty list."""
+    return metadata.packages_distributions().get(package, [])
 
 
 def files_at(path: Path) -> list[Path]:
