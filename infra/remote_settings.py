@@ -46,9 +46,10 @@ def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[s
 def open_remote_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[str, RemoteAccount]:
     """Return the remote accounts that the setting `given` describes, by the cloud's name.
 
-    No cloud is called. `given` maps a cloud to a description, and `launcher` is the cluster's
-    function that launches instances. Raise ValueError with a text of what was expected if a
-    description is invalid, and KeyError for an unknown cloud.
+    No cloud is called. Return {} for an empty setting. `given` maps a cloud to a description.
+    `launcher` is the cluster's function that launches instances, which the accounts trust. Raise
+    ValueError with a text of what was expected if a description is invalid, and KeyError for an
+    unknown cloud.
     """
     return {cloud: open_remote_account_in(cloud, item, launcher) for cloud, item in given.items()}
 

@@ -103,7 +103,8 @@ class AgentKeeper:
     def _run(self) -> None:
         """Start the agent again after each end and a pause, until `stop` is called. Log each end.
 
-        `start` describes the pauses.
+        The pause doubles from 0.4 s up to BACKOFF_SECONDS_MAX, and is 0.4 s again after a run of
+        more than STEADY_SECONDS.
         """
         failures = 0
         while not self._stopping.is_set():
@@ -138,8 +139,9 @@ class AgentKeeper:
     def _spawn(self) -> subprocess.Popen[bytes] | None:
         """Start an agent process, and remember the process for `stop`.
 
-        Append the output to `agent.log`, after the rotation of a large log. Return None without a
-        start if the keeper is stopping. Raises OSError if the process cannot be started.
+        Append the output to `agent.log`, after the rotation of a large log. The caller records the
+        process and calls `on_start`. Return None without a start if the keeper is stopping. Raises
+        OSError if the log cannot be opened or the process cannot be started.
         """
         with self._changing:
             if self._stopping.is_set():

@@ -26,8 +26,9 @@ PROGRESS_SECONDS = 0.1
 def main() -> int:
     """Write or restore a backup, and print a report as JSON.
 
-    Return the exit status: 0, or 1 after an error, with the reason on stderr. All new files are
-    readable by the owner only.
+    Return the exit status: 0, or 1 after an error, with the reason on stderr. Invalid options end
+    the process with status 2. The progress is printed to stderr. All new files are readable by the
+    owner only, since the process's umask is changed.
     """
     options = _options()
     os.umask(0o077)

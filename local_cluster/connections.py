@@ -2,8 +2,8 @@
 
 - A connection is waiting between two requests and until the headers of a request are complete. New
   and partly received headers must be complete within HEAD_SECONDS_MAX. If more than WAITING_MAX
-  connections wait, the longest-waiting connection is closed. Strangers come first: connections
-  without an earlier request that had a valid token or signature.
+  connections wait, the longest-waiting connection is closed. Strangers' connections are closed
+  first. A stranger is a client whose connection had no request with a valid token or signature yet.
 - If the server waits for the body of more than STRANGERS_MAX requests of unknown callers, the
   connection of the oldest request is closed. The API limits the time of each body.
 - A client must read its response within WRITE_SECONDS_MAX, plus the time of the unsent bytes at
@@ -36,7 +36,8 @@ class ConnectionLimits:
 
     The limits are the numbers and times in the module's docstring; a connection that exceeds a
     limit is closed. The server's connections must be of the class that `connection_class` returns.
-    A request from another client address is passed to `app` without limits.
+    A request whose client address belongs to no open connection is passed to `app` without limits:
+    the client has closed the connection already.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -106,17 +107,19 @@ class ConnectionLimits:
     def _limit_strangers_soon(self) -> None:
         """Let the event loop call `_limit_strangers` after the present step.
 
-        By then, a `receive` whose body has already arrived has returned, and no longer counts. Do
-        nothing if at most STRANGERS_MAX requests are unanswered.
+        `_limit_strangers` closes a connection if the server waits for too many bodies of strangers,
+        clients without a valid token or signature. By then, a `receive` whose body has already
+        arrived has returned, and no longer counts. Do nothing if at most STRANGERS_MAX requests are
+        unanswered.
         """
         if len(self.answering) > STRANGERS_MAX:
             asyncio.get_running_loop().call_soon(self._limit_strangers)
 
     def _limit_strangers(self) -> None:
-        """Close the connection of the oldest request of an unknown caller with an unfinished body.
+        """Close the connection of the oldest request of a stranger with an unfinished body.
 
-        A caller is unknown until the API has found the token or the signature valid. Do nothing if
-        the application awaits the bodies of at most STRANGERS_MAX unknown callers.
+        A stranger is a caller whose token or signature the API has not found valid yet. Do nothing
+        if the application awaits the bodies of at most STRANGERS_MAX strangers.
         """
         strangers = [
             connection
@@ -167,7 +170,11 @@ class Connection(asyncio.Protocol):
         """Whether an earlier request had a valid token or signature."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for a request. May close the longest-waiting connection."""
+        """Start to wait for a request: asyncio calls this method after a client has connected.
+
+        May close the longest-waiting connection of the server. This connection is closed if the
+        headers of a request are not complete within HEAD_SECONDS_MAX.
+        """
         self._transport = transport
         self._client = transport.get_extra_info("peername")[:2]
         self._limits.open[self._client] = self
@@ -237,10 +244,11 @@ class Connection(asyncio.Protocol):
             self._start_waiting()
 
     def abandon_request(self, request: Request) -> None:
-        """Abort the connection if uvicorn has not closed it when the time for unsent bytes is over.
+        """Abort the connection later, unless uvicorn closes the connection before.
 
         The application has ended without a complete response to `request`, so uvicorn sends an
-        error or closes the connection. Do nothing after a complete response and on a lost
+        error or closes the connection. The delay is WRITE_SECONDS_MAX, plus the time of the unsent
+        bytes at WRITE_BYTES_PER_SECOND. Do nothing after a complete response and on a lost
         connection.
         """
         if self._request is request:

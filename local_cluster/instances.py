@@ -87,8 +87,8 @@ class InstanceLauncher:
     def _command(self, name: str, request: IntentRow, work: Path) -> list[str]:
         """Return the command line of an instance's agent, and store the pool's join token.
 
-        The token is stored as by `_token_file`. Raises HomeInvalid for an invalid token in the
-        folder, TableError and OSError.
+        The token's file is created on first use, and the token's digest is stored in the state
+        table. Raises HomeInvalid for an invalid token in the folder, TableError and OSError.
 
         Args:
             name: the name of the agent.
@@ -117,7 +117,7 @@ def issue_join_token(table: StateTable, token: str, pool: str) -> None:
     """Store the digest of a join token in the state table, so that agents can join the pool with
     the token.
 
-    Do nothing if the digest is stored already. Raises TableError.
+    Do nothing if the digest is stored already: the token then keeps its pool. Raises TableError.
     """
     with suppress(Conflict):
         holder = Principal(f"agents of {pool}", Role.JOIN, pool)

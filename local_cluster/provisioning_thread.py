@@ -57,7 +57,9 @@ class ProvisioningThread:
     def _provision(self, looks: int) -> None:
         """Reconcile all pools. At every LOOKS_PER_CLEANUP-th call, also terminate orphans.
 
-        Orphans are instances without a row in the state table. Raises TableError and PoolsFailed.
+        Orphans are instances without a row or an open launch in the state table. A stop of the
+        thread ends the call after the current pool. Raises TableError if the table cannot be read,
+        and PoolsFailed after all pools if any pool failed. Orphans are not terminated then.
 
         Args:
             looks: the number of this call, from 1.

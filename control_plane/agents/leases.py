@@ -219,7 +219,7 @@ def decide_marking(
 def holds_for_outage(row: Row | None) -> bool:
     """Return whether a pool's loss detection is paused because of an outage of the API.
 
-    False for a pool without stored state.
+    False for a pool without stored state. Raises ValueError if the stored state cannot be decoded.
 
     Args:
         row: the stored state of loss detection, None if never stored.

@@ -98,9 +98,10 @@ class LineFilter:
     def required_matches(self, content: bytes) -> list["_PatternMatches"]:
         """Return patterns that must all match in every accepted line of `content`.
 
-        A search for the patterns is much faster than parsing every line. Return [] if the filter
-        has neither text nor level, or if both cannot be recognized in the bytes, as in text that is
-        not ASCII. A line with matches must still be checked.
+        A search for the patterns is much faster than parsing every line. Return [] if `content` is
+        not ASCII, or if the filter has neither text nor level. A searched text that is not ASCII
+        has no pattern. The level has no pattern if the filter accepts lines without a level, or if
+        `content` has colour codes. A line with matches must still be checked.
         """
         if not content.isascii():
             return []

@@ -365,9 +365,9 @@ def _object_key(key: Key, digest: str) -> ObjectKey:
 def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Divide consecutive rows into groups, each to be merged into a single row.
 
-    Every group but the last makes a full row. In the last group, a row is merged with later rows
-    only if its size is at most twice their total. So a report is rewritten only a few times in all.
-    A row that stays alone is in no group.
+    Every group but the last makes a full row. In the last group, a row above SMALL_BYTES is merged
+    with later rows only if its size is at most twice the total size of the later rows. So a report
+    is rewritten only a few times in all. A row that stays alone is in no group.
     """
     group: list[Row] = []
     size = reports = 0

@@ -166,7 +166,8 @@ def _to_timed_validation(
     - If the time metric is not finite, the message has the reason and the searcher metric.
     - If only the searcher metric is not finite, the metric is None, and no reason is added.
 
-    An unreported metric named "batches" has the value `steps`; see `_parse_metric` for the values.
+    An unreported metric named "batches" has the value `steps`. The texts `NaN`, `Infinity` and
+    `-Infinity` and too large integers are not finite. The floats NaN and infinity are not numbers.
     """
     values: list[float | None] = []
     for name in (context.metric, context.time_metric):

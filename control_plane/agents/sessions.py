@@ -364,16 +364,19 @@ def _stored_line_write(
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
     """Read the metadata of trials, in the order of the ids. Users' edits replace the code's values.
 
-    A trial without metadata has {}. Values that the JSON gate, the check of stored JSON, now
-    refuses are replaced, because an agent's call with such a value would fail. Raises TableError.
+    A trial without metadata has {}. Values that are not valid JSON are replaced, because an agent's
+    call with such a value would fail: containers below 64 levels by null, bad characters by U+FFFD,
+    and numbers that are not finite or too large by texts such as `NaN`. Raises TableError, and
+    ValueError if a stored row is not valid.
     """
     return [readable(metadata)[0] for metadata in read_stored_metadata(table, trial_ids)]
 
 
 def read_stored_metadata(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read metadata like `read_metadata_of`, but keep values that the JSON gate refuses.
+    """Read the stored metadata of trials, in the order of the ids.
 
-    Raises TableError, and ValueError if a row is not valid.
+    Users' edits replace the code's values. A trial without metadata has {}. Values that are not
+    valid JSON stay unchanged. Raises TableError, and ValueError if a row is not valid.
     """
     sorts = (TRIAL_METADATA, METADATA_EDITS)
     keys = [Key(addresses.trial(trial_id), sort) for trial_id in trial_ids for sort in sorts]

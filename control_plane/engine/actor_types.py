@@ -79,7 +79,8 @@ class ActorType:
     def stored_names(self) -> Mapping[str, str]:
         """The stored name of each field of the state, by the name in the code.
 
-        The fields are in order. Later versions append fields.
+        The fields are in the order of their definition. A later version of the state only appends
+        fields, so the first fields of two versions are equal.
         """
         return stored_field_names(self.state_type)
 
@@ -228,8 +229,8 @@ class ActorType:
         """Return the fields of a part's stored body that this version does not know, without
         braces.
 
-        Return b"" if all fields are known, for a part whose type is no dataclass, and for a body
-        that cannot be parsed.
+        Return b"" if all fields are known, for a part whose type is no dataclass, for an unknown
+        part, and for a body that cannot be parsed.
         """
         kind = self.part_types.get(_part_family(name))
         if not is_dataclass(kind):
@@ -243,7 +244,8 @@ class ActorType:
         """Encode a part's value without defaults, so that replays can compare values across
         versions.
 
-        Return a value of type `bytes` unchanged. Raises the AssertionError of `encode_part`.
+        Return a value of type `bytes` unchanged. Raises AssertionError for a value other than
+        `bytes` in a family of type `bytes` or an unknown family.
         """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:

@@ -66,11 +66,12 @@ class Advancer(Committer):
                     pending.append(receiver)
 
     def advance_after_commit(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance like `advance_until_idle`, but log TableError, ValueError and KeyError instead.
+        """Advance actors and the receivers of new mail after the caller's own commit has succeeded.
 
-        The latter two are a damaged head and an actor of an unknown type. For callers whose own
-        commit succeeded: they must not report a failure. The recovery pass advances the remaining
-        actors. Raises other errors of an actor's `finish_fold`.
+        Stop when no mail or no time (`budget_ms`) is left. A TableError, a ValueError for a damaged
+        head and a KeyError for an unknown type of actor are only logged, because the caller must
+        not report a failure. The recovery pass advances the remaining actors. Raises other errors
+        of an actor's `finish_fold`.
         """
         receivers = tuple(addresses)
         try:
@@ -139,8 +140,10 @@ class Advancer(Committer):
         large, all messages are mailed, then fewer messages are folded. A single message that is too
         large is logged and skipped.
 
-        Raises TableError, ValueError and KeyError as `advance` does, and the errors of
-        `finish_fold`. Nothing is committed then, or the outcome is unknown after Unavailable.
+        Raises TableError if the table fails or a spilled message is too large. Raises ValueError or
+        KeyError for an unknown type of actor, a row that cannot be decoded, or a value that cannot
+        be encoded. Raises the errors of the actor's `finish_fold`. Nothing is committed after an
+        error, except that the outcome is unknown after Unavailable.
 
         Args:
             timers: whether due timers are folded as well.

@@ -52,8 +52,8 @@ class DuePage:
     """The due rows of a read of the index."""
 
     late: dict[str, list[MailboxRow]]
-    """The overdue mail and timers by actor, in the order of due times. An actor that is due because
-    of a spilled outbox (stored messages that no process has mailed) may have no mail.
+    """The mail and timers whose due time has passed, by actor, the earliest first. An actor that is
+    due because of a spilled outbox (stored messages that no process has mailed) may have no mail.
     """
     full_shards: list[int]
     """The shards that may have more due rows."""
@@ -73,7 +73,7 @@ def find_due(
     These rows are not in the result:
     - Due rows that are neither mail nor timers nor parts are deleted. With an expired journal row,
       all earlier rows of the same journal are deleted.
-    - Timers of actors that `holds_timers` selects are postponed by HELD_MS.
+    - Timers of actors for whose address `holds_timers` returns True are postponed by HELD_MS.
     - Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
 
     A due part belongs to a spilled outbox (stored messages that no process has mailed): its actor
@@ -149,9 +149,11 @@ def postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
 
 
 def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
-    """Group rows by actor and decode the mail, in the order of due times.
+    """Group rows by actor and decode the mail and timers, the earliest due time first.
 
-    Rows of a spilled outbox add their actor without mail.
+    Rows of a spilled outbox (stored messages that no process has mailed) only add their actor, with
+    an empty list if the actor has no mail. An undecodable row is logged, and becomes mail that no
+    attempt can fold.
     """
     late: dict[str, list[MailboxRow]] = {}
     for row in sorted(rows, key=lambda row: row.due_ms or 0):
@@ -169,12 +171,14 @@ def _is_waiting_timer(row: Row, now_ms: int) -> bool:
 
 
 def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
-    """Commit a later time in the due index for a timer that is not due yet.
+    """Commit a later time in the due index for a timer that is not due yet; return True.
 
-    Return False, without a change, if another process changed the timer first. Raises Unavailable.
+    The new time is the timer's due time, but at most DUE_MS_MAX from now. Return False, without a
+    change, if another process changed the timer first. Raises Unavailable.
 
     Args:
-        from_now: whether to restart the delay of a timer that a host with a wrong clock has set.
+        from_now: restart a timer from a host whose clock was ahead: the timer's original delay
+            counts from now, in a new row that replaces `row`.
     """
     timer, due_ms = read_mail(row), timer_due_ms(row.key) or 0
     continuation = (timer_continuation(timer, due_ms, now_ms),)

@@ -79,8 +79,8 @@ def process_due_rows(
         shards: the shards with mail, timers and spilled outboxes. Empty retries nothing.
         expiry_shards: the shards with rows that only expire. Empty deletes nothing.
         budget_ms: the time limit of the pass. Started work is completed.
-        holds_timers: selects actors whose timers are postponed by HELD_MS instead of folded. None
-            selects no actor.
+        holds_timers: returns whether the timers of the actor at an address are postponed by HELD_MS
+            instead of folded. None postpones no timers.
     """
     until = engine.seconds() + budget_ms / 1000
     redrive = _Redrive(engine, until, budget_ms // ACTORS_MIN, holds_timers or holds_nothing)
@@ -194,8 +194,9 @@ class _Redrive:
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
         """Retry an actor's overdue mail for at most `actor_budget_ms`, and record the outcome.
 
-        The receivers of the actor's mail are advanced too. An actor that used all its time is added
-        to the unfinished actors. Retried rows and dead letters are counted.
+        Mail is overdue if it was not folded within seconds after the sender's commit. The receivers
+        of the actor's mail are advanced too. An actor that used all its time is added to the
+        unfinished actors. Retried rows and dead letters are counted.
 
         No error is raised. An unavailable table is logged, added to `failures` and counted as a
         consecutive failure. After another error, which is logged, the mail is postponed by

@@ -110,7 +110,7 @@ class Engine(Advancer):
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
         """Write a message into an actor's mailbox. Then advance the actor and the receivers of new
-        mail, as `advance_until_idle` does.
+        mail, until no mail or no time is left.
 
         The message is stored even if the actor cannot be advanced now; the recovery pass finds it.
         A missing actor drops every message but the one that creates the actor. Repeating the call

@@ -107,9 +107,12 @@ def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
 def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
     """Apply a message that is given by stored name and fields to the reader's fold.
 
-    Raises KeyError for an unknown name, and ValueError for fields that do not fit the message type.
-    Raises the errors of the actor's step, TornRead and TableError as `apply_message` does. After an
-    error, the fold is unchanged.
+    After an error, the fold is unchanged:
+    - KeyError for an unknown name, and ValueError for fields that do not fit the message type;
+    - any error of the actor's `step`, such as CommandRefused;
+    - TornRead if the rows that were read belong to different moments, and TableError if a read
+      fails;
+    - KeyError or ValueError if a message that the step sends cannot be encoded.
     """
     apply_message(reader, _decode_message(reader, name, fields), now_ms)
 

@@ -118,8 +118,9 @@ class RecordedEntry:
 def entry_write(address: str, revision: int, entry: NewEntry) -> Put:
     """Build the Put that stores `entry` as the journal row of `revision`. The Put has no condition.
 
-    A body of more than UNCOMPRESSED_BYTES_MAX is compressed. The row does not expire unless the
-    caller changes the Put.
+    `address` is the actor, and `revision` the revision of the head that the commit writes. A body
+    of more than UNCOMPRESSED_BYTES_MAX is compressed. The row does not expire unless the caller
+    changes the Put.
     """
     command = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in entry.command)
     optional: dict[str, object] = {

@@ -210,7 +210,8 @@ def mail_write(
     """Build the Put that mails `messages`. The Put conflicts with an existing row of the same key.
 
     Args:
-        previous: the sort key of the sender's previous row to this receiver, or FIRST, or UNKNOWN.
+        previous: the sort key of the sender's previous row to this receiver. FIRST for the sender's
+            first row, and UNKNOWN if the sender has forgotten the previous row.
         clock: the sender's hybrid clock, as in the key.
         due_ms: the time at which the recovery pass looks at the row.
     """
@@ -283,8 +284,9 @@ def dead_letter_write(mail: MailboxRow) -> Put:
     """Build the Put that stores mail as a dead letter, at `D#` and the mail's sort key. The Put has
     no condition.
 
-    Each message of a row has its own dead letter: if messages remain, their number is added to the
-    key. The body is the encoded mail, or the stored row if the row is unreadable.
+    `mail` has a single message, which no attempt could fold. Each message of a row has its own dead
+    letter: if messages of the row remain in the mailbox, their number is added to the key. The body
+    is the encoded mail, or the stored row if the row is unreadable.
     """
     suffix = f"#{len(mail.rest):06d}" if mail.rest else ""
     body = mail.stored if mail.messages[0][0] == UNREADABLE else mail.body

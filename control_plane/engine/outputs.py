@@ -130,10 +130,11 @@ def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator
 
 
 def display_name(output: str) -> str:
-    """Return an output's name for users: `status`, `part trials/0`, `row ...`, `messages to
-    trial#7`.
+    """Return an output's name for users: `status`, `part trials/0`, `row PARTITION/SORT`, `messages
+    to trial#7`.
 
-    All timers are `timers`, and the messages to many receivers are `messages`.
+    An output is a changed value of a commit, such as a field of the state. All timers are `timers`,
+    and the messages to many receivers are `messages`. The name of a field is returned unchanged.
     """
     if output == TIMERS:
         return "timers"

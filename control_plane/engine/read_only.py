@@ -89,8 +89,9 @@ class _LatestReader:
         self._parts = parts
 
     def part(self, name: str) -> object | None:
-        """Return the decoded part as `ActorParts.part` does. Return None if the part does not
-        exist.
+        """Return the decoded part. Return None if the part does not exist.
+
+        Raises TableError if the read fails, and ValueError for a part that cannot be decoded.
         """
         return self._parts.part(name)
 

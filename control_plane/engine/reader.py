@@ -119,7 +119,7 @@ def load_actor(
 
     Raises TornRead if earlier mail of a sender may be missing. Raises TableError if a read fails,
     ValueError for an invalid head, and KeyError for an unknown type of actor. An undecodable row of
-    mail is no error; see `read_mail`.
+    mail is no error: the row is logged, and becomes mail that no attempt can fold.
     """
     rows = table.query(address, HEAD, MAIL_END, limit=1 + MAIL_MAX).rows
     has_head = bool(rows) and rows[0].key.sort == HEAD
@@ -240,7 +240,8 @@ def _ensure_complete(
 
     A row is missing if the table has the row, but the mail does not. Rows that were folded and
     removed are not missing. If a sender has forgotten its previous row, the mailbox is read again
-    first, and the result may lack rows; see `_read_again`. Raises TableError.
+    first. Rows of this sender that only the second read returned are then left out. Raises
+    TableError.
     """
     if any(row.previous == UNKNOWN for row in mail):
         mail = _read_again(table, address, mail)

@@ -63,7 +63,7 @@ def narrow_difference(
 ) -> DifferenceFound:
     """Build the exception for two values that differ, narrowed to the first place that differs.
 
-    The values become JSON values; see `displayed_value`. The caller raises the exception.
+    The values in the exception are parsed JSON. The caller raises the exception.
 
     Args:
         field: the display name of the output. The path of the place is appended, such as

@@ -36,10 +36,12 @@ class SpillPart:
 
 
 def spill_outbox(before: ActorSnapshot, fold: Fold) -> Header:
-    """Move all messages of a fold into numbered parts, which later commits mail.
+    """Copy all messages of a fold into numbered parts, which later commits mail.
 
-    Adds the parts to `fold.parts`; `fold.sends` stays unchanged. The parts follow the parts of an
-    older spilled outbox. Return the header that refers to the parts. The fold must have messages.
+    Adds the parts to `fold.parts`, after the parts of an older spilled outbox. `fold.sends` stays
+    unchanged, but the caller must not mail these messages in the same commit. Return the header
+    that refers to the parts. Nothing is written to the table. The fold must have messages; this is
+    not checked.
     """
     spill = before.header.spill
     first = spill.last + 1 if spill else 0

@@ -337,7 +337,11 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
 
 
 def _networks(settings: Settings, clients: Clients) -> NetworkCount:
-    """Count the VPCs in the region, and return the count with the quota. Raise the SDK's errors."""
+    """Count the VPCs in the region, and return the count with the account's quota of VPCs.
+
+    The result also says whether a VPC with the cluster's tag exists, the stack's own network. Raise
+    the SDK's errors.
+    """
     pages = clients("ec2").get_paginator("describe_vpcs").paginate()
     found = [vpc for page in pages for vpc in page["Vpcs"]]
     own = {"Key": CLUSTER_TAG, "Value": settings.names.cluster}

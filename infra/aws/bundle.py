@@ -70,7 +70,8 @@ def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path
     `kind` is `functions`, or `suggest` for the function that needs more packages. Create the
     folder, and replace an existing archive. Packages are downloaded from the package index. Without
     an interpreter of the target's version, print a warning and leave the code uncompiled. Raise
-    CalledProcessError if pip or the compiler fails, and KeyError for another kind.
+    CalledProcessError if pip or the compiler fails, KeyError for another kind, and OSError if a
+    file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)

@@ -316,9 +316,10 @@ def _statement(
 
 
 def _places(names: Names) -> Mapping[str, list[str]]:
-    """Return the ARN patterns of a team's resources by service.
+    """Return the ARN patterns of a team's resources by AWS service, such as `dynamodb`.
 
-    Most patterns contain the cluster's name; the ids of APIs and event source mappings cannot.
+    The patterns contain the cluster's name, which keeps other teams' resources out. The patterns of
+    APIs, event source mappings and AWS's own parameters match all resources of the region.
     """
     account, region, name = names.account, names.region, names.cluster
     own = f"{region}:{account}"

@@ -89,7 +89,11 @@ def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_let
 
 
 def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
-    """Let the table's stream invoke the tick for new rows that need the tick, from now on."""
+    """Let the table's stream invoke the function `tick` for new rows of the types in INTENTS.
+
+    INTENTS is the pattern of the row types that wake the tick. Rows from before the deployment
+    invoke nothing. After two repetitions, a failed batch is left to the next minute's tick.
+    """
     aws.lambda_.EventSourceMapping(
         "intents",
         event_source_arn=table.stream_arn,

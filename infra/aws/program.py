@@ -71,8 +71,9 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
     The configuration is a text. `stack_config` maps names such as `detcloud:region` to values.
 
     Raises:
-        SettingsInvalid: the settings are invalid or exceed AWS's limits, or the cluster
-            configuration or an archive is missing or invalid.
+        SettingsInvalid: the settings are invalid or exceed AWS's limits, the cluster configuration
+            is missing or invalid, or an archive does not exist. The content of archives is not
+            checked.
     """
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
@@ -240,7 +241,12 @@ def _archive_path(settings: Settings, setting: str, path: str) -> str:
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
-    """Build an archive as `bundle.build_archive`, for `x86_64` or `arm64`."""
+    """Build the archive of a kind in `folder`, and return the archive's path.
+
+    `kind` is `functions` or `suggest`, and `architecture` is `x86_64` or `arm64`. Packages are
+    downloaded. Raise CalledProcessError if pip or the compiler fails, KeyError for another kind or
+    architecture, and OSError if a file cannot be written.
+    """
     return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
 
 

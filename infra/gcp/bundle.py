@@ -21,7 +21,7 @@ def build_archive(folder: Path, kind: str = "functions") -> Path:
 
     `kind` is `functions`, or `suggest` for the function that needs more packages. Create the
     folder, and replace an existing archive. Raise PackageNotFoundError if a required package is not
-    installed, and KeyError for another kind.
+    installed, KeyError for another kind, and OSError if a file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind)
@@ -40,7 +40,8 @@ def archive_name(kind: str) -> str:
 def _write_archive(content: Path, archive: Path) -> None:
     """Write the files below `content` as a gzipped tar file, which replaces `archive` at the end.
 
-    Equal files give equal bytes: the times and modes of the files are not stored.
+    Equal files give equal bytes: the times and modes of the files are not stored. Raise OSError if
+    a file cannot be read or written. The former archive then stays.
     """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as written:

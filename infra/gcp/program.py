@@ -300,7 +300,12 @@ def _archive_name(kind: str, architecture: str) -> str:
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
-    """Build an archive as `bundle.build_archive`; the architecture does not matter."""
+    """Build the archive of a kind in `folder`, and return the archive's path.
+
+    `kind` is `functions` or `suggest`. The architecture does not matter. Raise PackageNotFoundError
+    if a required package is not installed, KeyError for another kind, and OSError if a file cannot
+    be written.
+    """
     return bundle.build_archive(folder, kind)
 
 

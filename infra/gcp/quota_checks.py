@@ -144,10 +144,18 @@ def _quota(
 
 
 def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
-    """Return a text for each on-demand quota that can count the demands' spot instances instead.
+    """Return a text for each on-demand quota that can count spot instances.
 
-    A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included in any case,
-    because Google lists no values of these quotas.
+    Spot instances count against an on-demand quota if the spot quota is 0 and was never requested.
+    The text, part of a sentence for users, is the quota's name with the limit. Leave out quotas
+    that are too small for an instance and quotas that `limits` lacks. The quota FAMILY_CPUS is
+    included also without a limit, because Google lists no values of this quota. Return [] if no
+    quota remains.
+
+    Args:
+        demands: the demands of the offerings on the spot quota. `standard` names the on-demand
+            quota.
+        limits: the limit of each quota by name.
     """
     found = {}
     for demand in demands:
