@@ -24,7 +24,7 @@ def test_api_outage_ends_no_machine_and_restarts_no_trial(
     assert len(cluster.cloud.machines) == machines
 
 
-def test_machine_ended_during_an_api_outage_is_lost_during_the_outage(tmp_path: Path) -> None:
+def test_machine_ended_in_an_api_outage_is_lost_during_the_outage(tmp_path: Path) -> None:
     """The cloud reports the end of the machine, without the API."""
     cluster = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
     lost: list[str] = []

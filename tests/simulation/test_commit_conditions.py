@@ -251,12 +251,12 @@ each_mutant = pytest.mark.parametrize(
 
 
 @each_mutant
-def test_the_check_passes_with_every_condition(mutant: Mutant, tmp_path: Path) -> None:
+def test_check_passes_with_every_condition(mutant: Mutant, tmp_path: Path) -> None:
     run(mutant.check, tmp_path, frozenset())
 
 
 @each_mutant
-def test_the_check_fails_without_the_condition(mutant: Mutant, tmp_path: Path) -> None:
+def test_check_fails_without_the_condition(mutant: Mutant, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as raised:
         run(mutant.check, tmp_path, frozenset({mutant.family}))
     assert raised.traceback[-1].name == mutant.check.__name__

@@ -365,7 +365,7 @@ def test_prolonged_row_does_not_expire_by_a_stale_index(cluster: SteppedCluster)
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 3])
-def test_a_timer_fires_once(
+def test_timer_fires_once(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
 ) -> None:
     healthy = actor_types.ACTOR_TYPES["trial"]

@@ -58,7 +58,7 @@ def test_invariants_hold_for_every_seed(coverage_line: Callable[[str], None]) ->
     assert not failed, "\n".join(failed[:10])
 
 
-def test_a_seed_replays_to_the_last_commit() -> None:
+def test_seed_replays_to_the_last_commit() -> None:
     first, second = (run_seed(4711, SMALL) for _ in range(2))
     assert first.digest
     assert (first.digest, first.commits) == (second.digest, second.commits)

@@ -105,7 +105,7 @@ def test_backup_moves_a_cluster_to_a_new_machine(home: Path, tmp_path: Path) -> 
     assert incarnation(other) not in ("", incarnation(home))
 
 
-def test_restore_continues_after_the_newest_id_and_keeps_the_replaced_state(
+def test_restore_continues_after_the_newest_id_and_keeps_old_state(
     home: Path, tmp_path: Path
 ) -> None:
     make_backup(home, tmp_path / "b.tar")
@@ -231,7 +231,7 @@ def test_archive_with_foreign_entries_is_refused_before_any_write(
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_an_archive_with_links_is_refused(home: Path, tmp_path: Path, kind: bytes) -> None:
+def test_archive_with_links_is_refused(home: Path, tmp_path: Path, kind: bytes) -> None:
     make_backup(home, tmp_path / "b.tar")
     with tarfile.open(tmp_path / "b.tar", "a") as tar:
         member = tarfile.TarInfo("objects/link")

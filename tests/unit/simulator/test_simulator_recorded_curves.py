@@ -34,7 +34,7 @@ def test_recorded_metric_is_interpolated_between_validations() -> None:
     assert [trial.metric(at) for at in (25, 30, 99)] == [2.0, None, None]
 
 
-def test_a_trial_follows_the_nearest_record() -> None:
+def test_trial_follows_the_nearest_record() -> None:
     trials = [recorded_trial((5, 1.0), x=0.0), recorded_trial((5, 2.0), seconds=3.0, x=2.0)]
     curves = RecordedCurves(trials, SPACE, BATCHES, None)
     # 0.9 / 2 is nearer to 0 than to 1; 1.1 / 2 is not.
@@ -86,7 +86,7 @@ def document(**changed: object) -> str:
     return json.dumps({"version": 1, "metric": "loss", "trials": [record], **changed})
 
 
-def test_a_file_of_curves_is_read() -> None:
+def test_reads_file_of_curves() -> None:
     silent = {"hparams": {"x": 1.0}, "points": []}
     complete = json.loads(document())["trials"][0]
     assert read_curves(document(trials=[silent, complete]), "loss") == [

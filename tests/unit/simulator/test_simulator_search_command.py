@@ -169,7 +169,7 @@ def test_rejects_max_slots_below_slots_per_trial(
     assert not report["ok"]
 
 
-def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_custom_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, {"name": "custom", "unit": "batches"})
     _, report = run(capsys, path, "--slots", "4")
     place, message = problem(report)
@@ -193,9 +193,9 @@ def test_rejects_invalid_curves_with_the_file_name(
         curves.write_bytes(text)
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
     _, report = run(capsys, path, "--slots", "4", "--curves", str(curves))
-    place, text = problem(report)
+    place, description = problem(report)
     assert place.startswith(str(curves))
-    assert message in text
+    assert message in description
 
 
 def test_long_simulation_prints_progress(
@@ -216,7 +216,7 @@ def hours(tmp_path: Path, **resources: Any) -> list[str]:
     return [path, "--slots", "1", "--seconds-per-unit", "60"]
 
 
-def test_a_deadline_is_met_with_spot_machines(
+def test_deadline_is_met_with_spot_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (*hours(tmp_path), "--deadline", "12h", "--spot-availability", "0.6")
@@ -248,7 +248,7 @@ def test_deadline_may_come_from_the_configuration(
     assert spot["policies"][0]["starts"] == 1
 
 
-def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_follows_published_spot_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 0, 0] * 30}))
     words = (*hours(tmp_path), "--spot-trace", str(trace), "--changeover-seconds", "60")
