@@ -1,4 +1,4 @@
-"""Deleting a part of a checkpoint with the command line, and what is left for its owner."""
+"""Deleting a part of a checkpoint by the command line, and reading the rest."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ UUID = "00000011-0000-4000-8000-000000000000"
 NAMES = ("weights.pt", "optimizer/a.pt", "optimizer/deep/b.pt", "code/model.py")
 
 
-def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
+def test_rest_of_a_partly_deleted_checkpoint_is_downloaded_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster = build_cluster(tmp_path)
