@@ -1,4 +1,4 @@
-"""Stores that lack an optional feature of their protocol, by the type of store and the feature."""
+"""Stores without an optional feature of the protocol, by store type and feature."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ HDFS_NAMES = {Feature.RANGES: "offset|length", Feature.JOINS: "sources"}
 
 
 def lacking(kind: str, feature: Feature, lack: MissingFeature, store: str) -> LackingFront:
-    """The front of the store at a URL that lacks a feature."""
-    # Lists are asked for by GET, and the same names begin and complete uploads.
+    """Return a front of the store at a URL that lacks a feature."""
+    # Lists use GET; the same names also begin and complete uploads.
     method = "GET" if feature is Feature.UPLOAD_LISTS else ""
     front = LackingFront(store, lack=lack, method=method)
     match kind:
@@ -64,8 +64,9 @@ def lacking(kind: str, feature: Feature, lack: MissingFeature, store: str) -> La
 
 
 def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
-    """The answer to a question for what was deleted, as stores with versions give it: without
-    content, and with the marker of the deletion.
+    """Return the answer of a versioned store for a deleted object.
+
+    The answer has no content, and a marker of the deletion.
     """
     status, content, headers = answer
     headers = {**headers, "x-amz-version-id": "3sL4kqtJlcpXroDTDmJ.rmSpXd3dIbrHY"}
@@ -75,7 +76,7 @@ def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
 
 
 def weak_etags(asked: FrontRequest, answer: Answer) -> Answer:
-    """The answer of a proxy that compresses: its ETags are weak, and equal to none of If-Match."""
+    """Return the answer of a compressing proxy: with weak ETags, which never equal If-Match."""
     status, content, headers = answer
     if "if-match" in asked.headers:
         return s3_refusal(412, "PreconditionFailed")
@@ -85,7 +86,7 @@ def weak_etags(asked: FrontRequest, answer: Answer) -> Answer:
 
 
 def new_etags() -> Callable[[FrontRequest, Answer], Answer]:
-    """The answers of a store whose ETags of an object are never the same."""
+    """Return a change of answers that gives an object a new ETag each time."""
     count = iter(range(10**6))
 
     def change(asked: FrontRequest, answer: Answer) -> Answer:
@@ -118,5 +119,5 @@ ODD_ANSWERS: dict[str, dict[str, Callable[[FrontRequest, Answer], Answer]]] = {
 
 
 def storage_behind(storage: dict[str, str], store: str, front: str) -> dict[str, str]:
-    """The `storage` of a store that is reached by the front."""
+    """Return the `storage` of a store behind the front."""
     return {name: value.replace(store, front) for name, value in storage.items()}
