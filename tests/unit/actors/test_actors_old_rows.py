@@ -74,7 +74,7 @@ def test_summaries_of_an_older_release_are_continued() -> None:
     assert actor.state.trials_open == 2
 
 
-def test_settings_are_those_of_the_definition_until_they_are_changed() -> None:
+def test_settings_equal_the_definition_until_changed() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(2)))
     assert actor.part("settings") is None
