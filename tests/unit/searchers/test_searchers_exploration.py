@@ -86,7 +86,7 @@ def test_integers_change_by_at_least_1_in_both_directions(factor: float) -> None
         assert max(ends) >= value + 1, value  # type: ignore[type-var]
 
 
-def test_factor_0_changes_nothing() -> None:
+def test_factor_0_rounds_to_the_same_integer() -> None:
     assert [perturb(Int(-9, 9), n, up=up, factor=0.0) for n in (-1, 0, 1) for up in BOTH_WAYS] == [
         -1, -1, 0, 0, 1, 1,
     ]  # fmt: skip
