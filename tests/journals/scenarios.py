@@ -1,4 +1,4 @@
-"""The scenarios to record: all of the simulation's, and those for what they leave out."""
+"""The scenarios to record: the simulation's, and scenarios for the remaining messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -86,7 +86,7 @@ MAX_COST = 0.04
 # Used up by the end of the minute that follows 35 seconds.
 BUDGET = PoolSettings(budget_micros=95_000)
 PREEMPTING = SchedulerRules("priority", preemption=True)
-# Enough for two trials to train to every length they are asked for.
+# Enough for two trials to train to every assigned length.
 ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
@@ -98,7 +98,7 @@ LADDER = RungLadder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 def search_scenario(
     method: MethodPlan, script: Script, time_metric: str = ""
 ) -> Callable[[Cluster], None]:
-    """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
+    """Return a scenario: a search of 2 x 2 points, run to the end on an agent of 2 slots."""
 
     def play(cluster: Cluster) -> None:
         cluster.add_pool()
@@ -113,7 +113,7 @@ def search_scenario(
 
 
 def suggest_in_vain(cluster: Cluster) -> None:
-    """A search whose model fails: its points are drawn."""
+    """Run a search with a failing model: points are drawn instead."""
 
     def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
         raise ImportError(f"no model for suggestion {number}")
@@ -123,7 +123,7 @@ def suggest_in_vain(cluster: Cluster) -> None:
 
 
 def kill_one_and_all(cluster: Cluster) -> None:
-    """3 trials on 2 slots: one is killed, then the experiment."""
+    """Run 3 trials on 2 slots; kill a trial, then the experiment."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
     cluster.submit(3)
@@ -135,7 +135,7 @@ def kill_one_and_all(cluster: Cluster) -> None:
 
 
 def fold_a_dead_letter(cluster: Cluster) -> None:
-    """A message to a trial becomes a dead letter: the trial ends in ERROR, the other goes on."""
+    """Turn a message into a dead letter: its trial ends in ERROR, the other trial continues."""
     cluster.add_pool()
     cluster.submit(2)
     cluster.command(EXPERIMENT, PauseRequested())
@@ -152,7 +152,7 @@ def fold_a_dead_letter(cluster: Cluster) -> None:
 
 
 def disable_and_enable(cluster: Cluster) -> None:
-    """An agent is disabled under its trials, which go on when it is enabled."""
+    """Disable an agent with running trials, which continue after the agent is enabled."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(2)
@@ -165,7 +165,7 @@ def disable_and_enable(cluster: Cluster) -> None:
 
 
 def collect(cluster: Cluster) -> None:
-    """A trial lets go of its first checkpoint, whose files are deleted; the pool is audited."""
+    """Delete a trial's first checkpoint with the files, and audit the pool."""
     paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
     paused.play(cluster)
     prefix = "P#checkpoint/"
@@ -180,7 +180,7 @@ def collect(cluster: Cluster) -> None:
 
 
 def start_many(cluster: Cluster) -> None:
-    """More trials start at once than one commit of the pool holds."""
+    """Start more trials together than a commit of the pool can start."""
     cluster.add_pool()
     cluster.submit(STARTS_MAX + 1)
     cluster.add_agent("a", STARTS_MAX + 1, train_at_once)
@@ -188,8 +188,9 @@ def start_many(cluster: Cluster) -> None:
 
 
 def move(cluster: Cluster) -> None:
-    """Two trials on one slot: what runs and what waits move to another pool, whose audit has its
-    doubts; a third pool goes.
+    """Move a running and a waiting trial to a second pool; remove a third pool.
+
+    The audit of the second pool finds differences.
     """
     cluster.add_pool()
     for pool in ("spot", "spare"):
@@ -207,8 +208,9 @@ def move(cluster: Cluster) -> None:
 
 
 def spend(cluster: Cluster) -> None:
-    """Three trials on two slots of an instance, of which none hears that the experiment has come
-    to its limit. It may cost more then, but the pool has to wait until its budget is raised.
+    """Run three trials on two slots until the experiment's cost limit; no trial obeys the stop.
+
+    The limit is raised, but the pool waits until its budget is raised too.
     """
     cluster.add_pool()
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, BUDGET))
@@ -241,7 +243,7 @@ def _add_rented_agent(cluster: Cluster, name: str, script: Script) -> ScriptedAg
 
 
 def train_on(run: Run) -> list[Line]:
-    """A script that validates in every round until it is stopped."""
+    """Validate in every round until stopped."""
     if run.directives["preempt"]:
         return [*checkpoint(run, run.rounds), {"kind": "exited", "reason": "preempted"}]
     metrics = {run.spec["metric"]: metric_of(run)}
@@ -250,7 +252,7 @@ def train_on(run: Run) -> list[Line]:
 
 
 def drive_custom_search(cluster: Cluster) -> None:
-    """A search method makes two trials, lengthens one of them, and ends the search."""
+    """Run a search method that creates two trials, lengthens a trial, and ends the search."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_at_once)
     plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
@@ -282,7 +284,7 @@ def drive_custom_search(cluster: Cluster) -> None:
 
 
 def refuse(run: Run) -> list[Line]:
-    """The training code refuses what it was given."""
+    """Return the report of training code that refuses the hyperparameters."""
     return [
         {"kind": "early_exit", "reason": "INVALID_HP"},
         {"kind": "exited", "reason": "invalid_hp", "code": 0},
