@@ -155,7 +155,7 @@ nightly: simulate crashes gangs rare stores figures soak
 
 simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
-	$(BIN)/python -m lambdas.simulation --seeds $(SEEDS) --output $(OUTCOMES)
+	$(BIN)/python -m simulator --seeds $(SEEDS) --output $(OUTCOMES)
 
 # A crash at every commit, not at a sample of them.
 crashes: $(SETUP)

@@ -35,7 +35,6 @@ from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey, ObjectStore, model_code_key
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
@@ -50,6 +49,7 @@ from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudProvider
 from provisioner.engine_pools import EnginePools
 from provisioner.model import ProvisionerSettings
+from simulator.faults.table_faults import TableDecorator
 from tests.emulators.stream import matches
 
 CLUSTER, POOL, HOST = "detcloud-bench", "gpus", "api.bench"

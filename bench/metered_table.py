@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import (
     NEVER_MS,
     Check,
@@ -36,6 +35,7 @@ from control_plane.state.table import (
     is_unconditional_check,
     row_bytes,
 )
+from simulator.faults.table_faults import TableDecorator
 
 UNIT_BYTES = 1024
 READ_UNIT_BYTES = 4096

@@ -30,9 +30,9 @@ from control_plane.searchers.methods.adaptive_asha import plan_adaptive_asha
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
-from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Put, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
 
 POOL = "default"
 EXPERIMENT_ID = 1

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_least, at_most, progress, row_without_target
 from control_plane.actors.messages.pool import PoolSettings
-from lambdas.simulation.fault_rates import NO_FAULTS
-from lambdas.simulation.machines import StaticMachines
-from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
-from lambdas.simulation.searches import parallel_random_search
-from lambdas.simulation.simulated_cluster import RULES, ClusterSize, SimulatedCluster
+from simulator.faults.fault_rates import NO_FAULTS
+from simulator.machines.machines import StaticMachines
+from simulator.seeded.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
+from simulator.seeded.searches import parallel_random_search
+from simulator.seeded.simulated_cluster import RULES, ClusterSize, SimulatedCluster
 from tests.simulation.api_outage import MINUTE_MS, OutageCluster
 from tests.simulation.compute_engine_cluster import ComputeEngineCluster
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from control_plane.rows.appended_values import validate_without_appended
+from control_plane.appended_values import validate_without_appended
 from control_plane.rows.row_type import RowType
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import keep_unknown

@@ -23,6 +23,7 @@ def check_dropped_accounts(
         DrainFailed: a dropped account still has instances, which the cluster would never terminate,
             or an account cannot be read.
         SettingsInvalid: the new configuration is invalid.
+        OSError: a script cannot be written.
     """
     try:
         dropped = program.find_dropped_accounts(team, config, before)

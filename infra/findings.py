@@ -22,7 +22,7 @@ class Finding:
 
     level: Level
     subject: str
-    """The checked part, like `quota L-1216C47A`."""
+    """The checked resource or setting, like `quota L-1216C47A`."""
     text: str
     """The result in words."""
     remedy: str = ""

@@ -24,11 +24,12 @@ _OF_EXTRA = re.compile(r"extra *== *['\"]([^'\"]+)['\"]")
 
 
 def fill_build_folder(folder: Path, kind: str = "functions") -> None:
-    """Create the folder with everything for building an image; `kind` is a key of EXTRAS.
+    """Create the folder with everything for building an image of functions.
 
-    The folder gets the build files, the sources and `requirements.txt`, and stays incomplete after
-    an error. Raise FileExistsError if the folder exists, PackageNotFoundError if a required package
-    is not installed, and KeyError for another kind.
+    `kind` is `functions`, or `suggest` for the function that needs more packages. The folder gets
+    the build files, the sources and `requirements.txt`. After an error, the folder stays with the
+    files written so far. Raise FileExistsError if the folder exists, PackageNotFoundError if a
+    required package is not installed, and KeyError for another kind.
     """
     shutil.copytree(BUILD_FILES, folder)
     lines = pinned_packages(extra_packages(*EXTRAS[kind]))

@@ -67,8 +67,8 @@ def find_missing_images(
 
     The warning lists pools with neither a machine image nor an image for trials' containers. Trials
     of these pools run in the default images, which no registry has. `lacks_image` decides whether a
-    provider belongs to the stack's cloud and names no machine image in `field`. The warning names
-    the configuration's file `place` and the documentation's `page`.
+    provider belongs to the stack's cloud and has no machine image in its field `field`. The warning
+    names the field, the configuration's file `place` and the documentation's `page`.
     """
     pools = [
         pool.pool_name

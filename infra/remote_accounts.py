@@ -65,7 +65,7 @@ class RemoteAccount(Protocol):
         """The account or project for messages, such as `the account 123456789012`."""
 
     def variables(self) -> Mapping[str, Any]:
-        """Return the JSON value from which the cluster's functions open the remote account."""
+        """Return the value, ready for JSON, from which the cluster's functions open the account."""
 
     def commands(self, cluster: ClusterConfig) -> str:
         """Return the shell script that sets the account up, with the cloud's own command line.

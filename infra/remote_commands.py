@@ -1,4 +1,4 @@
-"""The parts of a StackProgram about remote accounts, which are equal in all clouds."""
+"""The operations of a StackProgram on remote accounts, which are equal in all clouds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -30,7 +30,8 @@ def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
 def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[str]:
     """Return a line for each invalid description of a remote account in the setting `given`.
 
-    `given` maps a cloud to a description. Return [] if all are valid. No cloud is called.
+    `given` maps a cloud to a description, and `launcher` is the cluster's function that launches
+    instances. Return [] if all are valid. No cloud is called. Raise KeyError for an unknown cloud.
     """
     problems = []
     for cloud, value in given.items():
@@ -45,7 +46,10 @@ def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[s
 def open_remote_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[str, RemoteAccount]:
     """Return the remote accounts that the setting `given` describes, by the cloud's name.
 
-    Raise ValueError with a text of what was expected if a description is invalid.
+    No cloud is called. Return {} for an empty setting. `given` maps a cloud to a description.
+    `launcher` is the cluster's function that launches instances, which the accounts trust. Raise
+    ValueError with a text of what was expected if a description is invalid, and KeyError for an
+    unknown cloud.
     """
     return {cloud: open_remote_account_in(cloud, item, launcher) for cloud, item in given.items()}
 
@@ -95,7 +99,8 @@ def list_dropped_accounts(
     """Return the formerly deployed remote accounts that the settings no longer have.
 
     `before` is the former text of the setting, `own` the stack's cloud and `present` the current
-    remote accounts. Accounts without remaining resources are left out. Raise DrainFailed if an
+    remote accounts. `launcher` is the cluster's function that launches instances. Each former
+    account is read, and accounts without remaining resources are left out. Raise DrainFailed if an
     account cannot be read, or if `before` is invalid, as a setting of another version may be.
     """
     try:

@@ -1,6 +1,6 @@
 """The sources and packages of functions, from a checkout or an installation of detcloud.
 
-A cloud's bundle packs them for the cloud's runtime.
+A cloud's bundle packs the sources and packages for the cloud's runtime.
 """
 
 import re
@@ -20,7 +20,6 @@ SOURCES = (
 # Parts of the sources that no function imports.
 LEFT_OUT = (
     "lambdas/dump.py",
-    "lambdas/simulation",
     "detcloud/_server",
 )
 
@@ -28,8 +27,9 @@ LEFT_OUT = (
 def copy_sources(content: Path) -> None:
     """Copy the source folders of functions into the folder `content`.
 
-    Parts of LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if `content` already
-    has a folder of that name, and another OSError if a file cannot be copied.
+    Create `content` if necessary. The files and folders in LEFT_OUT and `__pycache__` are left out.
+    Raise FileExistsError if `content` already has one of the source folders, and another OSError if
+    a file cannot be copied. Files that were copied before an error stay.
     """
     for source in SOURCES:
 

@@ -97,12 +97,15 @@ class ConfigReport:
 
 @dataclass(frozen=True)
 class FunctionArchives:
-    """The archives that a stack's functions run from, each for a kind and an architecture."""
+    """The archives that a stack's functions run from.
+
+    The kind of an archive, `functions` or `suggest`, decides which packages the archive contains.
+    """
 
     kinds: Mapping[str, str]
-    """The kind of archive that each setting names."""
+    """The kind of archive, by the name of the setting with the archive's path."""
     name: Callable[[str, str], str]
-    """Returns an archive's file name, for a kind and an architecture."""
+    """Returns an archive's file name, for a kind and an architecture, for example `arm64`."""
     build: Callable[[str, str, Path], Path]
     """Builds the archive of a kind and an architecture in a folder; returns the path."""
 
@@ -128,9 +131,9 @@ class StackProgram:
     find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
     """Returns the names of the cluster's remaining resources in the stack's own cloud."""
     rollback: Callable[[str, Mapping[str, object], bool, Progress], list[FunctionMove]]
-    """Moves functions to the previous deployment, or with True to the newest one.
+    """Moves functions to the previous deployment, or with True to the newest deployment.
 
-    Raises RollbackFailed.
+    Raises RollbackFailed, after which some functions may have moved.
     """
     prune: Callable[[str, Mapping[str, object], Progress], int]
     """Deletes versions of functions that no rollback needs; returns their number.

@@ -1,7 +1,7 @@
 """The base class of a host's adapters, which are the parts of a cluster that depend on the host.
 
 Each host has a subclass in the folder with the host's name: `lambdas.aws.adapters`,
-`lambdas.gcp.adapters`, `local_cluster.adapters` (one machine) and `lambdas.simulation.adapters`.
+`lambdas.gcp.adapters`, `local_cluster.adapters` (one machine) and `simulator.hosts.adapters`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Adapters(ABC):
-    """The parts of a cluster that depend on the cluster's host.
+    """The parts of a cluster that depend on the cluster's host: table, stores, clock and clouds.
 
     A subclass creates each part on first use, in a cached property. On a host with functions, the
     property also imports the modules of the part, so that a function loads only the parts it uses.
@@ -183,7 +183,8 @@ class Adapters(ABC):
         """Start a function of the cluster, without waiting for the end of the function.
 
         Do nothing by default, for hosts whose threads find this work themselves. An implementation
-        raises KeyError for an unknown name, and an error of the cloud if no function was started.
+        raises KeyError for an unknown name. If no function was started, the implementation raises
+        OSError, or on AWS botocore's ClientError or BotoCoreError.
 
         Args:
             name: `suggest` or `checkpoint_gc`.

@@ -40,11 +40,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -> dict[str, str]:
     """Return the values that the boot scripts of all clouds use, by placeholder name.
 
-    Raises ValueError if the request's section is not JSON. The first call in a process packs the
-    agent's code.
+    The first call in a process packs the agent's code in memory, for the code's digest; nothing is
+    uploaded. Raises ValueError if `section` of the request is not JSON.
 
     Args:
-        request: the intent of the launch, which names the pool.
+        request: the intent of the launch. It names the pool, and its `section` has the cloud's own
+            settings of the pool as JSON.
         url: the URL of the cluster's API.
         cluster: the id of the cluster.
         code_place: the URL of the folder that contains the archives of the agent's code by digest.
@@ -121,7 +122,7 @@ def mount_values(
     or an argument is unsafe in a boot script, and errors of `mount_fields`.
 
     Args:
-        section: the cloud's own settings of the pool.
+        section: the cloud's own settings of the pool, as `provider_section` returns them.
         mount_fields: returns the arguments of mount_file_system for a file system's settings.
     """
     file_systems = [mount_fields(file_system) for file_system in section.get("file_systems") or ()]

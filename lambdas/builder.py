@@ -40,10 +40,11 @@ class Provisioner:
 
 
 class Cluster:
-    """The parts of a cluster in one process. Each part is created on first use and then kept.
+    """The parts of a cluster in a process, for example the engine and the provisioner.
 
-    The first use of a part raises the errors of the adapters that the part needs. A part that could
-    not be created is created again at the next use.
+    Each part is created on first use and then kept. The first use of a part raises the errors of
+    the adapters that the part needs. A part that could not be created is created again at the next
+    use.
 
     Args:
         adapters: the adapters of the cluster's host.

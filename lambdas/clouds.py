@@ -48,9 +48,8 @@ def open_table(cloud: str, name: str) -> AbstractContextManager[StateTable]:
     """Return a context manager that opens a cloud's state table and closes the table at the end.
 
     The table is opened directly with the environment's credentials, without the cluster's API. A
-    missing table is noticed by the first request, which raises TableError. On Google Cloud, raises
-    TableError for an invalid name or missing credentials. On AWS, raises botocore's NoRegionError
-    without a region.
+    missing table is noticed by the first request, which raises TableError. Raises TableError
+    without a region on AWS, and for an invalid name or missing credentials on Google Cloud.
 
     Args:
         cloud: a name in CLOUDS.

@@ -53,7 +53,8 @@ class DeployedAdapters(Adapters):
         """Return the verifier of identity proofs for instances of this provider type.
 
         Return None if the type is neither `own_type` nor a cloud with a remote account. The other
-        cloud is opened and kept on first use. Raises KeyError for a missing setting.
+        cloud is opened and kept on first use. Raises KeyError for a missing setting of the host or
+        field of the remote account.
         """
         if provider_type == self.own_type:
             return self.own_verifier
@@ -64,7 +65,8 @@ class DeployedAdapters(Adapters):
         """Return the provider of instances for a pool in the own cloud or in another cloud.
 
         Raises ConfigurationError if the cluster does not support the provider type, and another
-        CloudError if the settings are unusable.
+        CloudError if the settings are unusable. Raises KeyError for a missing setting of the host
+        or field of the remote account.
         """
         self._check_provider_type(settings)
         other = self._other_clouds.find_cloud(settings.kind)
@@ -73,7 +75,8 @@ class DeployedAdapters(Adapters):
     def administrator_tokens(self) -> StaticTokens:
         """Return the token of the user who deployed the cluster, with the role of an admin.
 
-        Raises KeyError if DETCLOUD_ADMIN_SHA256 is not set.
+        DETCLOUD_ADMIN_SHA256 contains only the digest of the token, which suffices to check the
+        token. Raises KeyError if the variable is not set.
         """
         from control_plane.access.principals import Principal, Role
         from control_plane.access.tokens import StaticTokens
@@ -119,7 +122,10 @@ class DeployedAdapters(Adapters):
     @property
     @abstractmethod
     def host_parts(self) -> HostParts:
-        """The parts of this host that the clouds of pools use."""
+        """The id, URL, clock and calls of this host that the providers of instances use.
+
+        Raises KeyError for a missing setting.
+        """
 
     @cached_property
     def _other_clouds(self) -> OtherClouds:

@@ -97,7 +97,11 @@ def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+    """Return the options of the command line. Invalid options end the process with status 2.
+
+    The options are `partition`, `cloud`, `with_secrets`, and either `table` or `file`. The other of
+    these two is None.
+    """
     parser = argparse.ArgumentParser(prog="python -m lambdas.dump", description=__doc__)
     parser.add_argument("partition", help="such as experiment#1 or pools")
     place = parser.add_mutually_exclusive_group(required=True)

@@ -112,8 +112,9 @@ class Maintenance:
     def forget_lost_agents(self) -> None:
         """Delete the records of agents that were lost more than a day ago, up to 100 per pool.
 
-        Log each agent. Raises TableError if the pools cannot be listed, and PoolsFailed at the end
-        if any pool failed.
+        The records are the rows of the agent's pool, session, token and lease. An agent that has
+        enrolled again loses only the old lease. Log each agent. Raises TableError if the pools
+        cannot be listed, and PoolsFailed at the end if any pool failed.
         """
 
         def check(pool: str) -> None:

@@ -37,7 +37,7 @@ def _refuse_tokens(audience: str) -> str:
 
 @dataclass(frozen=True)
 class HostParts:
-    """The parts of a host that the clouds of pools use."""
+    """The values and calls of a cluster's host that the providers of instances use."""
 
     cluster_id: str
     """The id of the cluster, which is also a tag of its instances."""
@@ -54,27 +54,28 @@ class HostParts:
 
 
 class OtherCloud(Protocol):
-    """The part of a cluster in another cloud than the functions'."""
+    """The remote account of a cluster: another cloud than the functions', with pools."""
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of instances for a pool with these settings.
 
-        Raises CloudError if the settings are unusable.
+        Raises CloudError if the settings are unusable, and KeyError if the remote account lacks a
+        field.
         """
 
     @property
     def identity_verifier(self) -> IdentityVerifier:
-        """The verifier of identity proofs for instances in this cloud."""
+        """The verifier of the proofs of identity with which instances in this cloud enroll."""
 
 
 class OtherClouds:
     """The other clouds of a cluster. Each cloud is opened on first use and then kept.
 
-    Raises ValueError if `text` is not JSON.
+    The constructor raises ValueError if `text` is not JSON.
 
     Args:
         text: the value of the environment variable VARIABLE. "" for no other clouds.
-        parts: returns the parts of the host. Called when a cloud is opened.
+        parts: returns the values and calls of the host. Called when a cloud is opened.
     """
 
     def __init__(self, text: str, parts: Callable[[], HostParts]) -> None:
@@ -90,7 +91,8 @@ class OtherClouds:
     def find_cloud(self, provider_type: str) -> OtherCloud | None:
         """Return the other cloud for a provider type, opened on first use.
 
-        No request is sent. Return None if the type is not in `types`.
+        No request is sent. Return None if the type is not in `types`. Opening a cloud raises the
+        errors of `parts`, such as KeyError for a missing setting of the host.
         """
         if provider_type not in self.types:
             return None

@@ -16,8 +16,8 @@ from detcloud.shared.masking import MASK, mask_document
 def decode_body(row_type: RowType | None, body: bytes) -> Any:
     """Return the JSON value of a row's body. Return a text if the body cannot be decoded.
 
-    The text is the body if it is UTF-8, and otherwise the number of bytes. The value of a head is a
-    map of `header` and `state`. Never raises for an invalid body.
+    The text is the body if it is UTF-8, and otherwise the number of bytes. The value of an actor's
+    head row is a map of `header` and `state`. Never raises for an invalid body.
 
     Args:
         row_type: the declaration of the row. None for an undeclared row, which may be JSON.
@@ -47,9 +47,10 @@ def mask_body(row_type: RowType | None, value: Any) -> Any:
 
 
 def _decode_head(body: bytes) -> Any:
-    """Return the `header` and the `state` of a head. Raises ValueError for an invalid body.
+    """Return a map of the `header` and the `state` in the body of an actor's head row.
 
-    A body without a header, from an early release, is returned as a single JSON value.
+    The body has two lines of JSON. A single line, from an early release, is returned as a JSON
+    value. Raises ValueError for an invalid body.
     """
     header, separator, state = body.partition(b"\n")
     if not separator:

@@ -47,7 +47,11 @@ def _print_step(step: str) -> None:
 
 
 def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+    """Return the options of the command line. Invalid options end the process with status 2.
+
+    `table` and `newest` are names of tables. `newest` is None without the option. `cloud` is a name
+    in CLOUDS.
+    """
     parser = argparse.ArgumentParser(prog="python -m lambdas.restart")
     parser.add_argument("table", help="the restored table, which nothing uses yet")
     parser.add_argument(

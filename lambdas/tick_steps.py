@@ -28,8 +28,8 @@ class Step:
     name: str
     """The name of the step in logs."""
     run: Callable[[], int | None]
-    """Runs the step. Returns the delay in ms after which to run the step again, because a part was
-    not due yet. Returns 0 or None if the step is complete.
+    """Runs the step. Returns the delay in ms after which to run the step again, because some work
+    was not due yet. Returns 0 or None if the step is complete.
     """
     minutes: int = 1
     """The period of the step: it runs in each minute since the epoch that is a multiple of this
@@ -109,12 +109,12 @@ class TickSteps:
         left_ms: Callable[[], int],
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
-        """Run the steps for new rows in these partitions, and return whether all work is complete.
+        """Run the steps for new rows in the partitions, and return whether all work is complete.
 
-        If provisioning asks for another pass, wait once for the requested delay and run
-        provisioning again, provided that the time suffices. Return False if work is left or a step
-        lacked the time; the sender of the event must send the event again. Return True without
-        partitions. Raises StepsFailed, after the last step, if a step failed.
+        `row_steps` chooses the steps. If provisioning asks for another pass, wait once for the
+        requested delay and run provisioning again, provided that the time suffices. Return False if
+        work is left or a step lacked the time; the sender of the event must send the event again.
+        Return True without partitions. Raises StepsFailed, after the last step, if a step failed.
 
         Args:
             partitions: the partitions of the new rows.

@@ -15,9 +15,10 @@ from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 def main() -> int:
     """Run the server of an embedded cluster in the folder --home.
 
-    Return the exit status: 0 after a requested stop, or 1 with a line on stderr if the server
-    cannot start, for example because another server uses the folder. All new files are readable by
-    the owner only.
+    Return the exit status: 0 after a requested stop, or 1 with the error on stderr if the server
+    cannot start or fails. An example is a folder that another server uses. Invalid options end the
+    process with status 2. All new files are readable by the owner only, since the process's umask
+    is changed.
     """
     options = _options()
     os.umask(0o077)
@@ -48,7 +49,11 @@ def _print_error(why: str) -> int:
 
 
 def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+    """Return the options of the command line. Invalid options end the process with status 2.
+
+    The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
+    `config`. The last three are None if not given.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
     )

@@ -76,8 +76,8 @@ class LocalAdapters(Adapters):
     def url_signer(self) -> HmacUrlSigner:
         """The signer of URLs that the API serves.
 
-        The key is in `signing.key`, created on first use. Raises HomeInvalid for an invalid key,
-        and OSError.
+        The key is in `signing.key`, which is created if missing or blank. Raises HomeInvalid for an
+        invalid key, and OSError.
         """
         return HmacUrlSigner(self._home.load_or_create_secret("signing.key").encode())
 
@@ -104,5 +104,5 @@ class LocalAdapters(Adapters):
 
     @cached_property
     def launcher(self) -> InstanceLauncher:
-        """The launcher of the agents of instances."""
+        """The creator of providers that run instances as agent processes on this machine."""
         return InstanceLauncher(self._home, self.state_table, self._url, self.clock)

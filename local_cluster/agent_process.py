@@ -72,8 +72,10 @@ class AgentKeeper:
     def start(self) -> None:
         """Kill the agent of an earlier server, then keep a new agent alive in a thread.
 
+        Wait up to 5 s for the exit of the earlier agent, but not for the start of the new agent.
         Each end and each failed start is logged. The agent is then started again after a pause,
-        which grows from 0.4 s to BACKOFF_SECONDS_MAX with consecutive failures.
+        which doubles from 0.4 s up to BACKOFF_SECONDS_MAX. After a run of more than STEADY_SECONDS,
+        the pause is 0.4 s again. A keeper starts only once.
         """
         kill_former_agent(self._home)
         self._thread.start()
@@ -99,7 +101,11 @@ class AgentKeeper:
         self._home.remove_record(RECORD)
 
     def _run(self) -> None:
-        """Start the agent again after each end, until `stop` is called. Log each end."""
+        """Start the agent again after each end and a pause, until `stop` is called. Log each end.
+
+        The pause doubles from 0.4 s up to BACKOFF_SECONDS_MAX, and is 0.4 s again after a run of
+        more than STEADY_SECONDS.
+        """
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -133,8 +139,9 @@ class AgentKeeper:
     def _spawn(self) -> subprocess.Popen[bytes] | None:
         """Start an agent process, and remember the process for `stop`.
 
-        Append the output to `agent.log`, after the rotation of a large log. Return None without a
-        start if the keeper is stopping. Raises OSError if the process cannot be started.
+        Append the output to `agent.log`, after the rotation of a large log. The caller records the
+        process and calls `on_start`. Return None without a start if the keeper is stopping. Raises
+        OSError if the log cannot be opened or the process cannot be started.
         """
         with self._changing:
             if self._stopping.is_set():

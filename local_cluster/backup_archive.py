@@ -167,7 +167,8 @@ def read_files(archive: Path) -> Iterator[ArchivedFile]:
 def _is_expected(name: str) -> bool:
     """Return whether a backup may contain a file of this name.
 
-    Names in `objects/` and `checkpoints/` may not leave these folders.
+    The names are DESCRIPTION, STATE, the names in SECRETS, and paths below the folders in FOLDERS.
+    Return False for a path that leaves its folder, such as `objects/../x`.
     """
     if name in (DESCRIPTION, STATE, *SECRETS):
         return True
@@ -177,9 +178,10 @@ def _is_expected(name: str) -> bool:
 
 
 def _parse_description(file: ArchivedFile) -> BackupDescription:
-    """Parse the description in a file of an archive.
+    """Parse the description in a file of an archive. Only DESCRIPTION_BYTES_MAX are read.
 
-    Raises BackupInvalid for invalid fields and for another format than FORMAT.
+    Raises BackupInvalid if the content is not JSON, a field is missing or invalid, or the format is
+    not FORMAT.
     """
     try:
         fields: dict[str, Any] = json.loads(file.content.read(DESCRIPTION_BYTES_MAX))
@@ -219,7 +221,12 @@ class _ArchiveWriter:
         self._names = set[str]()
 
     def add_folder(self, name: str) -> None:
-        """Add all files below a subfolder of the home folder that were not added before."""
+        """Add all files below a subfolder of the home folder that were not added before.
+
+        Report the progress after each file. Skip files that disappear meanwhile, symbolic links,
+        and folders called `.partial`. Do nothing if the folder does not exist. Raises OSError if a
+        file cannot be read.
+        """
         for path in _files_below(self._folder / name):
             relative = PurePosixPath(path.relative_to(self._folder)).as_posix()
             if relative not in self._names:
@@ -238,7 +245,10 @@ class _ArchiveWriter:
             self._add(name, os.fstat(file.fileno()).st_size, file)
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a file called `name` with this text as UTF-8. Raises OSError."""
+        """Add a file called `name` with this text as UTF-8, and report the progress.
+
+        Raises OSError if the archive cannot be written.
+        """
         with tempfile.TemporaryFile() as file:
             size = file.write(text.encode())
             file.seek(0)
@@ -246,7 +256,7 @@ class _ArchiveWriter:
 
     def _add(self, name: str, size: int, file: IO[bytes]) -> None:
         """Add `size` bytes of an open file as `name`, readable by the owner only, and report the
-        progress.
+        progress. Raises OSError if the file is shorter or cannot be read.
         """
         member = tarfile.TarInfo(name)
         member.size, member.mode = size, 0o600

@@ -26,8 +26,9 @@ PROGRESS_SECONDS = 0.1
 def main() -> int:
     """Write or restore a backup, and print a report as JSON.
 
-    Return the exit status: 0, or 1 after an error, with the reason on stderr. All new files are
-    readable by the owner only.
+    Return the exit status: 0, or 1 after an error, with the reason on stderr. Invalid options end
+    the process with status 2. The progress is printed to stderr. All new files are readable by the
+    owner only, since the process's umask is changed.
     """
     options = _options()
     os.umask(0o077)
@@ -102,7 +103,11 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+    """Return the options of the command line. Invalid options end the process with status 2.
+
+    The options are `home`, `archive` and `handler`, the function that runs the command. The command
+    `backup` also has `checkpoints`.
+    """
     parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)

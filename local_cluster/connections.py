@@ -2,8 +2,8 @@
 
 - A connection is waiting between two requests and until the headers of a request are complete. New
   and partly received headers must be complete within HEAD_SECONDS_MAX. If more than WAITING_MAX
-  connections wait, the longest-waiting connection is closed. Strangers come first: connections
-  without an earlier request that had a valid token or signature.
+  connections wait, the longest-waiting connection is closed. Strangers' connections are closed
+  first. A stranger is a client whose connection had no request with a valid token or signature yet.
 - If the server waits for the body of more than STRANGERS_MAX requests of unknown callers, the
   connection of the oldest request is closed. The API limits the time of each body.
 - A client must read its response within WRITE_SECONDS_MAX, plus the time of the unsent bytes at
@@ -34,8 +34,10 @@ PIECE_BYTES = 16 * 1024
 class ConnectionLimits:
     """An ASGI application that serves `app`, and the limits on the server's connections.
 
-    The server's connections must be of the class that `connection_class` returns. A request from
-    another client address is passed to `app` without limits.
+    The limits are the numbers and times in the module's docstring; a connection that exceeds a
+    limit is closed. The server's connections must be of the class that `connection_class` returns.
+    A request whose client address belongs to no open connection is passed to `app` without limits:
+    the client has closed the connection already.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,7 +50,10 @@ class ConnectionLimits:
         """The connections with a request without a complete response, the oldest request first."""
 
     def connection_class(self) -> type[asyncio.Protocol]:
-        """Return the class for uvicorn's option `http`: a Connection with these limits."""
+        """Return a class for uvicorn's option `http`: a Connection with the limits of this object.
+
+        Each call returns a new class.
+        """
         limits = self
 
         class LimitedConnection(Connection):
@@ -100,17 +105,21 @@ class ConnectionLimits:
             longest_waiting.abort()
 
     def _limit_strangers_soon(self) -> None:
-        """Limit the awaited bodies of unknown callers once the present step of the loop is done.
+        """Let the event loop call `_limit_strangers` after the present step.
 
-        By then, a `receive` with a body that has already arrived has returned.
+        `_limit_strangers` closes a connection if the server waits for too many bodies of strangers,
+        clients without a valid token or signature. By then, a `receive` whose body has already
+        arrived has returned, and no longer counts. Do nothing if at most STRANGERS_MAX requests are
+        unanswered.
         """
         if len(self.answering) > STRANGERS_MAX:
             asyncio.get_running_loop().call_soon(self._limit_strangers)
 
     def _limit_strangers(self) -> None:
-        """Close the connection of the oldest request whose unknown caller owes a part of the body.
+        """Close the connection of the oldest request of a stranger with an unfinished body.
 
-        Do nothing if at most STRANGERS_MAX unknown callers owe a part.
+        A stranger is a caller whose token or signature the API has not found valid yet. Do nothing
+        if the application awaits the bodies of at most STRANGERS_MAX strangers.
         """
         strangers = [
             connection
@@ -130,7 +139,7 @@ class Request:
         self.is_body_complete = False
         """Whether the application has received the end of the body."""
         self.is_body_awaited = False
-        """Whether the application waits for a part of the body."""
+        """Whether the application waits for more bytes of the body."""
 
     def is_known(self) -> bool:
         """Return whether the API has found the token or the signature valid."""
@@ -139,7 +148,9 @@ class Request:
 
 
 class Connection(asyncio.Protocol):
-    """A connection with limits.
+    """An HTTP connection with limits on waiting, slow headers and slow reading of responses.
+
+    The connection is closed if a limit is exceeded.
 
     Args:
         http: uvicorn's protocol object for this connection. It reads requests and writes responses.
@@ -159,7 +170,11 @@ class Connection(asyncio.Protocol):
         """Whether an earlier request had a valid token or signature."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for a request. May close the longest-waiting connection."""
+        """Start to wait for a request: asyncio calls this method after a client has connected.
+
+        May close the longest-waiting connection of the server. This connection is closed if the
+        headers of a request are not complete within HEAD_SECONDS_MAX.
+        """
         self._transport = transport
         self._client = transport.get_extra_info("peername")[:2]
         self._limits.open[self._client] = self
@@ -194,7 +209,9 @@ class Connection(asyncio.Protocol):
         self._write_timeout.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove this connection from all limits, stop all timeouts, and pass the event on."""
+        """Remove this connection from the lists of `limits`, stop all timeouts, and pass the event
+        on.
+        """
         self._request = None
         self._limits.answering.pop(self, None)
         self._stop_waiting()
@@ -227,10 +244,11 @@ class Connection(asyncio.Protocol):
             self._start_waiting()
 
     def abandon_request(self, request: Request) -> None:
-        """Abort the connection if uvicorn has not closed it when the time for unsent bytes is over.
+        """Abort the connection later, unless uvicorn closes the connection before.
 
         The application has ended without a complete response to `request`, so uvicorn sends an
-        error or closes the connection. Do nothing after a complete response and on a lost
+        error or closes the connection. The delay is WRITE_SECONDS_MAX, plus the time of the unsent
+        bytes at WRITE_BYTES_PER_SECOND. Do nothing after a complete response and on a lost
         connection.
         """
         if self._request is request:

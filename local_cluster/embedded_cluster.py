@@ -40,7 +40,7 @@ POOL = "default"
 
 @dataclass(frozen=True)
 class EmbeddedCluster:
-    """The parts of an embedded cluster's server."""
+    """The objects of an embedded cluster's server: adapters, API, table, thread and mark."""
 
     cluster: Cluster
     adapters: LocalAdapters
@@ -62,7 +62,8 @@ def build_embedded_cluster(
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
     Create the state table and the secrets on first use. If the state is an older copy or another
-    cluster's, start a new incarnation, with which all trials restart. Advance the state's mark.
+    cluster's, start a new incarnation of the cluster: all agents are marked as lost, and all trials
+    restart. Advance the mark of the state, a number by which a later server detects an older copy.
     Threads are not started.
 
     Args:
@@ -95,9 +96,11 @@ def build_embedded_cluster(
 def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
     """Start a new incarnation if the state was replaced by an older copy or another cluster's.
 
-    A new incarnation marks all agents as lost, so that the trials restart from their latest
-    checkpoints. For an older copy, ids are skipped that the newer state may have given. Both cases
-    are logged. Finally advance the mark in every case. Raises TableError and OSError.
+    An incarnation is a cluster's life between two replacements of the state. Its start marks all
+    agents as lost, so that the trials restart from their latest checkpoints. For an older copy, ids
+    are skipped that the newer state may have given. Both cases are logged. Finally advance the mark
+    in every case: store the next number in the state and in the mark's file. Raises TableError and
+    OSError.
     """
     if mark.is_older_copy():
         report = begin_incarnation(engine)

@@ -32,7 +32,8 @@ THREADS = 2
 
 
 class EmbeddedServer(uvicorn.Server):
-    """A uvicorn server with limits on connections, which stops other parts before it closes.
+    """A uvicorn server with limits on idle and slow connections, which runs `on_stop` before the
+    close.
 
     Args:
         app: the application to serve.
@@ -42,7 +43,7 @@ class EmbeddedServer(uvicorn.Server):
             at once.
 
     Attributes:
-        limits: the limits on the connections, and the connections themselves.
+        limits: the open connections, and the limits on idle and slow connections.
     """
 
     def __init__(
@@ -119,9 +120,9 @@ def configure_logging(path: Path) -> None:
     """Configure the process to write logs as JSON lines to stderr, and to append to file `path`.
 
     Do not open `path` if stderr already writes to this file. Lines below level INFO, lines of
-    uvicorn below WARNING, and lines about successful reads and syncs are omitted. A root
-    logger that has handlers already keeps only these handlers. Raises OSError if the file cannot be
-    opened.
+    uvicorn below WARNING, and lines about successful GET requests and agents' syncs are omitted. A
+    root logger that has handlers already keeps its handlers and level and gets no others. Raises
+    OSError if the file cannot be opened.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if not _is_standard_error(path):
@@ -136,8 +137,8 @@ def configure_logging(path: Path) -> None:
 def _bind_next_free(first: int) -> socket.socket:
     """Return a socket that listens on the first free port of PORTS_TRIED_MAX ports from `first`.
 
-    If all of these ports are in use, the operating system chooses a port. Raises OSError if no port
-    is free.
+    The address is HOST. A port that cannot be used for any reason is skipped. After the last port,
+    the operating system chooses a port. Raises OSError if no port is free.
     """
     for candidate in range(first, first + PORTS_TRIED_MAX):
         try:

@@ -24,11 +24,11 @@ _POLL_SECONDS = 0.05
 
 
 class InstanceLauncher:
-    """A launcher of the agents of instances.
+    """The creator of providers that run instances as agent processes on this machine.
 
     Args:
         home: the folder with the cluster's data.
-        table: the state table, which stores the join tokens.
+        table: the state table, which stores the digests of join tokens.
         url: the URL of the server, which the agents call.
         clock: returns the time in epoch ms.
     """
@@ -47,7 +47,8 @@ class InstanceLauncher:
         Nothing is started or read. The folder of each instance is in `instances`.
 
         Args:
-            section: the provider's own settings of the pool, as JSON.
+            section: the provider's own settings of the pool, as JSON: `instance_slots`. The
+                settings are checked when the provider is used.
         """
         return LocalProcesses(
             self._home.folder / "instances",
@@ -59,15 +60,19 @@ class InstanceLauncher:
         )
 
     def ask_to_stop(self, cluster_id: str) -> None:
-        """Send SIGTERM to the agents of all instances of the cluster, without waiting."""
+        """Send SIGTERM to the agents of all instances of the cluster, without waiting.
+
+        The request is recorded, so that `wait_for_stop` can kill late instances. Raises OSError.
+        """
         cloud = self.provider()
         cloud.terminate([instance.id for instance in cloud.list_instances(cluster_id)])
 
     def wait_for_stop(self, cluster_id: str) -> None:
         """Wait until all instances of the cluster have ended, for at most STOP_SECONDS_MAX.
 
-        An instance that does not end on request is killed before this time is over. Return also if
-        an instance is left at the end.
+        Call `ask_to_stop` first, because this method sends no SIGTERM. An instance that still runs
+        STOP_MS_MAX after SIGTERM is killed here. The end of each instance is recorded. Return also
+        if an instance is left at the end. Raises OSError if a record cannot be written.
         """
         cloud = self.provider()
         until = time.monotonic() + STOP_SECONDS_MAX
@@ -82,7 +87,8 @@ class InstanceLauncher:
     def _command(self, name: str, request: IntentRow, work: Path) -> list[str]:
         """Return the command line of an instance's agent, and store the pool's join token.
 
-        Raises HomeInvalid for an invalid token in the folder, TableError and OSError.
+        The token's file is created on first use, and the token's digest is stored in the state
+        table. Raises HomeInvalid for an invalid token in the folder, TableError and OSError.
 
         Args:
             name: the name of the agent.
@@ -96,10 +102,11 @@ class InstanceLauncher:
         return [*command, "--slots", str(request.offering.slots)]
 
     def _token_file(self, pool: str) -> Path:
-        """Return the file with the pool's join token, and store the token in the state table.
+        """Return the file with the pool's join token, and store the token's digest in the state
+        table.
 
-        Create the file with a random token on first use. Raises HomeInvalid if the file contains no
-        valid token, TableError and OSError.
+        Create the file with a random token on first use. A digest that is stored already stays.
+        Raises HomeInvalid if the file contains no valid token, TableError and OSError.
         """
         name = f"agent-{pool}.token"
         issue_join_token(self._table, self._home.load_or_create_secret(name), pool)
@@ -107,9 +114,10 @@ class InstanceLauncher:
 
 
 def issue_join_token(table: StateTable, token: str, pool: str) -> None:
-    """Store a join token in the state table, so that agents can join the pool with the token.
+    """Store the digest of a join token in the state table, so that agents can join the pool with
+    the token.
 
-    Do nothing if the token is stored already. Raises TableError.
+    Do nothing if the digest is stored already: the token then keeps its pool. Raises TableError.
     """
     with suppress(Conflict):
         holder = Principal(f"agents of {pool}", Role.JOIN, pool)

@@ -20,8 +20,8 @@ LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 class ProvisioningThread:
     """A thread that runs the provisioner every second and the orphan cleanup every minute.
 
-    The provisioner launches and terminates instances by demand, and itself limits the passes of
-    each pool. Errors are logged, and the thread continues.
+    The provisioner launches and terminates instances by demand, and skips a pool whose last pass is
+    too recent. Errors are logged, and the thread continues.
     """
 
     def __init__(self, provisioner: Provisioner) -> None:
@@ -57,7 +57,9 @@ class ProvisioningThread:
     def _provision(self, looks: int) -> None:
         """Reconcile all pools. At every LOOKS_PER_CLEANUP-th call, also terminate orphans.
 
-        Orphans are instances without a row in the state table. Raises TableError and PoolsFailed.
+        Orphans are instances without a row or an open launch in the state table. A stop of the
+        thread ends the call after the current pool. Raises TableError if the table cannot be read,
+        and PoolsFailed after all pools if any pool failed. Orphans are not terminated then.
 
         Args:
             looks: the number of this call, from 1.

@@ -119,13 +119,15 @@ def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
 def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[], None]]:
     """Make the restored state in the file `staged` safe to use.
 
-    Start a new incarnation in the state: skip ids, mark all agents as lost, notify experiments.
-    Then advance the state's mark. Raises BackupInvalid if the file is not a cluster's state, and
+    Start a new incarnation in the state: skip ids, mark all agents as lost, and notify the
+    experiments. An incarnation is a cluster's life between two restorations; agents delete their
+    allocations from before. Then advance the mark in the state: a number by which a server detects
+    an older copy of the state. Raises BackupInvalid if the file is not a cluster's state, and
     TableError.
 
     Returns:
-        The outcome, and a function that writes the mark's file in `home`. The function may raise
-        OSError.
+        The outcome, and a function that writes the mark's number to the file in `home`. The
+        function may raise OSError.
     """
     with closing(SqliteTable(staged)) as table:
         cluster_id = read_cluster_id(table)

@@ -14,7 +14,9 @@ _RECORD = "state-mark"
 
 
 class StateMark:
-    """The mark of a cluster's state.
+    """The mark of a cluster's state: a number in the state table and in a file of the data folder.
+
+    The file also contains the cluster's id.
 
     Args:
         home: the folder with the file.
@@ -30,14 +32,17 @@ class StateMark:
     def is_older_copy(self) -> bool:
         """Return whether the state was replaced by an older copy of this cluster's state.
 
-        Return False if the file does not exist. Raises TableError.
+        The number in the state table is then lower than the number in the file. Return False for
+        another cluster's state, and if the file is missing, unreadable or invalid. Raises
+        TableError.
         """
         return not self.is_other_cluster() and self._read_record() > self._read_row()
 
     def is_other_cluster(self) -> bool:
         """Return whether the state was replaced by another cluster's state.
 
-        Return False if the file does not exist.
+        The file then contains another cluster's id. Return False if the file is missing, unreadable
+        or invalid.
         """
         found = self._home.read_record(_RECORD).get("cluster_id", self._cluster_id)
         return bool(found != self._cluster_id)
@@ -53,7 +58,8 @@ class StateMark:
     def advance_state(self) -> int:
         """Store the next number in the state table only, and return the number.
 
-        The next number is that of `advance`. Raises TableError.
+        The next number is by one greater than the larger of the numbers in the table and in the
+        file. The caller writes the file later by `write_file`. Raises TableError.
         """
         number = max(self._read_row(), self._read_record()) + 1
         self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))

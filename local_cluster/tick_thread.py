@@ -37,7 +37,8 @@ class TickThread:
     An error is logged and skips the rest of the tick.
 
     Args:
-        advance_mark: called every minute to advance the state's mark.
+        advance_mark: called every minute to advance the mark of the state (`StateMark`), a number
+            by which a later server detects an older copy of the state.
     """
 
     def __init__(

@@ -48,7 +48,8 @@ def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> 
 def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
     """Return new marks after a spare instance with `size` slots has been drained.
 
-    The oldest mark of the size is removed. Without a mark of the size, the size gets no marks.
+    A mark is the time since when an instance has been spare. The oldest mark of the size is
+    removed. A size without a mark gets the entry (). Marks of other sizes stay.
     """
     return {**marks, size: marks.get(size, ())[1:]}
 

@@ -29,7 +29,8 @@ def disrupt_instances(draft: DraftPlan) -> None:
     """Terminate drained and silent instances, then drain instances that should leave, in the draft.
 
     Instances drain in this order: with a rebalance recommendation, in the way of the overdue
-    request, idle for too long or spare, in excess of the maximum. Each drain or termination uses up
+    request, idle for too long or spare, in excess of the maximum. The overdue request is the first
+    servable request that has waited longer than the pool allows. Each drain or termination uses up
     one of the draft's `tokens`, except the termination of an instance that was drained. Without a
     token left, the instance stays as it is. An instance that drains and never connected is
     terminated, and listed in `disconnected`.
@@ -77,7 +78,8 @@ def _terminate_silent(draft: DraftPlan) -> None:
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
     """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
 
-    The instances with the least work go first. Do nothing without a request or if no drain is
+    `request` is the first servable request that has waited longer than the pool allows. The
+    instances with the least work go first. Do nothing without a request or if no drain is
     needed. Each drain uses up one of the draft's `tokens`; without a token left, an instance stays.
     """
     size, count = room_to_make(draft, request)
@@ -104,7 +106,7 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     instance for that long and the on-demand share stays. The pool's minimum stays, unless its
     instances are in the way of waiting requests. An instance that takes no new work drains after
     `idle_ms_max` in any case. Each drain uses up one of the draft's `tokens`; without a token left,
-    an instance stays. Also update the draft's marks of spare instances.
+    an instance stays. Also update the draft's marks, the times since when instances are spare.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -131,7 +133,8 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
 def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     """Count the idle instances by size that no pending request will use. The draft is unchanged.
 
-    All counts are 0 while instances must drain for the overdue request.
+    All counts are 0 while instances must drain for the overdue request, which has waited longer
+    than the pool allows.
     """
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in busy_capacity_rows(draft))
@@ -173,8 +176,9 @@ def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
 def _mark_spare(draft: DraftPlan) -> None:
     """Set the draft's marks of spare instances, by the number of spare instances of each size now.
 
-    The number is 0, and all marks end, while a servable request waits or an instance starts or is
-    disconnected.
+    A mark is the time since when an instance has been spare: idle, or with so little work that
+    another instance could run the work. The number is 0, and all marks end, while a servable
+    request waits or an instance starts or is disconnected.
     """
     snapshot, rows = draft.snapshot, capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]

@@ -79,12 +79,12 @@ class DraftPlan:
     def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
         """Drain or terminate an instance if `tokens` allows; return whether this was done.
 
-        If `tokens` is at least 1, subtract 1, change the row as by `set_state`, and list an
-        instance without a connected agent in `disconnected`. Otherwise change nothing and return
-        False.
+        If `tokens` is at least 1, subtract 1, replace the instance's row by `row` in the new state,
+        and append the reason to the reasons of the plan. List an instance without a connected agent
+        in `disconnected`. Otherwise change nothing and return False.
 
         Args:
-            row: the instance's row.
+            row: the instance's row. A reason that the row already has is kept.
             state: DRAINING or TERMINATING.
             reason: the reason for users.
 

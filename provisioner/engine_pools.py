@@ -54,9 +54,10 @@ class EnginePools:
         return [name for name in names if settings_of(self._pool_context(name)).provider]
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state, read from the state table; see Pools.pool_snapshot.
+        """Return a pool's current state, read from the state table.
 
-        A pool over its budget gets a minimum of 0 instances. The leases are read before the agents.
+        The snapshot of an unknown pool has no settings, demand or agents. A pool over its budget
+        gets a minimum of 0 instances. The leases are read before the agents.
 
         Raises:
             SettingsInvalid: the pool's provider section is unusable.
@@ -88,15 +89,21 @@ class EnginePools:
         """Drain an agent in the name of the provisioner, by a command to the agent's actor.
 
         The agent gets no new work. The refusal for a lost or unknown agent is only logged. A
-        repeated call with the same `ends_ms` changes nothing.
+        repeated call with the same `ends_ms` changes nothing. Raises TableError if the state cannot
+        be read or written.
         """
         drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
         """Post a change of the pool's supply to the pool's actor, and advance the actor.
 
-        `Pools.report_supply` describes the arguments. Do nothing if the pool's state has these
-        values already, or if the pool is removed or unknown.
+        Do nothing if the pool's state has these values already, or if the pool is removed or
+        unknown. Raises TableError if the state cannot be read or written.
+
+        Args:
+            pool: the pool's name.
+            closed: the reason why the pool gets no instances, or "" if it may get some.
+            until_ms: the time of the next launch attempt in epoch ms, or 0.
         """
         engine, address = self._engine, addresses.pool(pool)
         state: PoolState | None = engine.read_state(address)
@@ -110,7 +117,8 @@ class EnginePools:
         """Mark an agent's lease as ended in the state table, then run the pool's actor until idle.
 
         The work on the agent is lost at once. Do nothing if the agent has no lease or is already
-        marked. Ignore a conflict with a call of the agent: the next pass tries again.
+        marked. Ignore a conflict with a call of the agent: the next pass tries again. Raises other
+        TableErrors.
         """
         with suppress(Conflict):
             engine = self._engine
@@ -120,7 +128,7 @@ class EnginePools:
         """Return the deadline, worked time and completed share of the job of experiment `number`.
 
         Return None if the row has no deadline. If the experiment has no state, the worked time is 0
-        and the completed share is None.
+        and the completed share is None. Raises TableError if the state cannot be read.
         """
         if row.deadline_ms is None:
             return None
@@ -180,10 +188,11 @@ def pool_demand(
 
 
 def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:
-    """Return the sizes of multi-slot requests that have waited for the pool's `reserve_after_ms`.
+    """Return the sizes of overdue requests: multi-slot requests that have waited too long.
 
-    The order is that of the scheduler's reservations. Jobs with an agent label do not count. Empty
-    if the pool has no such period.
+    The pool's `reserve_after_ms` is the limit. The order is the order in which the scheduler
+    reserves slots for the requests. Jobs with an agent label do not count. Return () if the pool
+    has no limit.
     """
     if settings.reserve_after_ms is None:
         return ()
@@ -195,10 +204,10 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
 def _job_demands(
     groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
 ) -> Iterator[JobDemand]:
-    """Yield the demand of each job without an agent label, also of jobs without pending requests.
+    """Yield the pending work of each job without an agent label, also of jobs without any.
 
     `find_deadline` is called only for jobs with pending requests with slots. Zero-slot requests are
-    left out.
+    left out. Errors of `find_deadline` are passed on.
     """
     for number, group in groups:
         row = group.row

@@ -37,7 +37,7 @@ class LaunchNeed:
     is_short: bool = False
     """Whether the maximum is too low for the wanted launches."""
     lacks_gang: bool = False
-    """Whether the maximum is too low for the overdue request or a request on several instances."""
+    """Whether the maximum is too low for `overdue` or for a request on several instances."""
     overdue: OverdueRequest | None = None
     """The first request that has waited too long and can be served; None without one."""
 

@@ -90,6 +90,7 @@ class Launcher:
 
         Raises:
             Conflict: another pass took over.
+            TableError: the state table fails.
         """
         if self._record.started_ms - intent.created_ms <= INTENT_MS_MAX:
             self.attempt(cloud, intent, again=True)
@@ -116,6 +117,7 @@ class Launcher:
 
         Raises:
             Conflict: another pass took over.
+            TableError: the state table fails.
         """
         try:
             launched = cloud.launch(intent)
@@ -144,6 +146,7 @@ class Launcher:
 
         Raises:
             Conflict: another pass took over.
+            TableError: the state table fails.
         """
         fleet = self._ledger.fleet
         health = fleet.health.get(intent.offering.name, offerings.FRESH)

@@ -84,6 +84,7 @@ class Ledger:
 
         Raises:
             Conflict: another process has committed to the fleet.
+            TableError: the table fails.
         """
         if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
             return False
@@ -113,11 +114,14 @@ class Ledger:
             closed_intent: a launch to delete.
             checks: conditions on other rows, for the first commit only. Checks alone cause no
                 commit.
-            location_put: the write of a row in the partition rows.CLOUDS.
+            location_put: the write of the provider's settings in the partition CLOUDS, where the
+                orphan cleanup reads them.
 
         Raises:
             Conflict: another process has committed to the fleet, or a condition in `checks` does
                 not hold. The failed commit wrote nothing; earlier commits stay.
+            TableError: the table fails. After its subclass Unavailable, the failed commit may have
+                been written.
         """
         if fleet == self.fleet and not (
             changed_rows or new_intents or closed_intent or location_put
@@ -144,6 +148,7 @@ class Ledger:
 
         Raises:
             Conflict: the row has changed.
+            TableError: the table fails.
         """
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
@@ -153,7 +158,7 @@ class Ledger:
 
         Include the bills of the ended instances and deletes of expired past instances. The present
         bills and the expired rows are read from the table. A bill's write expects the bill's
-        present revision.
+        present revision. Raises TableError.
         """
         writes = [
             write
@@ -175,7 +180,7 @@ class Ledger:
         """Return deletes of past instances that ended PAST_INSTANCE_TTL_MS before `ended`.
 
         Delete at most one row more than the instances in `ended`, so that the backlog shrinks, and
-        at most EXPIRED_ROWS_MAX. Without ended instances, delete none.
+        at most EXPIRED_ROWS_MAX. Without ended instances, delete none. Raises TableError.
         """
         if not ended:
             return []
@@ -193,6 +198,7 @@ class Ledger:
         Raises:
             Conflict: the row's revision in the table is not the ledger's, or a condition in
                 `writes` does not hold. Nothing is committed.
+            TableError: the table fails.
         """
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)

@@ -70,7 +70,7 @@ def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int
 def assign_markets(
     demand: Demand, sold: Sequence[Offering], usable: Sequence[Offering], now_ms: int
 ) -> Demand:
-    """Return the demand with a market for each job that has a deadline.
+    """Return the pending work (`demand`) with a market for each job that has a deadline.
 
     Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are. Return
     the demand unchanged if the pool's offerings have only one market.

@@ -64,9 +64,10 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
 def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
     """Return the row with updated marks. STARTING becomes RUNNING once the agent has enrolled.
 
-    Only `missed_ms` is updated for a TERMINATING instance. No agent counts as silent while the API
-    is down. An agent that never connected counts as silent only after the pool's starting period. A
-    first notice is kept, and a launch time in the future becomes now. The draft is unchanged.
+    A mark is the time at which a condition began, such as the agent's idleness. Only `missed_ms` is
+    updated for a TERMINATING instance. No agent counts as silent while the API is down. An agent
+    that never connected counts as silent only after the pool's starting period. A first notice is
+    kept, and a launch time in the future becomes now. The draft is unchanged.
     """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
     if row.state is InstanceState.TERMINATING:
@@ -97,6 +98,7 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
 def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
     """Return the mark, or `now_ms` if the mark is in the future, or is unset and `holds` is true.
 
+    A mark is the time at which a condition began, and `holds` is whether the condition holds now.
     Return None if the mark is unset and the condition does not hold. A set mark stays, also if the
     condition no longer holds.
     """
@@ -108,7 +110,8 @@ def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
     """Return the mark, or `now_ms` if the mark is unset or in the future.
 
-    Return None if `holds` is false.
+    A mark is the time at which a condition began. Return None if the condition no longer holds
+    (`holds`).
     """
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 

@@ -47,11 +47,12 @@ def find_overdue(
 ) -> OverdueRequest | None:
     """Return the first overdue request of `demand` that an offering can serve.
 
-    Skip requests of jobs that may not get the slots now, and requests that no offering serves.
-    Return None if no request is left.
+    Skip requests of jobs whose limit of slots leaves too few slots now, and requests that no
+    offering serves. Return None if no request is left.
 
     Args:
-        demand: the pending work; `overdue` has the order.
+        demand: the pending work. `overdue` has the multi-slot requests that have waited longer than
+            the pool allows, in the order of the scheduler.
         order: the offerings that may be launched, the best first.
         on_demand: the offerings for requests that are restricted to the on-demand market.
         instances_max: the pool's maximum of instances.

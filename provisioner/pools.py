@@ -35,7 +35,7 @@ class Pools(Protocol):
     """The resource pools of a cluster."""
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools with a provider."""
+        """Return the names of the pools with a provider. Raises TableError."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state.
@@ -52,7 +52,8 @@ class Pools(Protocol):
 
         Running work goes on.
 
-        Repeated calls, lost agents and unknown agents are harmless.
+        Repeated calls, lost agents and unknown agents are harmless. Raises TableError if the state
+        cannot be read or written.
 
         Args:
             agent: the agent's id.
@@ -62,18 +63,21 @@ class Pools(Protocol):
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
         """Report to a pool whether instances are available.
 
-        Repeated calls and unknown pools are harmless.
+        Store the report, if it is new, and let the pool show the reason to users. Repeated calls
+        and unknown pools change nothing. Raises TableError if the state cannot be read or written.
 
         Args:
             pool: the pool's name.
             closed: the reason why the pool gets no instances, for users, or "" if it may get some.
-            until_ms: the time of the next launch attempt, or 0.
+            until_ms: the time of the next launch attempt in epoch ms, or 0 if unknown or `closed`
+                is "".
         """
 
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that an agent's machine has ended. Repeated calls are harmless.
 
-        Work on the machine is lost at once, without waiting for the agent's lease to lapse.
+        Work on the machine is lost at once, without waiting for the agent's lease to lapse. Raises
+        TableError if the state cannot be read or written.
         """
 
 

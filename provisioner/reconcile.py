@@ -71,7 +71,7 @@ class Reconciler:
     def pools_to_reconcile(self) -> list[str]:
         """Return the sorted names of the pools with a provider or with a stored fleet row.
 
-        A removed pool keeps a fleet row until its instances have ended.
+        A removed pool keeps a fleet row until its instances have ended. Raises TableError.
         """
         fleets = (fleet.pool for fleet in read_fleets(self._table))
         return sorted({*self._services.pools.pool_names(), *fleets})

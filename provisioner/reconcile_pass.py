@@ -99,6 +99,7 @@ class ReconcilePass:
 
         Raises:
             Conflict: another pass took over.
+            TableError: the state table fails.
         """
         fleet, now_ms = self._ledger.fleet, self.record.started_ms
         text = encode_settings(self._settings)
@@ -120,6 +121,7 @@ class ReconcilePass:
 
         Raises:
             Conflict: another pass took over.
+            TableError: the state table fails.
         """
         fleet = self._ledger.fleet
         self._ledger.commit(
@@ -170,7 +172,8 @@ class ReconcilePass:
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
         """Report to the pool why no offering is available, and until when; else "" and 0.
 
-        A launch that is open or an instance that starts counts as available.
+        A launch that is open or an instance that starts counts as available. Raises TableError if
+        the report cannot be stored.
         """
         ledger = self._ledger
         starting = ledger.intents or any(
@@ -208,7 +211,7 @@ class ReconcilePass:
 
         An agent leaves if its instance drains, terminates or has an interruption notice. A drained
         agent also gets the time of the notice. An agent is reported as ended if the plan ends its
-        instance and the cloud lists the instance as terminated.
+        instance and the cloud lists the instance as terminated. Raises TableError.
         """
         pools, pool = self._services.pools, self._ledger.fleet.pool
         drained = False

@@ -77,8 +77,8 @@ class SizedLaunches(NamedTuple):
     is_short: bool
     """Whether a request lacks room below the maximum.
 
-    This is a gang (a request on several instances) that gets no launch, or the overdue request
-    while instances drain for the request.
+    This is a gang (a request on several instances) that gets no launch, or the overdue request, the
+    first that has waited longer than the pool allows, while instances drain for the request.
     """
 
 
@@ -148,9 +148,10 @@ def _launches_for_overdue(
 ) -> tuple[list[Launch], list[FreeCapacity]]:
     """Return the launches for the overdue request, and the new instances' slots that stay free.
 
-    Return no launches if an instance in `capacity` is large enough for the request. Count the
-    request in `served` if it gets its instances. A request that fills several instances uses up
-    free slots in `capacity`. No launch exceeds `bounds.room`.
+    `overdue` is the first servable request that has waited longer than the pool allows. Return no
+    launches if an instance in `capacity` is large enough for the request. Count the request in
+    `served` if it gets its instances. A request that fills several instances uses up free slots in
+    `capacity`. No launch exceeds `bounds.room`.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):

@@ -22,6 +22,7 @@ PRODUCT = (
     "control_plane",
     "provisioner",
     "lambdas",
+    "simulator",
     "local_cluster",
     "infra",
     "images",

@@ -45,7 +45,7 @@ def take_ids(
     Args:
         counter: the name of the counter row, for example "trial".
         block: the reserved ids that are not used yet.
-        size: the least number of ids to reserve.
+        size: the number of ids to reserve, unless more are missing.
 
     Returns:
         The rest of the block, and the ids.

@@ -42,7 +42,8 @@ class Pin:
     def versions_text(self) -> str:
         """Return the beginning of a sentence, for example "model version resnet/3 holds".
 
-        Without model versions, the text names none.
+        Several model versions give "model versions resnet/3, resnet/4 hold". Without model
+        versions, the text makes no sense, so the caller checks `versions` first.
         """
         names = ", ".join(self.versions)
         if len(self.versions) == 1:

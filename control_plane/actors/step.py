@@ -78,7 +78,7 @@ class Reader(Protocol):
     """
 
     def part(self, name: str) -> object | None:
-        """Return the committed value of a part of the actor.
+        """Return the committed value of a part of the actor's state.
 
         Return None if the part does not exist.
         """
@@ -119,10 +119,11 @@ class StepContext:
         self._reader = reader
 
     def part(self, name: str, kind: type[P]) -> P | None:
-        """Return the part `name` of the actor. Return None if the part does not exist.
+        """Return the part `name` of the actor's state. Return None if the part does not exist.
 
-        A part that was written in this context is returned as it was written. The read of a part
-        that is not loaded yet aborts the step, and the engine runs the step again.
+        Each part is stored in a separate row. A part that was written in this context is returned
+        as it was written. The read of a part that is not loaded yet aborts the step, and the engine
+        runs the step again.
 
         Raises:
             AssertionError: the part is not an instance of `kind`.
@@ -152,7 +153,7 @@ class StepContext:
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:
-        """Collect the replacement of a part of the actor. A value of None removes the part.
+        """Collect the replacement of a part of the actor's state. A value of None removes the part.
 
         Later calls of `part` in this context return the new value.
         """

@@ -127,11 +127,13 @@ def add_job_findings(
     records: PoolRecords,
     read_experiment: Callable[[int], ExperimentState | None],
 ) -> AuditFindings:
-    """Return `findings` with the differences between jobs, job rows and experiments added.
+    """Return `findings` with the differences between jobs, job rows and experiments. Nothing is
+    sent.
 
     A job row must exist exactly while its experiment is in this pool and has not ended. The pool's
     record of a job must equal the row. An experiment without a job and without a row has requested
-    no slots yet and is not checked. Nothing is sent.
+    no slots yet and is not checked. Earlier `jobs` and `experiments` of `findings` are replaced,
+    and are empty without differences.
 
     Args:
         findings: the differences found so far.
@@ -193,7 +195,10 @@ def _session_messages(
     - AgentJoined: the pool lacks the agent, or has an older session.
     - AgentAvailabilityChanged: the agent's slots that accept work differ.
 
-    A live lease of another session than that of the agent's state is skipped.
+    A live lease is skipped if the agent's state is missing or has another session.
+
+    Args:
+        agent: returns an agent's state by name, None for an unknown agent.
     """
     for name, lease in records.leases.items():
         recorded = records.agents.get(name)
@@ -230,7 +235,9 @@ def _is_job_known(group: Group | None, row: JobRow | None) -> bool:
 
 
 def _holds_allocation(trial: TrialState | None, epoch: int) -> bool:
-    """Return whether the trial exists and holds the allocation of this epoch."""
+    """Return whether the trial exists and holds the allocation of this epoch, the allocation's
+    number within the trial.
+    """
     return trial is not None and trial.epoch == epoch and trial.allocation is not None
 
 

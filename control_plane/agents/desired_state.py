@@ -110,8 +110,10 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     - `length` in steps, `length_units` in the configured unit, and `closed`: whether no further
       length follows. The lengths are None before the search assigns a length.
     - `length_unit`: "epochs" if `length` and `answered` are in epochs, else absent.
-    - `answered`: the last length that the search answered.
-    - `preempt`: None, or the reason why the trial must save its work and end.
+    - `answered`: the last length for which the search decided what follows. 0 if the run must train
+      and report the final length again.
+    - `preempt`: None, or a dict if the trial must save its work and end: `deadline_ms`, always
+      None, and `reason`, a text.
 
     The best validation is not among the fields; the caller adds it.
     """
@@ -131,15 +133,17 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
 
 
 def rendezvous_port(cluster_id: str, allocation: str) -> int:
-    """Return the port of the first node at which the nodes of an allocation connect.
+    """Return the port of the first node at which the nodes of an allocation connect. No port is
+    opened.
 
     Trials with consecutive ids get different ports. So do successive allocations of a trial,
     because a process of the previous allocation may still hold its port. The port depends only on
-    the arguments, and is from 20,480 to 28,671.
+    the arguments, and is from 20,480 to 28,671. Raises ValueError for another form of name.
 
     Args:
         cluster_id: the id of the cluster, so that clusters on one machine use different ports.
-        allocation: the allocation's name, `TRIAL.EPOCH`.
+        allocation: the allocation's name, `TRIAL.EPOCH`: the trial's id, and the number of the
+            allocation within the trial.
     """
     trial_id, _, epoch = allocation.partition(".")
     block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS

@@ -69,7 +69,7 @@ class Lease:
     """The lease of an agent."""
 
     epoch: int
-    """The epoch of the agent's session."""
+    """The epoch of the agent's session: the session's number, which each enrolment increases."""
     renewed_ms: int
     """The time of the last renewal (epoch ms)."""
     lost: bool = False
@@ -130,7 +130,7 @@ def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms
         table: the state table.
         key: the key of the lease's row.
         row: the lease's row, just read; None if the agent has no lease.
-        epoch: the epoch of the session.
+        epoch: the number of the session.
         now_ms: the present time in epoch ms.
 
     Raises:
@@ -219,7 +219,7 @@ def decide_marking(
 def holds_for_outage(row: Row | None) -> bool:
     """Return whether a pool's loss detection is paused because of an outage of the API.
 
-    False for a pool without stored state.
+    False for a pool without stored state. Raises ValueError if the stored state cannot be decoded.
 
     Args:
         row: the stored state of loss detection, None if never stored.

@@ -98,9 +98,10 @@ class LineFilter:
     def required_matches(self, content: bytes) -> list["_PatternMatches"]:
         """Return patterns that must all match in every accepted line of `content`.
 
-        A search for the patterns is much faster than parsing every line. Return [] if the filter
-        has neither text nor level, or if both cannot be recognized in the bytes, as in text that is
-        not ASCII. A line with matches must still be checked.
+        A search for the patterns is much faster than parsing every line. Return [] if `content` is
+        not ASCII, or if the filter has neither text nor level. A searched text that is not ASCII
+        has no pattern. The level has no pattern if the filter accepts lines without a level, or if
+        `content` has colour codes. A line with matches must still be checked.
         """
         if not content.isascii():
             return []
@@ -337,11 +338,14 @@ def parse_level(text: str) -> str | None:
 def _scan_allocation(
     logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
 ) -> None:
-    """Scan the log of an allocation: the bytes `base` to `log_end` of the trial's log.
+    """Scan the log of an allocation: the bytes `base` to `log_end`, exclusive, of the trial's log.
 
     Add the lines found to `scan`, and stop early when the scan is over. Chunks whose times cannot
     match are skipped unread. The end of a last line without a newline stays pending. Raises
     TableError and OSError.
+
+    Args:
+        epoch: the number of the allocation within the trial.
     """
     for chunk in logs.read_chunks(trial_id, epoch, scan.start - base, log_end - base):
         if scan.is_over:
@@ -374,12 +378,12 @@ def _skip_partial_line(
 
     Move the scan to the beginning of the returned content. If a line begins exactly at `first`,
     return the whole content. If the content has no newline, return b"", and the scan stays inside
-    the line.
+    the line. Raises TableError and OSError.
 
     Args:
         logs: reads the byte before the content.
         trial_id: the trial.
-        epoch: the allocation's epoch.
+        epoch: the number of the allocation within the trial.
         content: the bytes that were read.
         first: the offset of the content in the allocation's log, above 0.
         scan: the scan, changed in place.

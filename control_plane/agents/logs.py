@@ -157,9 +157,11 @@ class TrialLogs:
         return self.read_text(trial_id, epochs, start + lead, bytes_max, ended)
 
     def read_allocation_sizes(self, trial_id: int, epochs: int) -> list[int]:
-        """Read the size in bytes of each allocation's log, for the epochs 1 to `epochs`.
+        """Read the size in bytes of each allocation's log, for the first `epochs` allocations of a
+        trial.
 
-        The size is 0 for an allocation without a log. Each epoch costs a query. Raises TableError.
+        The size is 0 for an allocation without a log. Each allocation costs a query. Raises
+        TableError.
         """
         return [self._read_allocation_size(trial_id, epoch) for epoch in range(1, epochs + 1)]
 
@@ -202,11 +204,17 @@ class TrialLogs:
     def read_chunks(
         self, trial_id: int, epoch: int, start: int, end: int
     ) -> Iterator[IndexedChunk]:
-        """Yield the index of an allocation's chunks from the chunk with byte `start` to byte `end`.
+        """Yield the index of an allocation's chunks with bytes from `start` to before `end`.
 
-        Chunks come in ascending order, without the texts of large chunks. The first one may end
-        before `start`, if no chunk has that byte. The index is read page by page during the
-        iteration. Raises TableError.
+        Chunks come in ascending order, without the texts of large chunks. The first chunk may end
+        before `start`, if no chunk has that byte. Yield nothing for an allocation without a log.
+        The index is read page by page during the iteration. Raises TableError.
+
+        Args:
+            trial_id: the trial.
+            epoch: the number of the allocation within the trial.
+            start: an offset in the allocation's log.
+            end: an offset in the allocation's log, exclusive.
         """
         address = addresses.trial(trial_id)
         begin, start_sort = _sort_key(epoch, 0), _sort_key(epoch, start + 1)
@@ -284,13 +292,13 @@ def _to_gang_chunk(chunk: LogChunk, start: int) -> LogChunk:
 
 
 def _merged_line_offset(chunk: LogChunk, offset: int, lines: list[bytes]) -> int:
-    """Return the offset of a line in the merged text, relative to the text's first byte.
+    """Return the offset of a line in the merged text of a gang, relative to the text's first byte.
 
     Args:
         chunk: the node's chunk.
         offset: an offset in the node's own log, within the line. An offset before the chunk means
             the first line.
-        lines: the lines of the merged text.
+        lines: the lines of the merged text: the chunk's lines with rank prefixes.
     """
     line_number = chunk.text.count(b"\n", 0, max(0, offset - chunk.offset))
     return sum(map(len, lines[:line_number]))

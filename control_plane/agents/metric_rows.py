@@ -73,7 +73,7 @@ class Stream(NamedTuple):
     group: str
     """The name of the group, such as `training` or `validation`."""
     epoch: int
-    """The epoch of the allocation."""
+    """The epoch of the allocation: the allocation's number within the trial."""
     writer: str
     """The writer of the reports: the rank of a process as text, or `agent`."""
     rank: int | None = None
@@ -124,7 +124,8 @@ class Segment(NamedTuple):
     def read_first_step(self, objects: ObjectStore) -> float:
         """Read the steps of the row's first report. Return infinity if no report is readable.
 
-        Errors are those of `read_columns`.
+        Raises OSError if the object store does not answer. Raises ValueError if a newer release has
+        encoded the row, or the row is damaged.
         """
         steps = self.read_columns(objects).steps
         return steps[0] if steps else float("inf")
@@ -141,7 +142,8 @@ def is_group_name(name: object) -> bool:
 def rank_range(rank: int | None) -> tuple[str, str]:
     """Return the start and the exclusive end of the sort keys of a rank's separate metrics.
 
-    Without a rank, return the range of the trial's own metrics.
+    A rank is the number of a process of a trial. Without a rank, return the range of the trial's
+    own metrics, which leaves out separate metrics of ranks.
     """
     if rank is None:
         return METRICS, METRICS_END
@@ -149,7 +151,13 @@ def rank_range(rank: int | None) -> tuple[str, str]:
 
 
 def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
-    """Return the start and the exclusive end of the sort keys of a group's rows."""
+    """Return the start and the exclusive end of the sort keys of a group's rows.
+
+    Args:
+        group: the name of a group of metrics, such as `training`.
+        rank: the rank of a process, for the metrics that the process reported separately. None for
+            the trial's own metrics, without separate metrics of ranks.
+    """
     # The quoted name contains no "#", which separates the parts of a key, and no character that
     # sorts before "#".
     name = quote(group, safe="").replace("~", "%7E")
@@ -158,7 +166,15 @@ def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
 
 
 def epoch_range(group: str, epoch: int, rank: int | None = None) -> tuple[str, str]:
-    """Return the start and the exclusive end of the sort keys of a group's rows from an epoch."""
+    """Return the start and the exclusive end of the sort keys of a group's rows from a single
+    allocation.
+
+    Args:
+        group: the name of a group of metrics, such as `training`.
+        epoch: the number of the allocation within the trial.
+        rank: the rank of a process, for the metrics that the process reported separately. None for
+            the trial's own metrics.
+    """
     first = group_range(group, rank)[0]
     return f"{first}{epoch:08d}#", f"{first}{epoch:08d}$"
 
@@ -248,13 +264,13 @@ def read_first_segment(table: StateTable, trial_id: int, first: str, last: str) 
 def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreSegment) -> int:
     """Merge the newest rows of each stream of an allocation and return the number of removed rows.
 
-    Each merged row is a commit of its own. Full merged rows go through `store`. Return 0 if no rows
-    can be merged.
+    A stream has the reports of a group by a single writer. Each merged row is a commit of its own.
+    Full merged rows go through `store`. Return 0 if no rows can be merged.
 
     Args:
         table: the state table.
         trial_id: the trial.
-        epoch: the allocation's epoch.
+        epoch: the number of the allocation within the trial.
         store: moves the reports of a full row into the object store.
 
     Raises:
@@ -276,7 +292,9 @@ def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreS
     The merged row replaces the last row, and the other rows are deleted. Full rows, and groups of
     rows that would exceed SEGMENT_BYTES_MAX, stay as they are. So do rows of a newer release and
     all rows before the newest row of such a release. Return the number of removed rows.
-    Raises like `merge_allocation`.
+
+    Raises Conflict if another process merged the rows meanwhile, another TableError if the table
+    fails, ValueError for a damaged row, and any exception of `store`. Earlier merges stay.
     """
     address = addresses.trial(trial_id)
     rows = table.query(
@@ -305,7 +323,7 @@ def _read_streams(
     Args:
         table: the state table.
         trial_id: the trial.
-        epoch: the allocation's epoch.
+        epoch: the number of the allocation within the trial.
         first: the start of the range of sort keys.
         last: the exclusive end of the range.
     """
@@ -347,9 +365,9 @@ def _object_key(key: Key, digest: str) -> ObjectKey:
 def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Divide consecutive rows into groups, each to be merged into a single row.
 
-    Every group but the last makes a full row. In the last group, a row is merged with later rows
-    only if its size is at most twice their total. So a report is rewritten only a few times in all.
-    A row that stays alone is in no group.
+    Every group but the last makes a full row. In the last group, a row above SMALL_BYTES is merged
+    with later rows only if its size is at most twice the total size of the later rows. So a report
+    is rewritten only a few times in all. A row that stays alone is in no group.
     """
     group: list[Row] = []
     size = reports = 0

@@ -55,7 +55,7 @@ class Report:
 
     trial_id: int
     epoch: int
-    """The epoch of the allocation."""
+    """The epoch of the allocation: the allocation's number within the trial."""
     writer: str
     """The rank of the process, or "agent"."""
     offset: int
@@ -166,7 +166,8 @@ def _to_timed_validation(
     - If the time metric is not finite, the message has the reason and the searcher metric.
     - If only the searcher metric is not finite, the metric is None, and no reason is added.
 
-    An unreported metric named "batches" has the value `steps`; see `_parse_metric` for the values.
+    An unreported metric named "batches" has the value `steps`. The texts `NaN`, `Infinity` and
+    `-Infinity` and too large integers are not finite. The floats NaN and infinity are not numbers.
     """
     values: list[float | None] = []
     for name in (context.metric, context.time_metric):
@@ -189,8 +190,8 @@ def _to_timed_validation(
 def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
     """Return a sentence for users about a metric that is missing or not a number.
 
-    The sentence names the batch and the setting, and lists the value or the reported names, cut to
-    a few hundred characters.
+    The sentence names the batch and the setting. It contains the value of a metric that is not a
+    number, or else the names of the reported metrics, cut to a few hundred characters.
 
     Args:
         name: the name of the metric.

@@ -90,7 +90,8 @@ class AgentService:
         address: str = LOOPBACK,
         runtime: str = "",
     ) -> int:
-        """Start a new session of the agent and return the session's epoch. An earlier session ends.
+        """Start a new session of the agent and return the session's epoch, a number that each
+        enrolment increases. An earlier session ends.
 
         The first session creates the agent. The commit writes the agent's pool, session and lease,
         and mails `AgentJoined` to the pool, which is then advanced. Allocations of an earlier
@@ -191,7 +192,8 @@ class AgentService:
         return build_spec
 
     def check_session(self, agent: str, epoch: int) -> None:
-        """Do nothing if the agent's current session has this epoch. Otherwise raise CommandRefused.
+        """Do nothing if the agent's current session has this epoch, the session's number. Otherwise
+        raise CommandRefused.
 
         The codes are "not_found" for an unknown agent and "conflict" for another epoch. Raises
         TableError.

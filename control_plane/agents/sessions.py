@@ -60,7 +60,9 @@ class Session:
     """
 
     epoch: int = 0
-    """The number of the session. Each enrolment of the agent increases the number."""
+    """The number of the session. Each enrolment of the agent increases the number. Calls with an
+    older number are refused.
+    """
     clock: int = 0
     """The hybrid clock of the last mail that the session sent."""
     call: int = 0
@@ -144,12 +146,14 @@ def accept_reports(
     yet.
 
     Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Malformed
-    lines are acknowledged and have no effect, except the agent's `exited` lines. Lines of
-    allocations without a context are acknowledged and discarded, except announcements of
-    checkpoints for `other_trials`. A run may continue after its trial moved to another agent. The
-    row of the announcement lets the garbage collector find the files of such a run.
+    lines are acknowledged and have no effect, but a malformed `exited` line of the agent counts as
+    an exit. Lines of allocations without a context are acknowledged and discarded, except that an
+    exit is recorded in the session. An announcement of a checkpoint for `other_trials` also becomes
+    a row, by which the garbage collector finds the files of a run whose trial moved to another
+    agent.
 
-    Without reports, the result has the same session and no writes.
+    The caller commits the writes, advances the receivers and merges rows of metrics. Without
+    reports, the result has the same session and no writes.
 
     Args:
         agent: the agent's id, as sender of the mail.
@@ -160,7 +164,7 @@ def accept_reports(
         other_trials: ids of existing trials that other allocations announce checkpoints for.
 
     Raises:
-        CommandRefused: "invalid" if an allocation has too many writers.
+        CommandRefused: "invalid" if too many processes of an allocation report.
     """
     if not reports:
         # Nearly all calls of an agent contain no reports.
@@ -203,10 +207,12 @@ def accept_reports(
 
 
 def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
-    """Accept log chunks and advance the session's log offsets.
+    """Accept log chunks and advance the session's log offsets. Nothing is written yet.
 
-    Return the new session and the unaccepted part of each chunk. A chunk after a gap and a chunk
-    that was accepted before are left out. The parts name neither node rank nor number of nodes.
+    Return the new session, and of each chunk the bytes that no earlier call accepted. A chunk that
+    leaves a gap after the accepted bytes, and a chunk without new bytes, are left out. The returned
+    chunks name neither node rank nor number of nodes. Without chunks, return the same session and
+    [].
     """
     if not chunks:
         return session, []
@@ -358,16 +364,19 @@ def _stored_line_write(
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
     """Read the metadata of trials, in the order of the ids. Users' edits replace the code's values.
 
-    A trial without metadata has {}. Values that the JSON gate, the check of stored JSON, now
-    refuses are replaced, because an agent's call with such a value would fail. Raises TableError.
+    A trial without metadata has {}. Values that are not valid JSON are replaced, because an agent's
+    call with such a value would fail: containers below 64 levels by null, bad characters by U+FFFD,
+    and numbers that are not finite or too large by texts such as `NaN`. Raises TableError, and
+    ValueError if a stored row is not valid.
     """
     return [readable(metadata)[0] for metadata in read_stored_metadata(table, trial_ids)]
 
 
 def read_stored_metadata(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read metadata like `read_metadata_of`, but keep values that the JSON gate refuses.
+    """Read the stored metadata of trials, in the order of the ids.
 
-    Raises TableError, and ValueError if a row is not valid.
+    Users' edits replace the code's values. A trial without metadata has {}. Values that are not
+    valid JSON stay unchanged. Raises TableError, and ValueError if a row is not valid.
     """
     sorts = (TRIAL_METADATA, METADATA_EDITS)
     keys = [Key(addresses.trial(trial_id), sort) for trial_id in trial_ids for sort in sorts]

@@ -37,8 +37,9 @@ def allowed_access(
 ) -> StorageAccess:
     """Return the access to checkpoints that an allocation of a running trial may have.
 
-    The allocation may write to the folders of its epoch and of the trial's TensorBoard events. It
-    may read the trial's folder and the checkpoint that the run starts from. Nothing is issued yet.
+    The allocation may write to the folder of its epoch, which is its number within the trial, and
+    to the folder of the trial's TensorBoard events. It may read the trial's folder and the
+    checkpoint that the run starts from. Nothing is issued yet.
 
     Args:
         running: the trial with its experiment.

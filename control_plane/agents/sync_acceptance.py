@@ -60,7 +60,7 @@ class SyncRequest:
     """The request of an agent's sync. docs/agent-protocol.md describes the fields."""
 
     epoch: int
-    """The epoch of the agent's session."""
+    """The number of the agent's session, which each enrolment increases."""
     known: tuple[str, ...] = ()
     """The names of the allocations that the agent has, running or exited: `TRIAL.EPOCH`."""
     reports: tuple[Report, ...] = ()
@@ -100,10 +100,11 @@ class SyncAcceptor:
         agent's trials and their experiments.
 
         Raises:
-            CommandRefused: "not_found" for an unknown agent. "conflict" for another epoch or a lost
-                agent. "invalid" for too many writers of an allocation. "too_large" for a single
-                report or chunk that no commit can store. "unavailable" after SYNC_TRIES_MAX
-                conflicts with other calls of the agent.
+            CommandRefused: "not_found" for an unknown agent. "conflict" for an ended session
+                (another epoch, the session's number) or a lost agent. "invalid" for too many
+                writers of an allocation. "too_large" for a single report or chunk that no commit
+                can store. "unavailable" after SYNC_TRIES_MAX conflicts with other calls of the
+                agent.
             TableError, OSError: the state table or the object store failed.
         """
         halves = _split_request(request)
@@ -135,14 +136,17 @@ class SyncAcceptor:
     def _read_heads(
         self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports
     ) -> tuple[AgentState, ActorStates]:
-        """Read the states of the agent, of trials and of experiments after the commit.
+        """Read the states of the agent, of the agent's trials and of their experiments after the
+        commit.
 
-        If no trial got mail, the agent's state cannot have changed and is not read again.
+        Trials that the agent was assigned meanwhile are read too. If no trial got mail, the agent's
+        state cannot have changed and is not read again: `before` is returned.
 
         Args:
             agent: the agent's id.
             before: the agent's state before the commit.
-            epoch: the epoch of the request, which is checked again.
+            epoch: the number of the request's session. If the agent is read again, the number is
+                checked again.
             accepted: the outcome of the commit.
 
         Raises:
@@ -260,7 +264,8 @@ class SyncAcceptor:
 
 
 def check_agent_state(agent: str, state: object, epoch: int) -> AgentState:
-    """Return the agent's state after a check that the current session has this epoch.
+    """Return the agent's state after a check that the current session has this epoch, the session's
+    number.
 
     Raises CommandRefused: "not_found" for an unknown agent, "conflict" for another epoch.
     """

@@ -22,6 +22,7 @@ from botocore.exceptions import (
     ConnectTimeoutError,
     EndpointConnectionError,
     HTTPClientError,
+    NoRegionError,
 )
 
 from control_plane.state.retry_pauses import RetryPauses
@@ -135,6 +136,20 @@ def create_client() -> Any:
     return new_session().create_client("dynamodb", config=config)
 
 
+def create_tool_client(name: str) -> Any:
+    """Create a client of DynamoDB with the environment's region and credentials, for tools only.
+
+    Raises Unavailable, which names the table `name`, without a region or with a broken profile.
+    """
+    try:
+        return create_client()
+    except NoRegionError:
+        text = f"table {name}: no region is set; set AWS_DEFAULT_REGION to the table's region"
+        raise Unavailable(text) from None
+    except BotoCoreError as error:
+        raise Unavailable(f"table {name}: {error}") from None
+
+
 def read_raw_items(name: str, partition: str) -> Iterator[Item]:
     """Yield the items of a partition in DynamoDB's own form, for tools only.
 
@@ -146,7 +161,7 @@ def read_raw_items(name: str, partition: str) -> Iterator[Item]:
         "KeyConditionExpression": "p = :p",
         "ExpressionAttributeValues": {":p": {"S": partition}},
     }
-    dynamodb = create_client()
+    dynamodb = create_tool_client(name)
     while True:
         try:
             answer = dynamodb.query(**request)

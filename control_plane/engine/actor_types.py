@@ -20,8 +20,8 @@ from pydantic_core import from_json
 from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
+from control_plane.appended_values import validate_without_appended
 from control_plane.json_gate import parse_stored
-from control_plane.rows.appended_values import validate_without_appended
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.rows.unknown_fields import select_unknown
 
@@ -35,7 +35,10 @@ JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True)
 class ActorType:
-    """A type of actor: the step functions, and the codecs of stored values."""
+    """A type of actor: the step functions, and the codecs of stored values.
+
+    A part is a named row of an actor's larger state, which is read only when it is needed.
+    """
 
     state_type: type
     """The dataclass of the state."""
@@ -76,7 +79,8 @@ class ActorType:
     def stored_names(self) -> Mapping[str, str]:
         """The stored name of each field of the state, by the name in the code.
 
-        The fields are in order. Later versions append fields.
+        The fields are in the order of their definition. A later version of the state only appends
+        fields, so the first fields of two versions are equal.
         """
         return stored_field_names(self.state_type)
 
@@ -225,8 +229,8 @@ class ActorType:
         """Return the fields of a part's stored body that this version does not know, without
         braces.
 
-        Return b"" if all fields are known, for a part whose type is no dataclass, and for a body
-        that cannot be parsed.
+        Return b"" if all fields are known, for a part whose type is no dataclass, for an unknown
+        part, and for a body that cannot be parsed.
         """
         kind = self.part_types.get(_part_family(name))
         if not is_dataclass(kind):
@@ -240,7 +244,8 @@ class ActorType:
         """Encode a part's value without defaults, so that replays can compare values across
         versions.
 
-        Return a value of type `bytes` unchanged. Raises the AssertionError of `encode_part`.
+        Return a value of type `bytes` unchanged. Raises AssertionError for a value other than
+        `bytes` in a family of type `bytes` or an unknown family.
         """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:

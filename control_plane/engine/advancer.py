@@ -27,6 +27,9 @@ BUDGET_MS = 10_000
 class Advancer(Committer):
     """Advances actors on a state table. Threads may share an advancer.
 
+    To advance an actor is to fold its messages: apply them to the state in order, and commit the
+    result. A committed fold removes the messages from the mailbox.
+
     Args:
         clock: returns the current time in epoch ms.
         timing: the clock for durations and the pause after a conflict. None uses the system's.
@@ -42,8 +45,13 @@ class Advancer(Committer):
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
         """Advance actors, then the receivers of new mail, until no mail or no time is left.
 
-        A commit that was started in time is completed. Timers are not folded. Raises the errors of
-        `advance`; the remaining actors are then not advanced.
+        A commit that was started in time is completed. Timers are not folded. Mail that cannot be
+        folded is logged and left for the recovery pass.
+
+        Raises TableError if the table fails, and the errors of an actor's `finish_fold`. Raises
+        ValueError or KeyError for an unknown type of actor, a row that cannot be decoded, or a
+        value that cannot be encoded. After an error the remaining actors are not advanced, and
+        earlier commits remain.
 
         Args:
             addresses: the actors to begin with. Duplicates are advanced once.
@@ -58,15 +66,17 @@ class Advancer(Committer):
                     pending.append(receiver)
 
     def advance_after_commit(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance like `advance_until_idle`, but only log a TableError or a damaged head.
+        """Advance actors and the receivers of new mail after the caller's own commit has succeeded.
 
-        For callers whose own commit succeeded: they must not report a failure. The recovery pass
-        advances the remaining actors.
+        Stop when no mail or no time (`budget_ms`) is left. A TableError, a ValueError for a damaged
+        head and a KeyError for an unknown type of actor are only logged, because the caller must
+        not report a failure. The recovery pass advances the remaining actors. Raises other errors
+        of an actor's `finish_fold`.
         """
         receivers = tuple(addresses)
         try:
             self.advance_until_idle(receivers, budget_ms=budget_ms)
-        except (TableError, ValueError) as error:
+        except (TableError, ValueError, KeyError) as error:
             log.warning("left to a later pass: the mail of %s: %s", ", ".join(receivers), error)
 
     def advance(
@@ -74,16 +84,18 @@ class Advancer(Committer):
     ) -> tuple[str, ...]:
         """Fold the actor's mail, and with `timers` also due timers, in as many commits as needed.
 
-        A spilled outbox is mailed first. Stop without an error if nothing is left, if no time is
-        left, or if another process advances the actor. Mail that cannot be folded is logged and
-        left for the recovery pass. Mail to a missing actor is dropped and recorded in the journal.
+        A spilled outbox, which has the messages of a commit that was full, is mailed first. Stop
+        without an error if nothing is left, if no time is left, or if another process advances the
+        actor. Mail that cannot be folded is logged and left for the recovery pass. Mail to a
+        missing actor is dropped and recorded in the journal.
 
         Return the addresses of the actors that received mail. Return () if no actor received mail,
         also if nothing was committed.
 
-        Raises TableError if the table fails, or if a spilled message is too large to be mailed;
-        earlier commits remain. Raises ValueError for a stored head that cannot be decoded, KeyError
-        for an unknown type of actor, and the errors of the actor's `finish_fold`.
+        Raises TableError if the table fails, or if a spilled message is too large to be mailed.
+        Raises the errors of the actor's `finish_fold`. Raises ValueError or KeyError for an unknown
+        type of actor, a head or spilled message that cannot be decoded, or a value that cannot be
+        encoded. Earlier commits remain.
 
         Args:
             budget_ms: the time limit. A commit that was started in time is completed.
@@ -106,8 +118,8 @@ class Advancer(Committer):
         return self._timing.monotonic_seconds()
 
     def _is_idle(self, address: str) -> bool:
-        """Return whether the actor has neither mail nor a spilled outbox. Return False for an actor
-        that is not cached.
+        """Return whether the actor has neither mail nor a spilled outbox (stored messages that a
+        full commit did not mail). Return False for an actor that is not cached.
 
         Timers do not count. Reads at most one row. Raises TableError.
         """
@@ -120,13 +132,18 @@ class Advancer(Committer):
     ) -> tuple[str, ...] | None:
         """Make a commit for the actor and return the addresses of the receivers of new mail.
 
-        The commit mails entries of a spilled outbox, or folds mail and due timers. Return None
-        without a commit if nothing can be folded, if another process advances the actor, or after
-        LOAD_TRIES_MAX tries. Raises the errors of `advance`.
+        The commit mails entries of a spilled outbox (stored messages of a full commit), or folds
+        mail and due timers. Return None without a commit if nothing can be folded, if another
+        process advances the actor, or after LOAD_TRIES_MAX tries.
 
         If a receiver of a delivery changes, its messages are mailed instead. If the commit is too
         large, all messages are mailed, then fewer messages are folded. A single message that is too
         large is logged and skipped.
+
+        Raises TableError if the table fails or a spilled message is too large. Raises ValueError or
+        KeyError for an unknown type of actor, a row that cannot be decoded, or a value that cannot
+        be encoded. Raises the errors of the actor's `finish_fold`. Nothing is committed after an
+        error, except that the outcome is unknown after Unavailable.
 
         Args:
             timers: whether due timers are folded as well.

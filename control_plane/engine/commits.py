@@ -1,6 +1,7 @@
 """Commits: the writes of a fold, each with the condition that guards the write.
 
-The functions of this module build writes. They neither read nor write the table.
+A fold is the outcome of applying messages to an actor in order. The functions of this module build
+writes. They neither read nor write the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -230,10 +231,11 @@ def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
 def _prepare_timers(
     address: str, header: Header, fold: Fold, now_ms: int
 ) -> tuple[Header, list[Put]]:
-    """Build a write for each timer that the fold sets.
+    """Build a write for each timer that the fold sets. Nothing is written yet.
 
     Return the header after the commit, with a clock that is later by a tick or more for each timer,
-    and the writes. Raises KeyError for a message that the actor does not accept.
+    and the writes. Without timers, return an equal header and no writes. Raises KeyError for a
+    message that the actor does not accept, and ValueError for a value that cannot be encoded.
     """
     clock, writes = header.clock, list[Put]()
     for timer in fold.timers:

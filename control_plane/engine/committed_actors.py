@@ -42,7 +42,8 @@ class CommittedActors:
         """Read the states of actors, in the order of `addresses`. The entry of a missing actor is
         None.
 
-        Raises the errors of `read_state`.
+        Raises TableError if the read fails, ValueError for a head that cannot be decoded, and
+        KeyError for an unknown type of actor.
         """
         return self.read_states_and_rows(addresses, ())[0]
 
@@ -52,8 +53,9 @@ class CommittedActors:
         """Read the states of actors and other rows in common batches.
 
         Return the states in the order of `addresses` and the rows in the order of `keys`. The entry
-        of a missing actor or row is None. The rows may be from different moments. Raises the errors
-        of `read_state`.
+        of a missing actor or row is None. The rows may be from different moments. Raises TableError
+        if the read fails, ValueError for a head that cannot be decoded, and KeyError for an unknown
+        type of actor.
         """
         rows = self._read_rows([*(Key(address, HEAD) for address in addresses), *keys])
         states = [
@@ -73,7 +75,8 @@ class CommittedActors:
         return snapshot
 
     def read_part(self, address: str, name: str) -> Any:
-        """Read and decode a part of the actor. Return None if the part does not exist.
+        """Read and decode a part of the actor, a row of the larger state. Return None if the part
+        does not exist.
 
         The part may be newer than a state that was read earlier. Raises TableError if the read
         fails, and KeyError for an unknown type of actor. Raises ValueError for a part that cannot
@@ -86,7 +89,8 @@ class CommittedActors:
         """Read and decode parts of several actors, in the order of `places`. The entry of a missing
         part is None.
 
-        Raises the errors of `read_part`.
+        Raises TableError if the read fails, and KeyError for an unknown type of actor. Raises
+        ValueError for a part that cannot be decoded, unless the actor type has a replacement.
 
         Args:
             places: the address of the actor and the name of the part, for each part.

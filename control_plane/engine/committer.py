@@ -36,10 +36,11 @@ class Committer(CommittedActors):
         """Mail the next entries of the spilled outbox in a commit, at most DRAINED_RECEIVERS_MAX.
         Return the receivers.
 
-        A part without further entries is deleted. The actor must have a spilled outbox. Raises
-        TornRead or Conflict if another process has drained the outbox since the actor was loaded.
-        Raises the other errors of a commit, and KeyError or ValueError for a spilled message that
-        no longer can be decoded.
+        The spilled outbox has the messages of an earlier, full commit, and the actor must have one.
+        A part without further entries is deleted. Raises TornRead or Conflict if another process
+        has drained the outbox since the actor was loaded. Raises another TableError if a read or
+        the commit fails, and KeyError or ValueError for a spilled message that can no longer be
+        decoded.
         """
         snapshot = actor.snapshot
         spill = snapshot.header.spill
@@ -100,7 +101,8 @@ class Committer(CommittedActors):
     def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
         """Commit the writes of a fold to the table, then cache the actor and notify.
 
-        Raises the errors of `StateTable.commit`; the cache is unchanged then.
+        Raises Conflict if a condition does not hold, InvalidCommit if the commit is too large, and
+        Unavailable if the outcome is unknown. The cache is unchanged then.
         """
         self.table.commit(commit.writes)
         self._cache_and_notify(commit.snapshot, fold, actor)

@@ -1,4 +1,4 @@
-"""Delivery: folding messages into the receiver within the sender's commit.
+"""Delivery: folding messages into the receiver's state within the sender's commit.
 
 Pools and experiments have many senders. Their messages are mail, and one commit folds all mail that
 has arrived. A trial has few senders, and one message creates the trial or assigns its slots. For a
@@ -68,14 +68,18 @@ def fold_deliveries(
     Return the folds of the receivers, which `join_commits` adds to the sender's commit. Messages
     without a delivery must be mailed. A message has no delivery in each of these cases:
     - the receiver's type takes no deliveries, or `mail_only` contains the receiver;
-    - the receiver has mail, does not exist or cannot fold the message;
-    - the commit would have more than OPERATIONS_MAX operations;
-    - the sender has a spilled outbox or no state; the result is then empty.
+    - the receiver has mail, does not exist or cannot fold the message, which is logged;
+    - the commit would have more than OPERATIONS_MAX operations.
+
+    Return [] if `mail_only.everyone` is set, or if the sender has no state after the fold. Also
+    return [] if the sender has a spilled outbox: messages of an earlier, full commit, which are
+    mailed first.
 
     Raises TableError if a read fails, and KeyError for an unknown type of receiver.
 
     Args:
         sender: the sender before its fold.
+        mail_only: the receivers whose messages must be mailed, because a delivery failed before.
         extra_write_count: the number of writes that the caller adds to the commit.
     """
     # A spilled outbox is sent before later messages, and a fold without a state sends nothing.
@@ -137,9 +141,10 @@ def _fold_into(
     """Load the receiver and fold messages into the receiver. Nothing is written.
 
     Return None if the messages must be mailed:
-    - the receiver has mail or a spilled outbox;
+    - the receiver has mail or a spilled outbox (messages of its own that are not mailed yet);
     - the receiver does not exist, and the first message does not create the receiver;
-    - the read is torn, or the receiver has no state after the fold;
+    - the read is torn (its rows belong to different moments), or the receiver has no state after
+      the fold;
     - a step or `finish_fold` raises an error, which is logged.
 
     Raises TableError if a read fails. If the first message creates the receiver, no row is read;

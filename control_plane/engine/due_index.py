@@ -52,8 +52,8 @@ class DuePage:
     """The due rows of a read of the index."""
 
     late: dict[str, list[MailboxRow]]
-    """The overdue mail and timers by actor, in the order of due times. An actor that is due because
-    of a spilled outbox may have no mail.
+    """The mail and timers whose due time has passed, by actor, the earliest first. An actor that is
+    due because of a spilled outbox (stored messages that no process has mailed) may have no mail.
     """
     full_shards: list[int]
     """The shards that may have more due rows."""
@@ -68,13 +68,19 @@ class DuePage:
 def find_due(
     engine: Engine, shards: Iterable[int], holds_timers: HoldsTimers = holds_nothing
 ) -> DuePage:
-    """Read at most PAGE_KEYS due rows of each shard and group the mail by actor.
+    """Read at most PAGE_KEYS due rows of each shard and group the mail and timers by actor.
 
-    Due rows that are neither mail nor timers nor parts are deleted. Timers of actors that
-    `holds_timers` selects are postponed by HELD_MS. Timers before their due time are postponed to
-    that time, or to DUE_MS_MAX from now. These rows are not in the result.
+    These rows are not in the result:
+    - Due rows that are neither mail nor timers nor parts are deleted. With an expired journal row,
+      all earlier rows of the same journal are deleted.
+    - Timers of actors for whose address `holds_timers` returns True are postponed by HELD_MS.
+    - Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
 
-    Raises Unavailable if the index or the rows cannot be read.
+    A due part belongs to a spilled outbox (stored messages that no process has mailed): its actor
+    is in the result, possibly without mail.
+
+    Raises Unavailable if the index or the rows cannot be read, or if a deletion or the postponement
+    of an early timer fails.
     """
     now_ms = engine.clock()
     due: list[Row] = []
@@ -113,11 +119,11 @@ def shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ..
 def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
     """Find the rows of hosts with clocks that were ahead, in a shard. Read at most PAGE_KEYS rows.
 
-    These rows are due later than any correct clock would set. Return the mail by actor; an actor
-    with a spilled outbox may have no mail. Timers are restarted: rewritten with their delay counted
-    from now. They are not in the result.
+    These rows are due later than any correct clock would set. Return the mail by actor. An actor
+    with a spilled outbox (stored messages that no process has mailed) may have no mail. Timers are
+    restarted: rewritten with their delay counted from now. They are not in the result.
 
-    Raises Unavailable if the index or the rows cannot be read.
+    Raises Unavailable if the index or the rows cannot be read, or a timer cannot be written.
     """
     now_ms = engine.clock()
     after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX
@@ -143,9 +149,11 @@ def postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
 
 
 def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
-    """Group rows by actor and decode the mail, in the order of due times.
+    """Group rows by actor and decode the mail and timers, the earliest due time first.
 
-    Rows of a spilled outbox add their actor without mail.
+    Rows of a spilled outbox (stored messages that no process has mailed) only add their actor, with
+    an empty list if the actor has no mail. An undecodable row is logged, and becomes mail that no
+    attempt can fold.
     """
     late: dict[str, list[MailboxRow]] = {}
     for row in sorted(rows, key=lambda row: row.due_ms or 0):
@@ -163,12 +171,14 @@ def _is_waiting_timer(row: Row, now_ms: int) -> bool:
 
 
 def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
-    """Commit a later time in the due index for a timer that is not due yet.
+    """Commit a later time in the due index for a timer that is not due yet; return True.
 
-    Return False, without a change, if another process changed the timer first. Raises Unavailable.
+    The new time is the timer's due time, but at most DUE_MS_MAX from now. Return False, without a
+    change, if another process changed the timer first. Raises Unavailable.
 
     Args:
-        from_now: whether to restart the delay of a timer that a host with a wrong clock has set.
+        from_now: restart a timer from a host whose clock was ahead: the timer's original delay
+            counts from now, in a new row that replaces `row`.
     """
     timer, due_ms = read_mail(row), timer_due_ms(row.key) or 0
     continuation = (timer_continuation(timer, due_ms, now_ms),)

@@ -65,10 +65,10 @@ def process_due_rows(
     """Make a recovery pass: retry overdue mail and timers, then delete expired rows.
 
     The pass counts attempts in the rows, makes dead letters of messages with too many attempts, and
-    advances the actors and the receivers of their mail. It also finds spilled outboxes that no
-    process mails, and mail of hosts whose clock was ahead. It ends when nothing is due, when
-    `budget_ms` has passed, or after CONSECUTIVE_FAILURES_MAX failures of the table in a row. An
-    actor that cannot be advanced is logged, and its mail is postponed.
+    advances the actors and the receivers of their mail. It also finds mail of hosts whose clock was
+    ahead, and spilled outboxes, which are stored messages that no process has mailed yet. It ends
+    when nothing is due, when `budget_ms` has passed, or after CONSECUTIVE_FAILURES_MAX failures of
+    the table in a row. An actor that cannot be advanced is logged, and its mail is postponed.
 
     Return the numbers of handled rows.
 
@@ -79,8 +79,8 @@ def process_due_rows(
         shards: the shards with mail, timers and spilled outboxes. Empty retries nothing.
         expiry_shards: the shards with rows that only expire. Empty deletes nothing.
         budget_ms: the time limit of the pass. Started work is completed.
-        holds_timers: selects actors whose timers are postponed by HELD_MS instead of folded. None
-            selects no actor.
+        holds_timers: returns whether the timers of the actor at an address are postponed by HELD_MS
+            instead of folded. None postpones no timers.
     """
     until = engine.seconds() + budget_ms / 1000
     redrive = _Redrive(engine, until, budget_ms // ACTORS_MIN, holds_timers or holds_nothing)
@@ -126,8 +126,8 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
 class _Redrive:
     """The retries of a pass: the remaining time, the counts, and the errors of the table.
 
-    `redriven`, `dead` and `expired` are counts as in DueRowCounts. `failures` are the errors of an
-    unavailable table.
+    `redriven` counts the retried rows, `dead` the messages that became dead letters, and `expired`
+    the deleted rows. `failures` are the errors of an unavailable table.
 
     Args:
         until: the end of the pass, in seconds of the engine's monotonic clock.
@@ -161,9 +161,9 @@ class _Redrive:
     def run_page(self, late: Mapping[str, list[MailboxRow]]) -> bool:
         """Advance the actors of a page: fewest attempts first, then in the order of `late`.
 
-        An actor that this pass has advanced before is skipped. Errors are recorded, not raised; see
-        `_run_actor`. Return whether the page had other actors. Return False if the time ran out
-        before the end of the page.
+        An actor that this pass has advanced before is skipped. No error is raised: `_run_actor`
+        records or logs each error. Return whether the page had other actors. Return False if the
+        time ran out before the end of the page.
 
         Args:
             late: the overdue mail by actor.
@@ -177,10 +177,16 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Continue the actors that used up a budget, oldest first, until no actor or no time is
+        """Continue the actors that used up the time for an actor, until no actor or no time is
         left.
 
-        Mail is folded without counting attempts. Errors are recorded, not raised; see `_run_actor`.
+        The actor that waits longest comes first. An actor that uses up its time again is continued
+        after the others. Mail is folded without counting attempts. Due timers are folded too,
+        unless `holds_timers` selects the actor, and the receivers of new mail are advanced. Stop
+        early after CONSECUTIVE_FAILURES_MAX failures of the table in a row.
+
+        No error is raised. An unavailable table is logged and added to `failures`; other errors are
+        only logged.
         """
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
@@ -188,8 +194,9 @@ class _Redrive:
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
         """Retry an actor's overdue mail for at most `actor_budget_ms`, and record the outcome.
 
-        The receivers of the actor's mail are advanced too. An actor that used all its time is added
-        to the unfinished actors. Retried rows and dead letters are counted.
+        Mail is overdue if it was not folded within seconds after the sender's commit. The receivers
+        of the actor's mail are advanced too. An actor that used all its time is added to the
+        unfinished actors. Retried rows and dead letters are counted.
 
         No error is raised. An unavailable table is logged, added to `failures` and counted as a
         consecutive failure. After another error, which is logged, the mail is postponed by

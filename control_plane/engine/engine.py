@@ -61,8 +61,9 @@ class Engine(Advancer):
         """Fold the actor's mail and a user's command in a single commit; return the actor's reply.
 
         After the commit, advance the actor and the receivers of new mail for at most
-        COMMAND_BUDGET_MS. A failure at this stage is only logged, as in `advance_after_commit`. The
-        reply is None if the actor gives no reply.
+        COMMAND_BUDGET_MS. A failure of the table or a damaged head is only logged at this stage.
+        Other errors of advancing are raised, although the command is committed. The reply is None
+        if the actor gives no reply.
 
         If another process commits first, pause and try again. If mail and command are too large
         together, fold the mail in commits of its own first.
@@ -73,9 +74,10 @@ class Engine(Advancer):
                 the command does not create it. `too_large`: the commit would be too large.
                 `unavailable`: COMMAND_TRIES_MAX tries failed.
             Conflict: the condition of an extra write does not hold.
-            TableError: another failure of the table. After Unavailable, the command may be
-                committed.
-            KeyError: the actor does not accept messages of this type.
+            TableError: another failure of the table. After its subclass Unavailable, the command
+                may be committed.
+            KeyError: the type of actor is unknown, or does not accept messages of this type.
+            Exception: another error of the actor's `step` or `finish_fold`, or of `extra_writes`.
 
         Args:
             by: the user, for the journal.
@@ -108,13 +110,16 @@ class Engine(Advancer):
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
         """Write a message into an actor's mailbox. Then advance the actor and the receivers of new
-        mail.
+        mail, until no mail or no time is left.
 
         The message is stored even if the actor cannot be advanced now; the recovery pass finds it.
-        A missing actor drops every message but the one that creates the actor.
+        A missing actor drops every message but the one that creates the actor. Repeating the call
+        stores a second message.
 
-        Raises KeyError for a message that the actor does not accept, and the errors of `advance`. A
-        TableError does not show whether the message was stored.
+        Raises KeyError, before anything is stored, for an unknown type of actor or a message that
+        the actor does not accept. A TableError does not show whether the message was stored. Raises
+        ValueError or KeyError for a row that cannot be decoded, and the errors of an actor's
+        `finish_fold`; the message is stored then.
 
         Args:
             sender: the name of the part of the cluster that sends the message. The sender is no

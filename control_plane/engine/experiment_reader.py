@@ -51,7 +51,7 @@ class ExperimentReader:
         """Read the states of trials, in the order of the ids. The entry of an unknown trial is
         None.
 
-        Raises the errors of `read_trial`.
+        Raises TableError if the read fails, and ValueError for a state that cannot be decoded.
         """
         return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
@@ -70,8 +70,8 @@ class ExperimentReader:
         """Read states and definitions of experiments together with the rows of `keys`.
 
         Both lists keep the order of the arguments. The entry is None for a missing row, and for an
-        unknown or deleted experiment or an experiment without a stored definition. Raises the
-        errors of `read_experiment`.
+        unknown or deleted experiment or an experiment without a stored definition. Raises
+        TableError if a read fails, and ValueError for a state or definition that cannot be decoded.
         """
         names = [addresses.experiment(number) for number in experiment_ids]
         states, rows = self._engine.read_states_and_rows(names, keys)
@@ -91,7 +91,8 @@ class ExperimentReader:
 
         The entry is None if the state is not an experiment's, if the experiment is deleted, or if
         its definition no longer exists. Definitions outside the cache are read together, in
-        batches. Raises the errors of `with_definition`.
+        batches. Raises TableError if a read fails, and ValueError for a definition that cannot be
+        decoded.
         """
         keyed_states = [
             ((state.experiment_id, state.run_generation), state)
@@ -110,8 +111,8 @@ class ExperimentReader:
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
         """Return the definitions of runs from the cache, or else from the state table, by run.
 
-        Definitions that are read are cached. Deleted definitions are omitted. Raises the errors of
-        `with_definition`.
+        Definitions that are read are cached. Deleted definitions are omitted. Raises TableError if
+        a read fails, and ValueError for a definition that cannot be decoded.
         """
         with self._lock:
             lookups = {key: self._cache.find(key) for key in keys}
@@ -121,8 +122,8 @@ class ExperimentReader:
     def _read(self, keys: Sequence[_RunKey]) -> dict[_RunKey, Definition]:
         """Read definitions from the state table, cache the definitions, and return a dict by run.
 
-        Deleted definitions are omitted. Without keys, nothing is read. Raises the errors of
-        `with_definition`.
+        Deleted definitions are omitted. Without keys, nothing is read. Raises TableError if a read
+        fails, and ValueError for a definition that cannot be decoded.
         """
         places = [(addresses.experiment(number), "definition") for number, _ in keys]
         parts = zip(keys, self._engine.read_parts(places), strict=True)

@@ -179,8 +179,8 @@ def fold_outputs(before: ActorSnapshot, fold: Fold) -> dict[str, bytes]:
     (outputs.py).
 
     Outputs are changed state fields, parts, rows outside the actor, messages and timers. Parts of a
-    spilled outbox are left out. The fold must have a state. Raises ValueError for a value that
-    cannot be encoded.
+    spilled outbox (messages that a full commit did not mail) are left out. The fold must have a
+    state. Raises ValueError for a value that cannot be encoded.
     """
     actor_type = before.actor_type
     return dict(

@@ -97,9 +97,9 @@ def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, b
 def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
     """Apply a message to the reader's fold with the actor's `step`.
 
-    Raises the errors of the step, such as CommandRefused, and of reads: TornRead and TableError.
-    Raises KeyError or ValueError if a message that the step sends cannot be encoded. After an
-    error, the fold is unchanged.
+    Raises the errors of the step, such as CommandRefused. Raises TableError if a read fails, and
+    TornRead if the rows that were read belong to different moments. Raises KeyError or ValueError
+    if a message that the step sends cannot be encoded. After an error, the fold is unchanged.
     """
     reader.fold.add_step(_run_step(reader, message, now_ms))
 
@@ -107,8 +107,12 @@ def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
 def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
     """Apply a message that is given by stored name and fields to the reader's fold.
 
-    Raises KeyError for an unknown name, ValueError for fields that do not fit the message type, and
-    the errors of `apply_message`. After an error, the fold is unchanged.
+    After an error, the fold is unchanged:
+    - KeyError for an unknown name, and ValueError for fields that do not fit the message type;
+    - any error of the actor's `step`, such as CommandRefused;
+    - TornRead if the rows that were read belong to different moments, and TableError if a read
+      fails;
+    - KeyError or ValueError if a message that the step sends cannot be encoded.
     """
     apply_message(reader, _decode_message(reader, name, fields), now_ms)
 
@@ -124,7 +128,8 @@ def _decode_message(reader: FoldReader, name: str, fields: object) -> object:
 def _run_step(reader: FoldReader, message: object, now_ms: int) -> Step:
     """Run the actor's `step` on the fold's state and return the outcome. The fold is not changed.
 
-    Raises the errors of `apply_message`.
+    Raises the errors of the step, TornRead and TableError of reads, and KeyError or ValueError if a
+    sent message cannot be encoded.
     """
     snapshot = reader.snapshot
     context = StepContext(snapshot.address, now_ms, reader)
@@ -136,11 +141,13 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
     `fallback`.
 
     A message that cannot be decoded reaches the fallback as an UndecodableMessage. If the fallback
-    fails, log the error and leave the fold unchanged. Raises TornRead and TableError for failed
-    reads.
+    fails, log the error and leave the fold unchanged. Raises TableError if a read fails, and
+    TornRead if the rows that were read belong to different moments.
 
     Args:
+        reader: the reader whose fold is changed.
         name: the stored name of the message.
+        fields: the stored fields of the message as JSON values.
     """
     snapshot, fold = reader.snapshot, reader.fold
     context = StepContext(snapshot.address, now_ms, reader)
@@ -156,8 +163,12 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
 def finish_fold(reader: FoldReader, now_ms: int) -> None:
     """Apply the actor's `finish_fold` to the fold, after the last message.
 
-    Do nothing if the actor's type has no such function or the actor does not exist. Raises the
-    errors of `finish_fold` and of reads; the fold is then unchanged.
+    Do nothing if the actor's type has no such function or the actor does not exist. The fold is
+    unchanged after an error:
+    - any error of the type's `finish_fold`;
+    - TornRead if the rows that were read belong to different moments, and TableError if a read
+      fails;
+    - KeyError or ValueError if a sent message cannot be encoded.
     """
     snapshot, fold = reader.snapshot, reader.fold
     if reader.actor_type.finish_fold is not None and fold.state is not None:

@@ -66,8 +66,8 @@ class NewEntry:
     is_dead_letter: bool = False
     """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
-    """Whether the actor has a spilled outbox after this commit. The commits that send a spilled
-    outbox have no entries, so revisions are missing after this entry.
+    """Whether the actor has a spilled outbox after this commit: stored messages that later commits
+    mail. The commits that mail them have no entries, so revisions are missing after this entry.
     """
 
 
@@ -105,8 +105,8 @@ class RecordedEntry:
     is_dead_letter: bool = False
     """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
-    """Whether the actor has a spilled outbox after this commit, so that revisions may be
-    missing.
+    """Whether the actor has a spilled outbox after this commit (see `NewEntry`), so that revisions
+    may be missing.
     """
 
     @property
@@ -118,8 +118,9 @@ class RecordedEntry:
 def entry_write(address: str, revision: int, entry: NewEntry) -> Put:
     """Build the Put that stores `entry` as the journal row of `revision`. The Put has no condition.
 
-    A body of more than UNCOMPRESSED_BYTES_MAX is compressed. The row does not expire unless the
-    caller changes the Put.
+    `address` is the actor, and `revision` the revision of the head that the commit writes. A body
+    of more than UNCOMPRESSED_BYTES_MAX is compressed. The row does not expire unless the caller
+    changes the Put.
     """
     command = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in entry.command)
     optional: dict[str, object] = {
@@ -161,8 +162,8 @@ def dropped_mail_write(address: str, sort: str, body: bytes, now_ms: int) -> Put
 def read_entry_rows(table: StateTable, address: str, after: int = 0) -> Iterator[Row]:
     """Read the rows of the actor's journal entries after revision `after`, oldest first, in pages.
 
-    Yield nothing without such entries. Rows of dropped mail are left out. Raises TableError during
-    the iteration.
+    Yield nothing without such entries. Rows of mail that was dropped, because the actor did not
+    exist, are left out. Raises TableError during the iteration.
     """
     first = f"{JOURNAL}{after + 1:012d}"
     return read_rows(table, address, first, JOURNAL_END, page_rows=PAGE_ROWS)

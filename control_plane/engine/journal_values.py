@@ -72,7 +72,7 @@ def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator
 
     The mailbox comes first, then the mail in the first ENTRIES_SEARCHED_MAX entries of the
     receiver's journal. Yield nothing for the receiver "*", which stands for many receivers. Raises
-    the errors of `_candidate_values`.
+    TableError, and KeyError, TypeError or ValueError for a journal row that cannot be decoded.
     """
     if receiver == "*":
         return

@@ -210,7 +210,8 @@ def mail_write(
     """Build the Put that mails `messages`. The Put conflicts with an existing row of the same key.
 
     Args:
-        previous: the sort key of the sender's previous row to this receiver, or FIRST, or UNKNOWN.
+        previous: the sort key of the sender's previous row to this receiver. FIRST for the sender's
+            first row, and UNKNOWN if the sender has forgotten the previous row.
         clock: the sender's hybrid clock, as in the key.
         due_ms: the time at which the recovery pass looks at the row.
     """
@@ -261,8 +262,9 @@ def read_mail(row: Row) -> MailboxRow:
 def _unreadable_mail(row: Row) -> MailboxRow:
     """Build the mail of a row with undecodable messages, with the single message UNREADABLE.
 
-    The sender is read from the header of the body, or else from the key. Without a readable header,
-    attempts cannot be counted in the row, so the mail has ATTEMPTS_MAX attempts.
+    The sender, the clock and the attempts are read from the header, which is the beginning of the
+    body. Without a readable header, the sender is read from the key, and the mail has ATTEMPTS_MAX
+    attempts. The next attempt then makes a dead letter of the mail.
     """
     header = _HEADER.match(row.body)
     if header:
@@ -282,8 +284,9 @@ def dead_letter_write(mail: MailboxRow) -> Put:
     """Build the Put that stores mail as a dead letter, at `D#` and the mail's sort key. The Put has
     no condition.
 
-    Each message of a row has its own dead letter: if messages remain, their number is added to the
-    key. The body is the encoded mail, or the stored row if the row is unreadable.
+    `mail` has a single message, which no attempt could fold. Each message of a row has its own dead
+    letter: if messages of the row remain in the mailbox, their number is added to the key. The body
+    is the encoded mail, or the stored row if the row is unreadable.
     """
     suffix = f"#{len(mail.rest):06d}" if mail.rest else ""
     body = mail.stored if mail.messages[0][0] == UNREADABLE else mail.body
@@ -316,10 +319,14 @@ def attempt_delay_ms(attempts: int) -> int:
 
 
 def postponement(mail: MailboxRow, due_ms: int) -> Put:
-    """Build the Put that changes a row's time in the due index to `due_ms`.
+    """Build the Put that changes a row's time in the due index, the table's list of due rows, to
+    `due_ms`.
 
     The messages and the number of attempts stay unchanged. The Put conflicts if the row has changed
     since the mail was read.
+
+    Args:
+        due_ms: the new time in epoch ms.
     """
     return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 

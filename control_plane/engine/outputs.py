@@ -3,7 +3,7 @@
 The journal stores a digest of each output, and replays compare the digests. Adding a field with a
 default changes no digest. The names of outputs:
 - the field's stored name, for a field of the state;
-- `P:` and the part's name, for a part;
+- `P:` and the part's name, for a part, which is a named row of the actor's larger state;
 - `R:` and the key, for a row outside the actor;
 - `M:` and the address, for the messages to a receiver;
 - `T`, for all timers.
@@ -32,9 +32,11 @@ _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
 
 
 def is_outbox_part(name: str) -> bool:
-    """Return whether a part belongs to a spilled outbox, by the part's name.
+    """Return whether a part belongs to a spilled outbox, by the part's name, which then begins with
+    OUTBOX.
 
-    Such a part is read only once, so it is not cached.
+    A part is a named row of an actor's larger state. The parts of a spilled outbox have the
+    messages of a commit that was full. They are read only once, so they are not cached.
     """
     return name.startswith(OUTBOX)
 
@@ -69,8 +71,8 @@ def part_outputs(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield `P:` with the name, and the encoding without defaults, of each changed part.
 
-    The encoding of a deleted part is DELETED. The parts of a spilled outbox are left out, because
-    their messages are outputs already.
+    The encoding of a deleted part is DELETED. The parts of a spilled outbox (messages that a full
+    commit did not mail) are left out, because their messages are outputs already.
 
     Args:
         parts: the changed parts by name. None deletes the part.
@@ -96,7 +98,8 @@ def row_outputs(rows: Mapping[Key, bytes | None]) -> Iterator[tuple[str, bytes]]
 
 
 def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tuple[str, bytes]]:
-    """Yield `M:` with the address, and the encoded messages, of each receiver.
+    """Yield `M:` with the address, and the encoded messages, of each receiver, in the order of
+    `sends`.
 
     For more than RECEIVERS_MAX receivers, yield all messages as a single output named `M:*`. Yield
     nothing without messages.
@@ -127,10 +130,11 @@ def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator
 
 
 def display_name(output: str) -> str:
-    """Return an output's name for users: `status`, `part trials/0`, `row ...`, `messages to
-    trial#7`.
+    """Return an output's name for users: `status`, `part trials/0`, `row PARTITION/SORT`, `messages
+    to trial#7`.
 
-    All timers are `timers`, and the messages to many receivers are `messages`.
+    An output is a changed value of a commit, such as a field of the state. All timers are `timers`,
+    and the messages to many receivers are `messages`. The name of a field is returned unchanged.
     """
     if output == TIMERS:
         return "timers"

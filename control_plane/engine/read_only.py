@@ -25,7 +25,8 @@ def read_only_context(
 
 
 class ActorParts:
-    """The parts of an actor. Each part is read from the table once, on its first use.
+    """The parts of an actor, which are named rows of the larger state. Each part is read from the
+    table once, on its first use.
 
     Args:
         families: families of parts to read together, such as `groups` for `groups` and all
@@ -88,8 +89,9 @@ class _LatestReader:
         self._parts = parts
 
     def part(self, name: str) -> object | None:
-        """Return the decoded part as `ActorParts.part` does. Return None if the part does not
-        exist.
+        """Return the decoded part. Return None if the part does not exist.
+
+        Raises TableError if the read fails, and ValueError for a part that cannot be decoded.
         """
         return self._parts.part(name)
 

@@ -119,7 +119,7 @@ def load_actor(
 
     Raises TornRead if earlier mail of a sender may be missing. Raises TableError if a read fails,
     ValueError for an invalid head, and KeyError for an unknown type of actor. An undecodable row of
-    mail is no error; see `read_mail`.
+    mail is no error: the row is logged, and becomes mail that no attempt can fold.
     """
     rows = table.query(address, HEAD, MAIL_END, limit=1 + MAIL_MAX).rows
     has_head = bool(rows) and rows[0].key.sort == HEAD
@@ -174,8 +174,9 @@ class RowSource(Protocol):
 class FoldReader:
     """The reader for the steps of a fold, with the `fold` that the steps change.
 
-    Reads return the changes of the fold so far, then loaded or cached values, then rows of the
-    table. The `fold` begins with the state of the loaded actor.
+    A fold applies messages to an actor in order. Reads return the changes of the fold so far, then
+    loaded or cached values, then rows of the table. The `fold` begins with the state of the loaded
+    actor.
     """
 
     def __init__(self, table: RowSource, actor: LoadedActor) -> None:
@@ -190,8 +191,8 @@ class FoldReader:
         return self._loaded.snapshot
 
     def part(self, name: str) -> object | None:
-        """Return a part of the actor, with the changes of the fold. Return None for a missing or
-        deleted part.
+        """Return a part of the actor (a named row of the larger state), with the changes of the
+        fold. Return None for a missing or deleted part.
 
         A part that is read from the table is kept in the loaded actor's parts. Raises TornRead for
         a part that is newer than the head. Raises TableError if the read fails, and ValueError for
@@ -239,7 +240,8 @@ def _ensure_complete(
 
     A row is missing if the table has the row, but the mail does not. Rows that were folded and
     removed are not missing. If a sender has forgotten its previous row, the mailbox is read again
-    first, and the result may lack rows; see `_read_again`. Raises TableError.
+    first. Rows of this sender that only the second read returned are then left out. Raises
+    TableError.
     """
     if any(row.previous == UNKNOWN for row in mail):
         mail = _read_again(table, address, mail)

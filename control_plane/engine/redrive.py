@@ -40,12 +40,15 @@ def redrive_actor(
     """Count an attempt in each overdue row. Then advance the actor and the receivers of its
     messages.
 
-    A row with ATTEMPTS_MAX attempts is not counted: its first message becomes a dead letter. If any
-    row has ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is
-    attempted, and the other rows are postponed. Without overdue rows, the actor is only advanced.
+    A row is overdue if it was not folded by its due time. A row with ATTEMPTS_MAX attempts is not
+    counted: its first message becomes a dead letter. If any row has ISOLATE_FROM_ATTEMPTS or more
+    attempts, only the row that the actor folds next is attempted, and the other rows are postponed.
+    Without overdue rows, the actor is only advanced.
 
     Return the number of messages that became dead letters. Raises Unavailable after the counted
-    attempts are withdrawn. Other errors, such as those of `Engine.advance`, keep the counts.
+    attempts are withdrawn. These errors keep the counts: another TableError, the errors of an
+    actor's `finish_fold`, and ValueError or KeyError for an unknown type of actor or a value that
+    cannot be decoded or encoded.
 
     Args:
         late: the overdue mail and timers of the actor.

@@ -63,7 +63,7 @@ def narrow_difference(
 ) -> DifferenceFound:
     """Build the exception for two values that differ, narrowed to the first place that differs.
 
-    The values become JSON values; see `displayed_value`. The caller raises the exception.
+    The values in the exception are parsed JSON. The caller raises the exception.
 
     Args:
         field: the display name of the output. The path of the place is appended, such as
@@ -80,9 +80,10 @@ def narrow_difference(
 
 
 def _first_step(recorded_value: Any, replayed_value: Any) -> Any:
-    """Return the first key or index at which two dicts or two lists differ.
+    """Return the first key or index, in the order of `recorded_value`, at which two dicts or two
+    lists differ.
 
-    Return None if the values are equal, are no containers of one kind, or have different keys or
+    Return None if the values are equal, are not two dicts or two lists, or have different keys or
     lengths.
     """
     if (
@@ -112,7 +113,8 @@ def _first_step(recorded_value: Any, replayed_value: Any) -> Any:
 def displayed_value(output: bytes | None) -> Any:
     """Return an output for display: the JSON value, else ASCII text, else a digest of the bytes.
 
-    Return None for a missing or deleted output.
+    The digest is the first eight hexadecimal digits of the SHA-256. Return None for a missing or
+    deleted output.
     """
     if output is None or output == DELETED:
         return None
@@ -143,10 +145,10 @@ def failed_field(name: str, error: Exception) -> tuple[str, str]:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error as a line of at most 300 characters: the type and the text.
+    """Return the type and the text of an error, cut off after 300 characters.
 
-    For a validation error of pydantic, return the place and text of each fault. The invalid values,
-    which may be secret, are left out.
+    For a validation error of pydantic, return the place and text of each fault without the type.
+    The invalid values, which may be secret, are left out.
     """
     errors = getattr(error, "errors", None)
     if errors is None:

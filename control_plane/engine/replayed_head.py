@@ -96,7 +96,8 @@ def _stored_part_without_defaults(
 def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
     """Yield the name and body of each stored part, by name, except for parts of a spilled outbox.
 
-    Raises TableError if a read fails.
+    The parts of a spilled outbox are messages that are not mailed yet. Raises TableError if a read
+    fails.
     """
     end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
     for row in read_rows(table, head.key.partition, PARTS, end, page_rows=PART_ROWS_PAGE):

@@ -26,17 +26,22 @@ DRAINED_RECEIVERS_MAX = 90
 
 @dataclass(frozen=True, slots=True)
 class SpillPart:
-    """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`."""
+    """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`.
+
+    The part is a row with messages that did not fit into the commit of a fold.
+    """
 
     body: bytes
     """The compressed entries."""
 
 
 def spill_outbox(before: ActorSnapshot, fold: Fold) -> Header:
-    """Move all messages of a fold into numbered parts, which later commits mail.
+    """Copy all messages of a fold into numbered parts, which later commits mail.
 
-    Adds the parts to `fold.parts`; `fold.sends` stays unchanged. The parts follow the parts of an
-    older spilled outbox. Return the header that refers to the parts. The fold must have messages.
+    Adds the parts to `fold.parts`, after the parts of an older spilled outbox. `fold.sends` stays
+    unchanged, but the caller must not mail these messages in the same commit. Return the header
+    that refers to the parts. Nothing is written to the table. The fold must have messages; this is
+    not checked.
     """
     spill = before.header.spill
     first = spill.last + 1 if spill else 0

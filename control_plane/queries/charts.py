@@ -138,7 +138,7 @@ def metric_names_json(services: Services, trial: TrialState, rank: int | None = 
 
     With a `rank`, these are the names of the metrics that this rank keeps separate. Names without a
     finite number are left out. The series of each group are read and cached. Raises OSError if the
-    object store does not answer.
+    object store does not answer, and ValueError if a newer release has encoded a row of metrics.
     """
     parts = [
         _group_names_json(services, trial, group, rank)
@@ -173,6 +173,7 @@ def trial_series_json(
 
     Raises:
         OSError: the object store does not answer.
+        ValueError: a newer release has encoded a row of metrics.
     """
     started = _started_json(services, trial.trial_id) if times else b""
 
@@ -200,8 +201,9 @@ def experiment_series_json(
 ) -> bytes:
     """Return the JSON text of the experiment's `ExperimentSeries`.
 
-    Trials with a metric come first, then other trials by id, whose points may be empty. Each
-    trial's series is read and cached.
+    The trials are the best by the searcher metric; trials without a searcher metric follow by id. A
+    trial without numbers of the requested metric has a series without points. Each trial's series
+    is read and cached.
 
     Args:
         services: the services that read the experiment and metrics.
@@ -209,13 +211,14 @@ def experiment_series_json(
         group: the group of metrics.
         name: the metric; None for the searcher metric.
         points: the most points of each series; longer series are downsampled.
-        trials: the most trials, the best first by the searcher metric, at most BEST_MAX.
+        trials: the most trials, at most BEST_MAX, which the caller checks.
         times: add the time of each point and `started_ms`.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, if `points * trials` is
             more than POINTS_MAX.
         OSError: the object store does not answer.
+        ValueError: a newer release has encoded a row of metrics.
     """
     if points * trials > POINTS_MAX:
         text = f"{points} points of {trials} trials are more than {POINTS_MAX} in all"
@@ -284,8 +287,9 @@ def _draw_chart(
 ) -> bytes:
     """Return `draw` of the current series of the trial's group, or of the rank's.
 
-    New reports are read first, and the series stays cached. Raises OSError if the object store does
-    not answer.
+    New reports are read first, and the series stays cached. `draw` is called under the series'
+    lock. Raises OSError if the object store does not answer, and ValueError if a newer release has
+    encoded a row of metrics.
     """
     return services.cache_of(MetricSeriesCache).draw_chart(
         services.table, services.objects, trial.trial_id, group, run_cuts(trial), draw, rank
@@ -293,7 +297,10 @@ def _draw_chart(
 
 
 def _names_json(group: str, series: MetricSeries) -> bytes:
-    """Return the JSON objects of a series' `MetricName`s, joined by commas; b"" without numbers."""
+    """Return the JSON objects of a series' `MetricName`s, joined by commas; b"" without numbers.
+
+    The caller holds the series' lock.
+    """
     return b",".join(
         to_json(
             {

@@ -73,8 +73,8 @@ def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
     """Return the checkpoint with a UUID that starts with `prefix`. Upper case is accepted.
 
     Raises:
-        RequestError: not_found, if no checkpoint matches; invalid, if several match or `prefix` is
-            not the start of a UUID.
+        RequestError: not_found, if no checkpoint matches or its trial was deleted; invalid, if
+            several match or `prefix` is not the start of a UUID.
     """
     record, experiment_id = get_checkpoint(services, prefix)
     return checkpoint_answers(services, [record], experiment_id)[0]
@@ -107,9 +107,12 @@ def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, i
 
 
 def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a checkpoint in a tuple, which is the ownership of the experiment.
+    """Return the ownership of a checkpoint as a tuple of one object, with the owner of the
+    experiment.
 
-    Raises as `get_checkpoint`.
+    Raises:
+        RequestError: not_found, if no checkpoint matches or its trial was deleted; invalid, if
+            several checkpoints match or `prefix` is not the start of a UUID.
     """
     record, experiment_id = get_checkpoint(services, prefix)
     name = f"checkpoint {record.checkpoint.uuid} of experiment {experiment_id}"

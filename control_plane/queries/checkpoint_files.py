@@ -80,10 +80,10 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     The manifest is read from the store unless cached. The files themselves are not checked.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted or the manifest is missing; conflict, if the path or the manifest is not the
-            recorded one, or if the cluster may not call the store's endpoints; unavailable, if the
-            store does not answer.
+        RequestError: not_found, if no checkpoint matches, its trial or files were deleted, or the
+            manifest is missing. invalid, if several checkpoints match or `prefix` is not the start
+            of a UUID. conflict, if the path or the manifest is not the recorded one, or if the
+            cluster may not call the store's endpoints. unavailable, if the store does not answer.
         OSError: the store cannot be opened.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
@@ -167,9 +167,10 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
     """Return the location of a checkpoint, given a prefix of the UUID. The store is not called.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted; conflict, if only the cluster can reach the store or the cluster may not call
-            its endpoints; conflict also if the recorded path is not the checkpoint's.
+        RequestError: not_found, if no checkpoint matches, or its trial or files were deleted.
+            invalid, if several checkpoints match or `prefix` is not the start of a UUID. conflict,
+            if only the cluster can reach the store, if the cluster may not call the store's
+            endpoints, or if the recorded path is not the checkpoint's.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     storage = storage_location(experiment_storage(services, experiment_id))
@@ -204,7 +205,9 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
     """Open the file at the key of a URL that `file_url` signed.
 
     Raises:
-        RequestError: as `checkpoint_folder`; not_found also if the file is not in the store.
+        RequestError: not_found, if the checkpoint, its files or the file do not exist. conflict, if
+            the path or the manifest is not the recorded one, or if the cluster may not call the
+            store's endpoints. unavailable, if the store does not answer.
         OSError: the store cannot be opened.
     """
     _, uuid, place = key.parts
@@ -218,8 +221,9 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
     record and the experiment's id.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; not_found, if the files were
-            deleted; conflict, if the recorded path is not the path of the checkpoint's trial.
+        RequestError: not_found, if no checkpoint matches, or its trial or files were deleted.
+            invalid, if several checkpoints match or `prefix` is not the start of a UUID. conflict,
+            if the recorded path is not the path of the checkpoint's trial.
     """
     record, experiment_id = checkpoints.get_checkpoint(services, prefix)
     reference = record.checkpoint
@@ -256,7 +260,8 @@ def _read_manifest(
 
     Raises:
         RequestError: conflict, if the manifest does not have the recorded digest or cannot be
-            parsed; not_found or unavailable, as `_read_start`.
+            parsed; not_found, if the manifest does not exist; unavailable, if the store does not
+            answer.
     """
     reference = record.checkpoint
     path = f"{reference.path}/{MANIFEST}"

@@ -109,7 +109,8 @@ def preview_deletion(services: Services, prefix: str) -> DeletionPreview:
     For a checkpoint whose files are deleted already, all numbers are 0 and `problem` is "".
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`.
+        RequestError: not_found, if no checkpoint matches or its trial was deleted; invalid, if
+            several match or `prefix` is not the start of a UUID.
     """
     record, _ = checkpoints.get_checkpoint(services, prefix)
     has_files = record.state.has_files
@@ -132,8 +133,11 @@ def preview_partial_deletion(
     from the store. Nothing is deleted.
 
     Raises:
-        RequestError: not_found or invalid, as `get_checkpoint`; as `checkpoint_folder` and
-            `choose_files`.
+        RequestError: not_found, if no checkpoint matches, its trial or files were deleted, or the
+            manifest is missing. invalid, if several checkpoints match, `prefix` is not the start of
+            a UUID, or no file matches. conflict, if the path or the manifest is not the recorded
+            one, or if the cluster may not call the store's endpoints. unavailable, if the store
+            does not answer.
         OSError: the store cannot be opened.
     """
     record, _ = checkpoints.get_checkpoint(services, prefix)

@@ -81,10 +81,12 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
 def open_event_file(services: Services, key: ObjectKey) -> FileContent:
     """Open the stored part at the key of a URL that `list_event_files` signed.
 
-    All stored parts of the trial are listed.
+    A stored part is a piece of an event file. All stored parts of the trial are listed.
 
     Raises:
-        RequestError: as `list_event_files`; not_found also if the part was deleted.
+        RequestError: not_found, if the trial does not exist or the part was deleted; conflict, for
+            more than PARTS_MAX stored parts, or if the cluster may not call the store's endpoints;
+            unavailable, if the store does not answer.
     """
     _, trial_id, digest = key.parts
     store, parts = _open_folder(services, int(trial_id))

@@ -4,8 +4,9 @@ Each request reads a bounded number of rows. In id order, a page that reaches th
 and its cursor continues there. Other orders must read all experiments that they sort. They sort the
 newest experiments only and report the id below which no experiment was read.
 
-The list's rows hold the sorted values. The figures of a running experiment, or of an experiment
-that an older release created, are read from the experiment's own row instead.
+The list's rows hold the sorted values. Three of them are the figures: the best metric, the progress
+and the cost. The figures of a running experiment, or of an experiment that an older release
+created, are read from the experiment's own row instead.
 """
 
 import math
@@ -257,10 +258,15 @@ def _read_candidates(
 def _look_up(
     table: StateTable, terms: Sequence[str], sorts: Sequence[str]
 ) -> Iterator[tuple[str, ListingRow | None]]:
-    """Yield each of at most GET_MAX sort keys with the row of the list.
+    """Yield each of the sort keys, at most GET_MAX, with the row of the list.
 
-    The row is None if the experiment lacks one of the terms or is not in the list. Yield nothing,
-    without a read, for no sort keys.
+    The row is None if the experiment lacks one of the metadata terms or is not in the list. Yield
+    nothing, without a read, for no sort keys.
+
+    Args:
+        table: the state table.
+        terms: the metadata terms that the experiments must have.
+        sorts: the sort keys of rows, which are ids of experiments.
     """
     if not sorts:
         return
@@ -279,7 +285,8 @@ def _look_up(
 def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
     """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted.
 
-    Only a sort by a figure needs states, and only for entries whose rows have no figures.
+    A state is needed only for a sort by a figure (best metric, progress or cost), and only for an
+    entry whose row has no figures.
     """
     states = 0
     for place, entry in enumerate(entries):
@@ -294,8 +301,9 @@ def _sort_entries(
 ) -> list[_Entry]:
     """Sort entries that are given newest first.
 
-    Entries with equal values stay newest first. Entries without a value come last, newest first.
-    States of experiments are read as by `_sort_values`.
+    Entries with equal values stay newest first. Entries without a value come last, newest first. A
+    sort by a figure (best metric, progress or cost) reads the states of experiments whose rows have
+    no figures.
     """
     valued = list(zip(_sort_values(services, entries, sort), entries, strict=True))
     known = [(value, entry) for value, entry in valued if value is not None]
@@ -310,8 +318,8 @@ def _sort_values(
 ) -> list[str | float | None]:
     """Return the value by which each entry is sorted; None if the entry has no value.
 
-    Texts are compared without case. Reads the states of experiments whose rows of the list have no
-    figures, if a figure is asked for.
+    Texts are compared without case. For a sort by a figure (best metric, progress or cost), the
+    states of experiments whose rows have no figures are read.
     """
     if sort not in _FIGURES:
         return [str(getattr(entry.row, sort)).casefold() for entry in entries]
@@ -327,9 +335,15 @@ def _sort_values(
 
 
 def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
-    """Return the cost in micro-dollars, the progress or the best metric of an experiment.
+    """Return the figure by which an experiment is sorted: the cost in micro-dollars, the progress
+    or the best metric.
 
-    Return None without the experiment or the figure.
+    Return None without the experiment or a figure, and for NaN.
+
+    Args:
+        state: the state of the experiment. None without the experiment.
+        sort: `cost`, `progress` or `metric`.
+        now_ms: the present time in epoch ms, up to which running trials cost money.
     """
     if state is None:
         return None

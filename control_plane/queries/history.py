@@ -209,7 +209,7 @@ class _JournalStream:
     def peek(self) -> Row | None:
         """Return the row of the next entry without moving the position. Return None at the end.
 
-        Query the next rows if no row is buffered.
+        Query the next rows if no row is buffered. Raises TableError if the query fails.
         """
         if not self._rows and self._next is not None:
             first, last = self._next, JOURNAL_END

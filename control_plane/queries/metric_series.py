@@ -24,14 +24,19 @@ class VoidReports(NamedTuple):
     """The limits of the valid reports of a series."""
 
     lasts: Mapping[int, float]
-    """The last valid step of each run, by the run's epoch."""
+    """The last valid step of each run, by the run's epoch (its number within the trial)."""
     replaced: Mapping[int, Replaced]
     """The values of each run that later runs reported again, by the run's epoch."""
 
     def select_valid(self, epoch: int, columns: Columns) -> Columns:
-        """Return the reports of the run with this epoch without the void values.
+        """Return the reports of a run without the void values, which later runs discarded or
+        repeated.
 
         All reports of an unknown run are valid.
+
+        Args:
+            epoch: the number of the run within the trial.
+            columns: the reports of the run.
         """
         valid = columns.up_to_step(self.lasts.get(epoch, float("inf")))
         return valid.without(self.replaced.get(epoch, {}))
@@ -47,7 +52,9 @@ class MetricSeries:
     cuts: RunCuts = field(default_factory=RunCuts)
     """The limits of the valid reports of the trial's runs."""
     lasts: dict[int, float] = field(default_factory=dict)
-    """The last valid step of each run, by the run's epoch. Empty before rows are read."""
+    """The last valid step of each run, by the run's epoch (its number within the trial). Empty
+    before rows are read.
+    """
     replaced: dict[int, Replaced] = field(default_factory=dict)
     """The values of each run that later runs reported again, by the run's epoch."""
     parts: dict[Stream, StreamReports] = field(default_factory=dict)
@@ -104,7 +111,8 @@ class MetricSeries:
     def moments(self) -> Moments:
         """Return the times of reported steps, both ascending. Cached per `version`.
 
-        Empty without reports. A summarised stretch has only some of its steps.
+        Empty without reports. Of a long series, earlier reports are summarised, and the times of
+        only some of their steps are known.
         """
         if self.joined_moments[0] != self.version:
             parts = (moments for part in self.parts.values() for moments in part.moments())

@@ -92,7 +92,11 @@ class MetricSeriesCache:
         """Read the new reports of a series, cache the series, and return the limits of valid
         reports.
 
-        The limits are empty for a series without rows. Args and errors are those of `draw_chart`.
+        The limits are empty for a series without rows. The arguments are those of `draw_chart`.
+
+        Raises:
+            TableError, OSError: the table or the object store cannot be read.
+            ValueError: a newer release has encoded a row.
         """
         return self.draw_chart(
             table,

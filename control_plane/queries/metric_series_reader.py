@@ -68,12 +68,14 @@ def refresh_series(source: RowSource, series: MetricSeries) -> None:
 def _read_new(source: RowSource, series: MetricSeries) -> bool:
     """Read the new reports of the latest run into `series`, which must not be empty.
 
-    Errors are those of `refresh_series`.
-
     Returns:
         True if the series is up to date, also without new reports. False if the whole series must
         be read again; some reports may be added already. The reason is a later run, or steps of
         earlier runs that the latest run repeated, so that reports of earlier runs are void.
+
+    Raises:
+        TableError, OSError: the table or the object store cannot be read.
+        ValueError: a newer release has encoded a row.
     """
     latest = max(series.lasts)
     known = {stream: part for stream, part in series.parts.items() if stream.epoch == latest}
@@ -101,7 +103,7 @@ def _new_ranges(
 
     Args:
         source: names the trial, the group and the rank.
-        latest: the epoch of the latest known run.
+        latest: the epoch of the latest known run, which is the run's number within the trial.
         known: the streams of this run, in order.
     """
     first = epoch_range(source.group, latest, source.rank)[0]
@@ -117,8 +119,12 @@ def _new_ranges(
 def _read_all(source: RowSource, series: MetricSeries) -> None:
     """Discard the content of the series, read all rows again, and increase the version.
 
-    Do nothing if neither rows nor a known stream exist. Errors are those of `refresh_series`; after
-    an error the series is incomplete. A series of one page needs a single query.
+    Do nothing if neither rows nor a known stream exist. A series of one page needs a single query.
+    After an error the series is incomplete.
+
+    Raises:
+        TableError, OSError: the table or the object store cannot be read.
+        ValueError: a newer release has encoded a row.
     """
     first, last = group_range(source.group, source.rank)
     page = source.table.query(addresses.trial(source.trial_id), first, last, limit=PAGE_ROWS)
@@ -161,15 +167,17 @@ def _has_repeats(source: RowSource, segment: Segment) -> bool:
 def _read_replaced(source: RowSource, epochs: Iterable[int]) -> dict[int, Replaced]:
     """Read the rows of all runs but the first, and return the values that later runs repeated.
 
-    Errors are those of `refresh_series`.
-
     Args:
         source: where the rows are.
-        epochs: the epochs of the runs that have rows.
+        epochs: the epochs (numbers within the trial) of the runs that have rows.
 
     Returns:
         The repeated names and steps, by the epoch of the earlier run. Empty if no run repeated a
         step, and for groups and trials whose run starts are not recorded.
+
+    Raises:
+        TableError, OSError: the table or the object store cannot be read.
+        ValueError: a newer release has encoded a row.
     """
     known = sorted(epochs)
     if len(known) < 2 or not source.cuts.are_recorded(source.group):
@@ -189,7 +197,7 @@ def _read_replaced(source: RowSource, epochs: Iterable[int]) -> dict[int, Replac
 def _read_first_segments(source: RowSource) -> Iterator[tuple[int, Segment]]:
     """Read the first row of each run and yield epoch and row, in order of the epochs.
 
-    Each run costs a query. Raises TableError.
+    An epoch is the number of a run within the trial. Each run costs a query. Raises TableError.
     """
     first, last = group_range(source.group, source.rank)
     while segment := read_first_segment(source.table, source.trial_id, first, last):
@@ -199,15 +207,15 @@ def _read_first_segments(source: RowSource) -> Iterator[tuple[int, Segment]]:
 
 
 def _last_steps(source: RowSource, firsts: Mapping[int, Segment]) -> dict[int, float]:
-    """Return the last valid step of each run, by epoch; infinite if no later run limits the run.
+    """Return the last valid step of each run; infinite if no later run limits the run.
 
-    If run starts are not recorded, read the first step of each later run from its first row.
-    Raises OSError if the object store does not answer, and ValueError if a newer release encoded a
-    row.
+    If run starts are not recorded, read the first step of each later run from its first row. Raises
+    OSError if the object store does not answer, and ValueError if a newer release encoded a row.
 
     Args:
         source: where the rows are, and the limits of the valid reports.
-        firsts: the first row of each run, by epoch.
+        firsts: the first row of each run, by epoch, which is the run's number within the trial. The
+            result has the same keys.
     """
     if source.cuts.are_recorded(source.group):
         return {epoch: source.cuts.last_step(epoch) for epoch in firsts}

@@ -85,9 +85,9 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
 class PoolContentsCache:
     """Cache of the contents of recently read pools. Safe to share between threads.
 
-    Contents belong to a revision of the pool's head, because every change of a part changes the
-    head. Contents read further rows while they are iterated. `read_pool` therefore checks the head
-    again afterwards.
+    Contents belong to a revision of the pool's head, the row with its state, because every change
+    of a part (a named row of its larger state) changes the head. Contents read further rows while
+    they are iterated. `read_pool` therefore checks the head again afterwards.
     """
 
     def __init__(self) -> None:
@@ -135,14 +135,15 @@ def _read_snapshot(
 ) -> tuple[PoolSnapshot, PoolContents]:
     """Read the pool's snapshot; return the snapshot and the pool contents.
 
-    The contents are taken from the cache if the cache has them for this head. Times are those of
-    the present. Rows of different moments may raise AssertionError, KeyError, TypeError or
-    ValueError.
+    The contents are taken from the cache if the cache has them for this head, or else read and not
+    cached; the caller caches them. The snapshot shows what a scheduling pass would see at the
+    present time. An unknown pool has an empty snapshot with default settings. Rows of different
+    moments may raise AssertionError, KeyError, TypeError or ValueError: the caller reads again.
 
     Args:
         services: the services that read the pool.
-        parts: the pool's parts, read on first use.
-        head: the row of the pool's head; None for an unknown pool.
+        parts: the pool's parts (named rows of its larger state), read on first use.
+        head: the row with the pool's state, just read; None for an unknown pool.
     """
     address = parts.address
     pool = address.partition("#")[2]

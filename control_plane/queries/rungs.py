@@ -90,7 +90,16 @@ class RungsCache:
         """Return the JSON text of the experiment's `Rungs`, from the cache while the experiment is
         unchanged.
 
-        Other threads wait while an answer is computed. Raises as `list_rungs`.
+        Other threads wait while an answer is computed.
+
+        Args:
+            services: the services that read the state.
+            experiment_id: the experiment.
+            shown_max: the most trials to list in each rung, as in `list_rungs`.
+
+        Raises:
+            RequestError: not_found, if the experiment does not exist; invalid, if a search with
+                rungs has more than TRIALS_MAX trials.
         """
         key = experiment_id, shown_max
         # Other callers wait. Parallel computations would not be faster, because all threads share

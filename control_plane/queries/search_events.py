@@ -71,7 +71,9 @@ def list_events(services: Services, experiment_id: int, after: int) -> SearchEve
 
 
 class _StoredParts:
-    """Read access to the stored parts of an experiment's search."""
+    """Read access to the stored parts of an experiment's search, which are named rows of its larger
+    state.
+    """
 
     def __init__(self, services: Services, experiment_id: int) -> None:
         self._engine = services.engine

@@ -29,7 +29,7 @@ class RunCuts(NamedTuple):
     """The limits up to which the reports of a trial's runs are valid.
 
     The reports of a run for steps after the start of a later run are void, because the later run
-    repeats these steps.
+    repeats these steps. An epoch is the number of a run within the trial.
     """
 
     starts: tuple[RunStart, ...] | None = None
@@ -44,16 +44,23 @@ class RunCuts(NamedTuple):
         return self.starts is not None and group not in PROFILER_GROUPS
 
     def last_step(self, epoch: int) -> float:
-        """Return the last step of this epoch's run before the work that a later run discarded.
+        """Return the last step up to which the reports of a run are valid: the step from which the
+        next run started.
 
-        Infinite if no later run discarded work, or if starts are not recorded.
+        Infinite if no later run has a recorded start, for example in a trial of an older release.
+
+        Args:
+            epoch: the number of the run within the trial.
         """
         return last_valid_batch(self.starts or (), epoch)
 
     def last_repeat(self, epoch: int) -> float:
-        """Return the last step at which this epoch's run can repeat valid values of earlier runs.
+        """Return the last step at which a run can repeat valid values of earlier runs.
 
         Minus infinity for the first run. Infinite for a later run if starts are not recorded.
+
+        Args:
+            epoch: the number of the run within the trial.
         """
         return self.last_step(epoch - 1) if epoch > 1 else float("-inf")
 
@@ -72,7 +79,8 @@ def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
     The reports of a run end before the first report of each later run.
 
     Args:
-        firsts: the first reported step of each run, by epoch.
+        firsts: the first reported step of each run, by epoch, which is the run's number within the
+            trial.
 
     Returns:
         By epoch, the step before the lowest first step of all later runs; infinite for the last
@@ -89,7 +97,7 @@ def join_repeats(repeats: Mapping[int, Iterable[Columns]], epoch: int) -> Replac
     """Return the names and steps that runs after `epoch` reported again. Empty without later runs.
 
     Args:
-        repeats: the repeated reports of each run, by the run's epoch.
+        repeats: the repeated reports of each run, by the run's epoch (its number within the trial).
         epoch: the epoch of the earlier run.
     """
     replaced: dict[str, set[int]] = {}

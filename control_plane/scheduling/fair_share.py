@@ -66,7 +66,8 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> None:
     """Start zero-slot requests in the order of tickets, regardless of shares.
 
-    Stop at the first request without an auxiliary place, and at the maximum number of starts.
+    Stop at the first request without a free auxiliary place (room for an allocation without slots),
+    and at the maximum number of starts.
     """
     per_job = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
     for request in merge(*per_job, key=lambda request: request.ticket):
@@ -107,8 +108,8 @@ def _choose_victims(
     """Choose allocations beyond the shares of jobs to preempt, if other requests can use the slots.
 
     1. Try the oldest allocations of each job.
-    2. If their slots serve no request, try allocations on the agents where these jobs hold most
-       slots.
+    2. If their slots serve no request, or only the victims would start again, try allocations on
+       the agents where these jobs hold most slots.
     3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
     Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
@@ -385,8 +386,9 @@ class _Borrower:
     """A job that may start requests beyond the share, up to `max_slots`.
 
     Args:
-        requests: the requests that are not started yet.
-        started_slots: the slots of each job's starts in this plan.
+        requests: the requests that are not started yet, in the order of tickets.
+        started_slots: the slots of each job's starts in this plan, by experiment id. The mapping is
+            only read.
     """
 
     def __init__(
@@ -397,10 +399,12 @@ class _Borrower:
         self._room = maxsize if room is None else room - started_slots[job.group]
 
     def start_next(self, placer: RequestPlacer) -> bool:
-        """Start the job's next request that fits, skipping other requests. Return True.
+        """Start the job's next request that fits: take the slots, and add the start to the placer's
+        starts. Return True.
 
-        Return False if no request fits, or at the maximum number of starts. Zero-slot requests are
-        skipped.
+        Earlier requests that do not fit, and zero-slot requests, are skipped for good: later calls
+        do not try them again. Return False if no further request fits, or at the placer's maximum
+        number of starts.
         """
         while not placer.is_full and placer.can_start_any(self._job, self._room):
             request = next(self._requests, None)

@@ -80,11 +80,15 @@ class AgentSet:
     """The agents of a label, with the slots that are free while a plan is made.
 
     A request goes to the agent with the best score among the agents with room. `best` fit prefers
-    the fewest free slots. `worst` fit prefers the largest fraction of free slots. The score of a
-    zero-slot request uses auxiliary places instead on agents with no slot in use. Ties go to the
-    smallest (hash(request) - hash(agent)) mod 2^64, then to the first name. So equal agents are
-    used evenly, yet every run decides the same. A request that fits no single agent gets whole
-    unused agents; see `sizes.gang_shape`.
+    the fewest free slots. `worst` fit prefers the largest fraction of free slots. A zero-slot
+    request needs an auxiliary place, room for an allocation without slots. On agents with no slot
+    in use, its score counts auxiliary places in place of slots.
+
+    Ties go to the smallest (hash(request) - hash(agent)) mod 2^64, then to the first name. So equal
+    agents are used evenly, yet every run decides the same. For this search, agents with equal free
+    and total slots are on one hash ring, in the order of their hashes.
+
+    A request that fits no single agent gets whole unused agents; see `sizes.gang_shape`.
 
     Args:
         heterogeneous: whether the agents of a gang may differ in size.
@@ -130,7 +134,8 @@ class AgentSet:
     def as_initial(self) -> "AgentSet":
         """Return a new set that starts with the current free slots of this set.
 
-        Auxiliary places are free as they were at the beginning of this set.
+        Auxiliary places (room for allocations without slots) are free as they were at the beginning
+        of this set.
         """
         agents = [
             replace(agent, free=free) for agent, free in zip(self._agents, self._free, strict=True)
@@ -176,7 +181,8 @@ class AgentSet:
         """Return whether a request would fit if no slot were in use.
 
         Draining agents do not count, except for a request without slots. A request without slots
-        needs an agent with auxiliary places, free or not. Return False without agents.
+        needs an agent with auxiliary places (room for allocations without slots), free or not.
+        Return False without agents.
         """
         key = (slots, single_agent)
         if key not in self._ever_fits:
@@ -198,9 +204,10 @@ class AgentSet:
     def can_spread(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request may fit although no agent has enough free slots.
 
-        True for zero-slot requests. A request that may span agents must exceed the smallest agent
-        that is not draining. If all agents are draining, any request that may span agents returns
-        True.
+        True for zero-slot requests, which need no slots. A request that may span agents must exceed
+        the smallest agent that is not draining, so that a gang can be smaller agents together. If
+        all agents are draining (accept no allocations), any request that may span agents returns
+        True. False for a request that needs one agent.
         """
         return slots == 0 or not (single_agent or slots <= min(self.agent_sizes, default=0))
 
@@ -224,9 +231,9 @@ class AgentSet:
     def can_fit_now(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request fits the current free slots. No slots are taken.
 
-        A zero-slot request needs a free auxiliary place. Other requests need one agent with enough
-        free slots. A request that may span agents also fits on whole unused agents with exactly
-        `slots` slots together; see `sizes.gang_shape`.
+        A zero-slot request needs a free auxiliary place, room for an allocation without slots.
+        Other requests need one agent with enough free slots. A request that may span agents also
+        fits on whole unused agents with exactly `slots` slots together; see `sizes.gang_shape`.
         """
         if slots == 0:
             return bool(self._zero_slot_rings().kinds)
@@ -278,8 +285,8 @@ class AgentSet:
         return self._adjust_known_agents(places, 1)
 
     def _adjust_known_agents(self, places: Iterable[Placement], sign: int) -> int:
-        """Add `sign` times the slots of each placement to the agent's free slots or auxiliary
-        places.
+        """Add `sign` times the slots of each placement to the agent's free slots. A placement of 0
+        slots changes the auxiliary places.
 
         Ignore draining and unknown agents. Return the most free slots on one of the adjusted
         agents, 0 if all were ignored.
@@ -318,7 +325,8 @@ class AgentSet:
         )
 
     def _find_zero_slot_place(self, allocation: str) -> tuple[Placement, ...]:
-        """Return a placement for a zero-slot request. Return () if no auxiliary place is free.
+        """Return a placement for a zero-slot request. Return () if no auxiliary place is free,
+        which is room for an allocation without slots.
 
         The place is not taken.
         """
@@ -329,9 +337,11 @@ class AgentSet:
         return (Placement(self._names[number], 0),)
 
     def _zero_slot_rings(self) -> HashRings[float]:
-        """Return the rings of agents with free auxiliary places by score, built on first use.
+        """Return the agents with free auxiliary places, on a hash ring for each score; see
+        `_aux_score`.
 
-        Later placements keep these rings current.
+        An auxiliary place is room for an allocation without slots. The rings, on which a request
+        finds the nearest agent, are built on first use. Later placements keep these rings current.
         """
         if self._aux_rings is None:
             self._aux_free = [agent.aux_free for agent in self._agents]
@@ -346,9 +356,12 @@ class AgentSet:
     def _aux_score(self, number: int) -> float:
         """Return the score of an agent for zero-slot requests. Higher is better.
 
-        If a slot of the agent is in use, the free slots decide, otherwise the free auxiliary
-        places. Best fit prefers the agent with the smallest number free. Worst fit prefers the
-        agent with the largest free share.
+        If a slot of the agent is in use, the free slots decide, otherwise the free auxiliary places
+        (room for allocations without slots). Best fit prefers the agent with the smallest number
+        free. Worst fit prefers the agent with the largest free share.
+
+        Args:
+            number: the index of the agent in the sorted names.
         """
         agent = self._agents[number]
         free, total = self._free[number], agent.total
@@ -358,9 +371,10 @@ class AgentSet:
 
     def _adjust_agent(self, number: int, slots: int, sign: int) -> None:
         """Release (`sign` 1) or take (`sign` -1) slots of an agent. 0 slots mean an auxiliary
-        place.
+        place, room for an allocation without slots.
 
-        The agent moves to the rings for its new free slots and score.
+        The agent moves to the hash rings, on which requests find agents, for its new free slots and
+        score. Free slots are not checked.
 
         Args:
             number: the index of the agent in the sorted names.
@@ -377,9 +391,14 @@ class AgentSet:
             rings.add_agent(self._aux_score(number), number)
 
     def _adjust_slots(self, number: int, slots: int) -> None:
-        """Add `slots` to an agent's free slots and move the agent to the matching ring.
+        """Add `slots` to an agent's free slots and move the agent to the matching hash ring, on
+        which requests find agents.
 
-        Agents without free slots are on no ring. Negative `slots` take slots.
+        A ring has the agents with equal free and total slots. Agents without free slots are on no
+        ring. Negative `slots` take slots; the free slots are not checked.
+
+        Args:
+            number: the index of the agent in the sorted names.
         """
         total, free = self._agents[number].total, self._free[number]
         if free > 0:

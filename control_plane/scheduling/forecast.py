@@ -117,9 +117,13 @@ class _PoolForecast:
     def start_request(self, start: AllocationStart, now_ms: int) -> None:
         """Run a pending request at the given placements until the expected end. Takes the slots.
 
-        A preempted allocation with an expected end runs for the remaining time. Other allocations
-        run for the job's expected duration, or never end without an expected duration. Raises
-        KeyError for a request that is not pending.
+        The slots of `agents` change at once, and `jobs` at the next `refresh_totals`. An allocation
+        that this forecast preempted, with an expected end, runs for the rest of its time. Other
+        allocations run for the job's expected duration, or never end without an expected duration.
+        Raises KeyError for a request that is not pending.
+
+        Args:
+            now_ms: the virtual time in epoch ms.
         """
         request = start.request
         group, allocation = request.group, request.allocation_id
@@ -200,7 +204,8 @@ class _PoolForecast:
         self._changed.add(group)
 
     def _adjust_capacity(self, places: Iterable[Placement], sign: int) -> None:
-        """Take (`sign` 1) or free (`sign` -1) the slots or auxiliary places of placements.
+        """Take (`sign` 1) or free (`sign` -1) the slots of placements, and for 0 slots an auxiliary
+        place (room for an allocation without slots).
 
         Slots of a draining agent vanish from its total when they are freed. Unknown agents are
         ignored.

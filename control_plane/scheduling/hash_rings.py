@@ -16,8 +16,10 @@ K = TypeVar("K")
 
 
 class HashRings(Generic[K]):
-    """A hash ring for each kind of agent. Agents are identified by their index in the sorted
-    `names`.
+    """A hash ring for each kind of agent: the agents in the order of their hashes, on which a
+    request finds the nearest agent.
+
+    Agents are identified by their index in the sorted `names`.
 
     Args:
         names: the names of all agents, sorted.

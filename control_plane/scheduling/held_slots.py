@@ -335,7 +335,11 @@ def _job_with_leaving(job: Job, names: set[str]) -> Job:
 def _agents_after(
     agents: Iterable[AgentCapacity], starts: Sequence[AllocationStart]
 ) -> Iterator[AgentCapacity]:
-    """Yield the agents after the slots and auxiliary places of the starts are taken."""
+    """Yield copies of the agents without the slots and auxiliary places that the starts take.
+
+    An auxiliary place is room for an allocation without slots. Agents without starts are yielded
+    unchanged, and starts on other agents are ignored.
+    """
     taken: dict[str, list[int]] = {}
     for start in starts:
         for place in start.placements:

@@ -9,7 +9,9 @@ from typing import Literal
 PRIORITY_DEFAULT = 42
 """The priority of a job whose configuration names no priority."""
 AUX_PER_AGENT_DEFAULT = 100
-"""The auxiliary places of an agent, which zero-slot requests use."""
+"""The default auxiliary places of an agent. An auxiliary place is room for an allocation without
+slots.
+"""
 
 SchedulerKind = Literal["fair_share", "priority", "round_robin"]
 FittingPolicy = Literal["best", "worst"]
@@ -37,7 +39,9 @@ class AllocationRequest:
     allocation_id: str
     """The id of the allocation that starts with this request."""
     slots: int
-    """The number of slots. 0 for a request that only needs an auxiliary place."""
+    """The number of slots. 0 for a request that only needs an auxiliary place, which is room for an
+    allocation without slots.
+    """
     ticket: str = ""
     """The rank of the request: "submitted_ms.requested_ms.trial_id", zero-padded.
 
@@ -70,7 +74,9 @@ class RunningAllocation:
     allocation_id: str
     """The id of the allocation."""
     slots: int
-    """The slots in use. 0 for an allocation that only uses an auxiliary place."""
+    """The slots in use. 0 for an allocation that only uses an auxiliary place, which is room for an
+    allocation without slots.
+    """
     group: int
     """The experiment id of the allocation's job."""
     start: int
@@ -128,7 +134,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class AgentCapacity:
-    """The slots and auxiliary places of an enabled agent. Disabled agents are not in a snapshot."""
+    """The slots of an enabled agent, and the auxiliary places, each with room for an allocation
+    without slots. Disabled agents are not in a snapshot.
+    """
 
     agent: str
     """The name of the agent."""

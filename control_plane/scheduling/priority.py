@@ -179,8 +179,12 @@ class _PriorityPass:
         return waiting or None
 
     def _requests_by_ticket(self, jobs: Sequence[Job]) -> Iterator[AllocationRequest]:
-        """Return the requests of jobs that belong to this pass and may ever fit, by ticket, read
-        lazily.
+        """Yield the requests of jobs that belong to this pass and may ever fit, lazily and by
+        ticket.
+
+        A ticket is the rank of a request: the job's submission, then the time of the request. A
+        request belongs to the pass if it has slots, or in the zero-slot pass if it has no slots. In
+        a pool that can grow, every size may ever fit.
         """
         if len(jobs) == 1:
             requests: Iterable[AllocationRequest] = jobs[0].pending

@@ -120,7 +120,8 @@ def moved_entry(
 def reprioritised_entry(
     entry: QueueEntry, priority: int, *, keep_position: bool = False
 ) -> QueueEntry:
-    """Return the entry with another priority and the position from the submission.
+    """Return a copy of the entry with another priority, and with the position of a job that was
+    never moved (`initial_position`).
 
     With `keep_position`, as within a batch of changes, keep the position. Return the entry
     unchanged if the priority does not change. Raises PositionError for a priority outside 1 to 99.
@@ -177,8 +178,9 @@ def _position_between(position: Decimal, anchor: Decimal, other: Decimal) -> Dec
 def _position_on_side(position: Decimal, anchor: Decimal, ahead: bool) -> Decimal:
     """Return the position if ahead of (smaller than) or behind the anchor, as `ahead` demands.
 
-    Otherwise return the position one unit ahead of or behind the anchor. The neighbour on the other
-    side may have another priority, and then any position.
+    Otherwise, also for an equal position, return the anchor's position minus 1 (ahead) or plus 1
+    (behind). A position between two neighbours may be on the wrong side of the anchor, because a
+    neighbour of another priority may have any position.
     """
     if ahead:
         return position if position < anchor else _EXACT.subtract(anchor, UNIT)

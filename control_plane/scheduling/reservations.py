@@ -208,8 +208,9 @@ def _choose_agents(
 ) -> tuple[str, ...]:
     """Return the names of the agents that lack the fewest free slots for a request of the job.
 
-    Prefer one agent, otherwise choose the whole agents of a gang. Agents in use count as well,
-    since they become free. Return () if no agents can ever run the request.
+    Only agents with the job's label that are not draining count, in use or not, since slots become
+    free. Prefer one agent. Otherwise choose the whole agents of a gang, unless the job needs one
+    agent. Return () if no agents can ever run the request.
     """
     able = [agent for agent in agents if _can_take(job, agent)]
     large = [agent for agent in able if slots <= agent.total]

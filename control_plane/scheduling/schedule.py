@@ -39,7 +39,8 @@ def schedule_jobs(
     Args:
         jobs: jobs with their pending requests in the order of tickets.
         starts_max: the maximum number of starts, for all labels together.
-        can_grow: whether larger agents or more agents may join the pool.
+        can_grow: whether larger agents or more agents may join the pool. With the priority
+            scheduler, a request that no agent fits then waits and blocks others.
         reservation: the agents that are held for a job. None holds no agents.
     """
     starts: list[AllocationStart] = []
@@ -141,12 +142,17 @@ def _plan_label(
     can_grow: bool,
     reservation: Reservation | None,
 ) -> SchedulingResult:
-    """Plan the jobs of a label on the agents of the label, with the reservation if any.
+    """Plan the jobs of a label on the agents of the label, with the scheduler of the rules. Nothing
+    is changed.
 
-    A reservation for a job of another label has no effect.
+    Slots that the reservation holds are lent or withheld. A reservation for a job of another label
+    has no effect.
 
     Args:
         starts_max: the maximum number of starts for this label.
+        can_grow: whether larger agents or more agents may join the pool. With the priority
+            scheduler, a request that no agent fits then waits and blocks others.
+        reservation: the agents that are held for a job. None holds no agents.
     """
 
     def run(jobs: Sequence[Job], agents: Sequence[AgentCapacity], most: int) -> SchedulingResult:
@@ -168,6 +174,11 @@ def _run_scheduler(
     """Run the scheduler of the rules, and preempt allocations beyond `max_slots`.
 
     The slots of the starts are taken in `agent_set`.
+
+    Args:
+        starts_max: the maximum number of starts.
+        can_grow: whether larger agents or more agents may join the pool. Only the priority
+            scheduler reads this.
     """
     match rules.kind:
         case "fair_share":
@@ -218,9 +229,11 @@ def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[
 def _wait_reasons(
     outcome: SchedulingResult, groups: Container[int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Yield the experiment id and the reason of each job that still waits, in the order of service.
+    """Yield the experiment id and the reason of each job that still waits, in the order in which
+    the scheduler serves the jobs.
 
-    The reason is for the job's first pending request that the plan does not start.
+    The reason is for the job's first pending request that the plan does not start. Yield nothing if
+    no job waits.
 
     Args:
         groups: the experiment ids of the jobs to look at, None for all jobs.

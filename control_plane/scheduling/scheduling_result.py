@@ -124,7 +124,8 @@ def missing_capacity_reason(slots: int, single_agent: bool, agent_set: AgentSet)
     Return "" if the request fits the free slots.
 
     Args:
-        slots: the slots of the request; 0 needs an auxiliary place.
+        slots: the slots of the request; 0 needs an auxiliary place, room for an allocation without
+            slots.
         single_agent: whether all slots must be on one agent.
         agent_set: the agents after the starts of the plan.
     """

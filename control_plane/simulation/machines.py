@@ -25,6 +25,7 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.state import AllocationState, DesiredState, TrialState
 from control_plane.simulation.actor_system import ActorSystem
 from control_plane.simulation.learning_curves import LearningCurve, LearningCurves
+from control_plane.simulation.trial_course import NextAction, next_action, next_stop
 from control_plane.simulation.virtual_clock import VirtualClock
 
 # The number of accelerators in most machines.
@@ -167,33 +168,35 @@ class Machines:
     def _follow_directives(self, run: SimulatedRun, trial: TrialState) -> None:
         """Train, wait or exit, as a trial's process does after reading directives.
 
-        - To be killed, or without an allocation: exit as killed.
-        - With a length that is not reached: exit as preempted if asked to, else train.
-        - Closed: exit as completed.
-        - To be preempted: exit as preempted.
-        - With a length that the search has answered: exit as idle. Otherwise wait.
+        Exit as killed if the trial is to be killed or has no allocation. See `next_action` for the
+        other cases.
         """
         desired = trial.allocation.desired_state if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
-        elif trial.length is not None and trial.length > trial.reached:
-            if desired is DesiredState.PREEMPT:
+            return
+        must_stop = desired is DesiredState.PREEMPT
+        match next_action(
+            trial.length,
+            trial.reached,
+            trial.decided_length,
+            is_closed=trial.closed,
+            must_stop=must_stop,
+        ):
+            case NextAction.TRAIN:
+                if run.stop is None:
+                    self._train_on(run, trial)
+            case NextAction.COMPLETE:
+                self._exit(run, trial, "completed")
+            case NextAction.YIELD:
                 self._exit(run, trial, "preempted")
-            elif run.stop is None:
-                self._train_on(run, trial)
-        elif trial.closed:
-            self._exit(run, trial, "completed")
-        elif desired is DesiredState.PREEMPT:
-            self._exit(run, trial, "preempted")
-        elif trial.length is not None and trial.length <= trial.decided_length:
-            self._exit(run, trial, "idle")
+            case NextAction.IDLE:
+                self._exit(run, trial, "idle")
 
     def _train_on(self, run: SimulatedRun, trial: TrialState) -> None:
         """Schedule the run's next validation: at the validation period or at the trial's length."""
         assert trial.length is not None
-        period = self._schedule.validation_period(trial)
-        due = run.steps + period - run.steps % period if period else trial.length
-        run.stop = max(run.steps, min(due, trial.length))
+        run.stop = next_stop(run.steps, trial.length, self._schedule.validation_period(trial))
         if self._clock.now_ms - run.since_ms >= 1:
             # The run has waited. In uninterrupted training, `since_ms` keeps fractions of a ms.
             run.since_ms = self._clock.now_ms

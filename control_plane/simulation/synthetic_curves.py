@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from statistics import NormalDist
 
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.trial.state import TrialState
 from control_plane.searchers.space import Group
+from control_plane.simulation.hash_fractions import hash_fraction
 from control_plane.simulation.hyperparameter_coordinates import coordinates
 
 FLOOR_MIN, FLOOR_MAX = 0.05, 0.55
@@ -118,5 +118,4 @@ def _sample_normal(key: str) -> float:
 
 def _sample_uniform(key: str) -> float:
     """Return a pseudorandom number in (0, 1), determined by the key."""
-    drawn = int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "little")
-    return (drawn + 0.5) / 2**48
+    return hash_fraction(key) + 2**-49

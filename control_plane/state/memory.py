@@ -45,7 +45,7 @@ class _Partition:
 
 
 class MemoryTable:
-    """A StateTable whose rows exist as long as the object. Threads may share a table."""
+    """A StateTable in the memory of a process. Threads may share a table."""
 
     # Queries read all rows while holding the lock.
     snapshot_queries = True
@@ -148,7 +148,10 @@ class MemoryTable:
             insort(self._due[shard], (row.due_ms, partition, sort))
 
     def _delete(self, key: Key) -> None:
-        """Delete a row, if it exists, and update the due index. The caller holds the lock."""
+        """Delete an existing row, and update the due index. Do nothing for a missing row.
+
+        The caller holds the lock.
+        """
         if self._get(key) is None:
             return
         stored = self._writable_partition(key.partition)

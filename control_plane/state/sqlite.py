@@ -253,7 +253,7 @@ class SqliteTable:
 
 
 def copy_table_file(source: Path, target: Path) -> None:
-    """Copy a table's file as it is at a single moment, and check the copy. The file may be in use.
+    """Copy a table's file at a single moment, and check the copy. The file may be in use.
 
     Raises Unavailable if the file is missing or unreadable, or if the copy is damaged. A missing
     file is not created.

@@ -37,7 +37,7 @@ _BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control po
 
 
 def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
-    """Return findings about credentials, permissions, pools, disks, keys, network and limits.
+    """Return findings about credentials, permissions, pools, disks, keys, network and quotas.
 
     If the caller is Unknown, return only an error about the credentials. Any other Unknown fact
     becomes a warning.
@@ -102,7 +102,7 @@ def reserved_concurrency(settings: Settings) -> int:
 def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
     """Return API_CONCURRENCY, or -1 if that reservation would leave less than UNRESERVED_MIN.
 
-    -1 means that the API reserves nothing, as in a new account with a low limit.
+    -1 means that the API reserves nothing, as in a new account that allows few concurrent runs.
     """
     left = found.unreserved + found.reserved_here - reserved_concurrency(settings)
     return API_CONCURRENCY if left - API_CONCURRENCY >= UNRESERVED_MIN else -1

@@ -54,14 +54,14 @@ class DiskKey:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """Lambda's limits of concurrent function runs in a region."""
+    """The numbers of concurrent function runs that Lambda allows in a region."""
 
     limit: int
-    """The limit of the account."""
+    """The most runs of the account."""
     unreserved: int
-    """The part of the limit that no function has reserved."""
+    """The runs of `limit` that no function has reserved."""
     reserved_here: int = 0
-    """The part of the limit that this stack's functions have reserved already."""
+    """The runs of `limit` that this stack's functions have reserved already."""
 
 
 @dataclass(frozen=True)

@@ -305,12 +305,15 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Read the limits of concurrent function runs from AWS; Unknown if the read failed."""
+    """Read from AWS how many function runs are allowed at a time; Unknown if the read failed."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
-    """Return Lambda's limits in the settings' region. Raise the SDK's errors."""
+    """Return how many function runs Lambda allows at a time in the settings' region.
+
+    Raise the SDK's errors.
+    """
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
         _reserved_concurrency(clients, settings.names.part(name))
@@ -334,7 +337,11 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
 
 
 def _networks(settings: Settings, clients: Clients) -> NetworkCount:
-    """Count the VPCs in the region, and return the count with the quota. Raise the SDK's errors."""
+    """Count the VPCs in the region, and return the count with the account's quota of VPCs.
+
+    The result also says whether a VPC with the cluster's tag exists, the stack's own network. Raise
+    the SDK's errors.
+    """
     pages = clients("ec2").get_paginator("describe_vpcs").paginate()
     found = [vpc for page in pages for vpc in page["Vpcs"]]
     own = {"Key": CLUSTER_TAG, "Value": settings.names.cluster}
@@ -346,7 +353,7 @@ def _networks(settings: Settings, clients: Clients) -> NetworkCount:
 def _plan(clients: Clients) -> str:
     """Return the account's plan, `FREE` or `PAID`, or "" for accounts from before July 2025.
 
-    Raise the SDK's other errors.
+    AWS knows no plan of these accounts. Raise the SDK's errors, except that of a missing plan.
     """
     try:
         return str(clients("freetier").get_account_plan_state()["accountPlanType"])

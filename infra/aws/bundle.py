@@ -67,9 +67,11 @@ TARGETS = {
 def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path:
     """Build the target's archive in `folder` and return the archive's path.
 
-    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Packages are
-    downloaded from the package index. Without an interpreter of the target's version, print a
-    warning and leave the code uncompiled. Raise CalledProcessError if pip or the compiler fails.
+    `kind` is `functions`, or `suggest` for the function that needs more packages. Create the
+    folder, and replace an existing archive. Packages are downloaded from the package index. Without
+    an interpreter of the target's version, print a warning and leave the code uncompiled. Raise
+    CalledProcessError if pip or the compiler fails, KeyError for another kind, and OSError if a
+    file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)
@@ -83,7 +85,7 @@ def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path
 
 
 def archive_name(kind: str, architecture: str) -> str:
-    """Return the file name of an archive; `kind` is a key of EXTRAS."""
+    """Return the file name of an archive of the kind `functions` or `suggest`."""
     return f"{kind}-{architecture}.zip"
 
 

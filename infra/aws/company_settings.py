@@ -77,7 +77,11 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def _parse_tags(text: str) -> dict[str, str]:
-    """Return the tags of a JSON map. Raise ValueError with a text of what was expected."""
+    """Return the tags of a JSON map.
+
+    Raise ValueError with a text of what was expected if `text` is no map of at most TAGS_MAX tags,
+    or if a tag is invalid.
+    """
     tags = _decode_json(text)
     if not isinstance(tags, dict) or len(tags) > TAGS_MAX:
         raise ValueError(f"a map of at most {TAGS_MAX} tags, each a text")
@@ -95,7 +99,8 @@ def _parse_tags(text: str) -> dict[str, str]:
 def _parse_endpoints(text: str) -> tuple[str, ...]:
     """Return the names of a JSON list without duplicates, in the order of the list.
 
-    Raise ValueError with a text of what was expected if a name is not in ENDPOINTS.
+    Raise ValueError with a text of what was expected if `text` is no JSON list, or if a name is not
+    in ENDPOINTS. Return () for an empty list.
     """
     names = _decode_json(text)
     if isinstance(names, list) and "execute-api" in names:

@@ -316,9 +316,10 @@ def _statement(
 
 
 def _places(names: Names) -> Mapping[str, list[str]]:
-    """Return the ARN patterns of a team's resources by service.
+    """Return the ARN patterns of a team's resources by AWS service, such as `dynamodb`.
 
-    Most patterns contain the cluster's name; the ids of APIs and event source mappings cannot.
+    The patterns contain the cluster's name, which keeps other teams' resources out. The patterns of
+    APIs, event source mappings and AWS's own parameters match all resources of the region.
     """
     account, region, name = names.account, names.region, names.cluster
     own = f"{region}:{account}"
@@ -400,7 +401,8 @@ def _roles(settings: Settings) -> list[Statement]:
 def _key(settings: Settings, actions: list[str]) -> list[Statement]:
     """Return statements that allow `actions` on `kms_key`, and using the key for stored data.
 
-    The stored data are the rows of the table and the objects of the buckets.
+    The stored data are the rows of the table and the objects of the buckets. The setting `kms_key`
+    must be set, which is not checked.
     """
     key = [settings.kms_key]
     return [

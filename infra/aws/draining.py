@@ -29,12 +29,12 @@ def drain(
 ) -> DrainReport:
     """Stop the tick for good, and remove the cluster's instances and launch templates.
 
-    Wait until no instance is left and no running tick can still launch one. The report counts the
-    terminated instances and deleted templates. A repeated call finds less to do.
+    Wait until no instance is left and no running tick can still launch an instance. The report
+    counts the terminated instances and deleted templates. A repeated call finds less to do.
 
     Raises:
-        DrainFailed: the table is still protected (nothing was changed), instances did not end
-            within END_SECONDS_MAX, or AWS refused a call or could not be reached.
+        DrainFailed: the table is still protected from deletion (nothing was changed), instances did
+            not end within END_SECONDS_MAX, or AWS refused a call or could not be reached.
     """
     clock = clock or Clock()
     try:
@@ -99,9 +99,9 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
     """Set the tick's reserved concurrency to 0, so that no tick starts any more.
 
-    Report the stop to `progress`. Return for how many seconds a running tick may still launch
-    instances that then become visible. Return 0.0, without a report, if the function does not
-    exist. Raise the SDK's errors if AWS refuses.
+    Report the stop to `progress`. Return the seconds after which EC2 lists every instance that a
+    running tick may still launch. Return 0.0, without a report, if the function does not exist.
+    Raise the SDK's errors if AWS refuses.
     """
     tick = names.part("tick")
     try:

@@ -27,7 +27,7 @@ def new_row_pattern(function: Function) -> dict[str, Any]:
     """Return the pattern of stream records about new rows that wake a function.
 
     Rows of actors are selected by the sort key, and other rows by the partition. Raise
-    AssertionError if the function is woken by rows of both kinds.
+    AssertionError if both actors' rows and other rows wake the function.
     """
     row_types = sorted(waking_row_types(function), key=lambda row_type: row_type.partition)
     sorts = [{"prefix": row_type.sort} for row_type in row_types if row_type.is_of_actors]
@@ -89,7 +89,11 @@ def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_let
 
 
 def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
-    """Let the table's stream invoke the tick for new rows that need the tick, from now on."""
+    """Let the table's stream invoke the function `tick` for new rows of the types in INTENTS.
+
+    INTENTS is the pattern of the row types that wake the tick. Rows from before the deployment
+    invoke nothing. After two repetitions, a failed batch is left to the next minute's tick.
+    """
     aws.lambda_.EventSourceMapping(
         "intents",
         event_source_arn=table.stream_arn,
@@ -165,7 +169,7 @@ def _limit_repeats(
     """Limit how often and for how long Lambda retries a function's failed asynchronous invocations.
 
     `function` is an alias. With `dead_letters`, events that failed for good go to that queue. With
-    `roles`, the limit is created after the policy of the function's role.
+    `roles`, the resource is created after the policy of the function's role.
     """
     to = {"on_failure": {"destination": dead_letters.arn}} if dead_letters is not None else None
     aws.lambda_.FunctionEventInvokeConfig(

@@ -24,7 +24,7 @@ RUNTIME = "python3.13"
 
 @dataclass(frozen=True)
 class Size:
-    """The limits of a function. Lambda assigns processor time in proportion to memory."""
+    """The time and memory of a function. Lambda assigns processor time in proportion to memory."""
 
     seconds_max: int
     """The time after which Lambda stops a run."""

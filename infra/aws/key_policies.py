@@ -1,7 +1,8 @@
 """IAM permissions to use a customer-managed key for the stack's data. Pure.
 
-A customer-managed key is used by DynamoDB and S3 with the caller's permissions, by EC2 with the
-launcher's, by EC2's spot market through a grant, and by CloudWatch through the key's own policy.
+DynamoDB and S3 use a customer-managed key with the caller's permissions. EC2 uses the key with the
+permissions of the function that launches instances. EC2's spot market needs a grant, and CloudWatch
+needs a statement in the key's own policy.
 """
 
 from infra.aws.names import Names
@@ -53,7 +54,10 @@ def key_use(names: Names, key: str) -> list[Statement]:
 
 
 def disk_encryption(names: Names, key: str) -> list[Statement]:
-    """Return the statements that let a launcher encrypt the instances' disks with the key."""
+    """Return the statements that let a function encrypt the disks of launched instances.
+
+    `key` is the ARN of a customer-managed key.
+    """
     through = {"kms:ViaService": f"ec2.{names.region}.amazonaws.com"}
     resource = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [

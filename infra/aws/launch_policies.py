@@ -1,7 +1,7 @@
 """IAM permissions to manage the instances of a cluster. Pure.
 
-The permissions depend on the cluster's tag: a launcher can neither launch an instance without this
-tag nor change an instance of another cluster.
+The permissions depend on the cluster's tag. The function that launches instances can neither launch
+an instance without this tag nor change an instance of another cluster.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,8 @@ ADDED_CHARACTERS: Final = 900
 def find_limit_problems(settings: Settings) -> list[str]:
     """Return a line for each group of settings that exceeds a limit of AWS; [] if all fit.
 
-    The limits are the length of policies and the size of functions' environments.
+    IAM limits the characters of a policy, and Lambda the bytes of a function's environment. AWS is
+    not called.
     """
     return [*_policy_problems(settings), *_environment_problems(settings)]
 
@@ -70,5 +71,5 @@ def _environment_problems(settings: Settings) -> Iterator[str]:
 
 
 def _length(document: Document) -> int:
-    """Return the characters of a policy without spaces between JSON's parts."""
+    """Return the number of characters of a policy as JSON without white space."""
     return len(json.dumps(document, separators=(",", ":")))

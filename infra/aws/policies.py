@@ -17,7 +17,10 @@ _WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:P
 
 
 def service_trust(service: str) -> Document:
-    """Return the trust policy of a role that an AWS service may assume."""
+    """Return the trust policy of a role that only the AWS service `service` may assume.
+
+    `service` is the service's domain name, such as `lambda.amazonaws.com`.
+    """
     return make_document(
         make_statement("Trust", ["sts:AssumeRole"], Principal={"Service": service})
     )
@@ -92,9 +95,9 @@ def tick(names: Names, network: Network | None) -> Document:
 
 
 def launcher(names: Names, network: Network) -> Document:
-    """Return the permissions of a launcher in another cloud.
+    """Return the permissions of the role with which a function in another cloud launches instances.
 
-    The launcher may launch and terminate this cluster's instances in `network`, with all that
+    The role may launch and terminate this cluster's instances in `network`, with all that
     `instance_management` allows, and nothing else.
     """
     return make_document(*instance_management(names, network))
@@ -174,7 +177,8 @@ def suggest(names: Names) -> Document:
 def storage(names: Names) -> Document:
     """Return the upper bound of a trial's permissions.
 
-    The bound allows to list, read and write checkpoints and to abort uploads, but never to delete.
+    The bound allows to list the bucket of checkpoints, to read and write all checkpoints and to
+    abort uploads, but never to delete.
     """
     return make_document(
         *_objects(
@@ -265,7 +269,8 @@ def _dead_letters(names: Names) -> list[Statement]:
 def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Statement]:
     """Return statements that allow `actions` on keys starting with `below`, and listing the bucket.
 
-    Without the permission to list, S3 would answer 403 instead of 404 for missing objects.
+    The whole bucket may be listed, not only `below`. Without this permission, S3 would answer 403
+    instead of 404 for missing objects.
     """
     return [
         make_statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),

@@ -76,7 +76,7 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
 
 
 def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
-    """Return a line for each part of a pool's provider that conflicts with the settings.
+    """Return a line for each field of a pool's `provider` that conflicts with the settings.
 
     Check region, instance profile, subnets, security group, zones, types, image and tags. Return
     [] if nothing conflicts.

@@ -71,8 +71,9 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
     The configuration is a text. `stack_config` maps names such as `detcloud:region` to values.
 
     Raises:
-        SettingsInvalid: the settings are invalid or exceed AWS's limits, or the cluster
-            configuration or an archive is missing or invalid.
+        SettingsInvalid: the settings are invalid or exceed AWS's limits, the cluster configuration
+            is missing or invalid, or an archive does not exist. The content of archives is not
+            checked.
     """
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
@@ -157,10 +158,10 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the deployer's policy as JSON.
+    """Return the deployer's IAM policy as JSON.
 
-    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. Raise
-    SettingsInvalid if the settings are invalid.
+    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. AWS is
+    not called. Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     if of_key:
@@ -194,8 +195,13 @@ def rollback(
 ) -> list[FunctionMove]:
     """Move the functions to the previous deployment, or to the newest with `forward`.
 
-    Return a move for each function. Raise RollbackFailed if the deployment is missing or
-    incomplete or AWS refuses, and SettingsInvalid.
+    Return a move for each function, also for a function that already runs the deployment.
+
+    Raises:
+        RollbackFailed: no earlier deployment exists, a function has no version of the deployment,
+            or AWS refused. Only after a refusal can some functions have moved; call again for the
+            rest.
+        SettingsInvalid: the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)
@@ -235,7 +241,12 @@ def _archive_path(settings: Settings, setting: str, path: str) -> str:
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
-    """Build an archive as `bundle.build_archive`, for `x86_64` or `arm64`."""
+    """Build the archive of a kind in `folder`, and return the archive's path.
+
+    `kind` is `functions` or `suggest`, and `architecture` is `x86_64` or `arm64`. Packages are
+    downloaded. Raise CalledProcessError if pip or the compiler fails, KeyError for another kind or
+    architecture, and OSError if a file cannot be written.
+    """
     return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
 
 

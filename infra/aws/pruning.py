@@ -66,8 +66,8 @@ def _deployments_to_keep(api: FunctionVersions) -> frozenset[str]:
 def _versions_to_remove(versions: FunctionVersions, kept: frozenset[str]) -> list[int]:
     """Return the function's versions to delete, oldest first.
 
-    `kept` names the deployments to keep. Also keep the live version, and versions newer than all
-    kept ones, because a deployment may be in progress.
+    `kept` names the deployments to keep. Also keep the live version, and versions newer than the
+    newest kept version, because a deployment may be in progress.
     """
     stay: Mapping[str, int] = {
         name: number for name, number in versions.by_deployment.items() if name in kept

@@ -70,10 +70,10 @@ class AwsRemoteAccount:
         return self._given_clients or aws_clients(self._names.region)
 
     def variables(self) -> Mapping[str, Any]:
-        """Return the JSON from which `lambdas.aws.other_pools` opens the remote account.
+        """Return the value, ready for JSON, from which `lambdas.aws.other_pools` opens the account.
 
         The keys are `region`, `launcher` and `instance` (ARNs of roles) and `network` (`subnets` by
-        zone, `security_group`, `instance_profile`).
+        zone, `security_group`, `instance_profile`). AWS is not called.
         """
         names = self._names
         return {
@@ -95,7 +95,7 @@ class AwsRemoteAccount:
     def commands(self, cluster: ClusterConfig) -> str:
         """Return a shell script with AWS's command line that creates or updates the remote account.
 
-        The pools' log groups in `cluster` decide what instances may write.
+        Instances may write only to the log groups of the pools in `cluster`. AWS is not called.
         """
         return render_script(self._roles(cluster))
 
@@ -190,7 +190,7 @@ class AwsRemoteAccount:
 def open_remote_account(value: object, launcher: Launcher) -> AwsRemoteAccount:
     """Return the remote account that the value of `otherClouds.aws` describes, without a call.
 
-    `launcher` is the function that launches instances. Raise ValueError with a text of what was
-    expected if the value is invalid.
+    `launcher` is the cluster's function that launches instances. Raise ValueError with a text of
+    what was expected if the value is invalid.
     """
     return AwsRemoteAccount(parse_remote_settings(AwsRemoteSettings, value, EXPECTED), launcher)

@@ -138,7 +138,10 @@ class Settings:
 
 
 def launcher_of(names: Names) -> Launcher:
-    """Return the tick as the launcher for other clouds, identified by the tick's role."""
+    """Return the description of the function `tick`, which launches instances in other clouds.
+
+    Other clouds recognize the function by the name of its role.
+    """
     return Launcher("aws", names.account, names.team, names.role("tick"))
 
 
@@ -260,7 +263,11 @@ def _parse_log_days(text: str) -> int:
 
 
 def _parse_zones(text: str) -> tuple[str, ...]:
-    """Return the zones of a JSON list without duplicates. Raise ValueError for other texts."""
+    """Return the zones of a JSON list, in the order of the list.
+
+    Raise ValueError with a text of what was expected unless `text` is a JSON list of 1 to ZONES_MAX
+    different texts. A zone that occurs twice is an error.
+    """
     zones = _decode_json(text)
     is_list = isinstance(zones, list) and all(isinstance(zone, str) for zone in zones)
     if not is_list or not 0 < len(set(zones)) == len(zones) <= ZONES_MAX:
@@ -269,7 +276,11 @@ def _parse_zones(text: str) -> tuple[str, ...]:
 
 
 def _parse_network(text: str) -> Network:
-    """Return the network that a JSON map describes. Raise ValueError for other texts."""
+    """Return the network that a JSON map describes: subnets by zone, and a security group.
+
+    Raise ValueError with a text of what was expected for any other text, for a map without subnets,
+    and for ids that are no ids of AWS. Whether the network exists is not checked.
+    """
     expected = '{"subnets": {ZONE: "subnet-..."}, "securityGroup": "sg-..."}'
     found = _decode_json(text)
     if not isinstance(found, dict) or set(found) != {"subnets", "securityGroup"}:

@@ -28,9 +28,10 @@ Problems = Callable[[], Iterator[str]]
 def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
     """Return findings about the credentials, the launcher, the instances and the network.
 
-    A correct part is a FINE finding. If the credentials cannot be checked or belong to another
-    account, return only that warning. A part that AWS refuses to read is a warning, too; a missing
-    or different resource is an error.
+    The launcher is the role with which the cluster's function launches instances. Each of the four
+    subjects has a FINE finding if it is correct. If the credentials cannot be checked or belong to
+    another account, return only that warning. A subject that AWS refuses to read is a warning, too;
+    a missing or different resource is an error.
     """
     names = roles.names
     checks: dict[str, Problems] = {
@@ -85,9 +86,10 @@ def _caller_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 
 
 def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
-    """Yield a problem if the launcher's role is missing, of another cluster, or outdated.
+    """Yield a problem if the role `launcher` is missing, of another cluster, or outdated.
 
-    Trust and permissions are compared with the present release's. Raise the SDK's errors.
+    The cluster's function launches instances with this role. The trust policy and the permissions
+    are compared with those of the present release. Raise the SDK's errors.
     """
     iam, role = clients("iam"), roles.names.role("launcher")
     found = _find(lambda: iam.get_role(RoleName=role)["Role"])

@@ -29,7 +29,10 @@ SUBJECT = "SUBJECT"
 
 @dataclass(frozen=True)
 class RemoteRoles:
-    """The roles of a remote account."""
+    """The IAM roles of a remote account: the launcher's role and the instances' role.
+
+    A function of the cluster, in another cloud, assumes the launcher's role.
+    """
 
     names: Names
     """The names of the cluster's resources in the remote account."""
@@ -171,7 +174,11 @@ def _template_removal(names: Names) -> Iterator[str]:
 
 
 def _profile_removal(name: str) -> Iterator[str]:
-    """Yield the script line that deletes an instance profile, if it exists."""
+    """Yield the script line that deletes an instance profile, if the profile exists.
+
+    The line first removes the role of the same name from the profile. A profile without the role is
+    deleted all the same. An error of the deletion stops the script.
+    """
     profile = ("--instance-profile-name", name)
     there, delete = (
         _run("iam", f"{word}-instance-profile", *profile) for word in ("get", "delete")
@@ -242,9 +249,15 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
 
 
 def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
-    """Yield script lines that create a tagged role, or replace the trust policy of an existing one.
+    """Yield script lines that create an IAM role, or replace the trust policy of an existing role.
 
-    `trust` is the trust policy as a word of the shell.
+    A new role gets the tags CLUSTER_TAG and HOME_TAG, which name the cluster and the cluster's
+    home. An existing role keeps its tags.
+
+    Args:
+        roles: the roles of the remote account, for the tags.
+        role: the name of the role.
+        trust: the trust policy, quoted as a word of the shell.
     """
     there = _run("iam", "get-role", "--role-name", role)
     update = _run("iam", "update-assume-role-policy", "--role-name", role)
@@ -265,7 +278,7 @@ def _policy_line(names: Names, role: str, document: Document) -> str:
 def _profile_lines(name: str) -> Iterator[str]:
     """Yield the script line that creates an instance profile with the equally named role.
 
-    An existing profile stays as it is.
+    An existing profile stays as it is, even without a role.
     """
     profile = ("--instance-profile-name", name)
     there, create = (
@@ -281,7 +294,7 @@ def _tag(key: str, value: str) -> str:
 
 
 def _text(document: Document) -> str:
-    """Return a policy as JSON without spaces between the parts."""
+    """Return a policy as JSON without white space."""
     return json.dumps(document, separators=(",", ":"))
 
 

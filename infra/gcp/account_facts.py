@@ -63,7 +63,10 @@ class PoolFacts:
     """Facts about a project that pools depend on; Unknown if a read failed."""
 
     quotas: Mapping[str, Mapping[str, float] | Unknown]
-    """The limit of each metric, by region; the region "" has the limits over all regions."""
+    """The quotas by region: the most that the project may use of each metric, for example `CPUS`.
+
+    The region "" has the quotas over all regions.
+    """
     types: Mapping[tuple[str, str], TypeFacts] | Unknown
     """The pools' machine types, by (region, name), in all regions that offer them."""
     accelerators: Mapping[str, AcceleratorFacts] | Unknown

@@ -217,13 +217,16 @@ def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknow
 
 
 def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, float] | Unknown:
-    """Read the limit of each quota of a region by metric; Unknown if the read failed."""
+    """Read the quotas of a region by metric; Unknown if the read failed."""
     place = f"projects/{project}/regions/{region}"
     return _ask("compute.regions.get", lambda: _quotas(api, place))
 
 
 def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
-    """Return the limit of each quota of a project or region by metric. Raise GoogleError."""
+    """Return the quotas of a project or region: the most that may be used, by metric.
+
+    Raise GoogleError.
+    """
     found = api.call("GET", f"{COMPUTE}/{place}").get("quotas", ())
     return {str(item["metric"]): float(item["limit"]) for item in found}
 

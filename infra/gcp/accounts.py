@@ -101,9 +101,10 @@ class Places:
 def give_roles(
     scope: Scope, accounts: Accounts, grants: list[Grant], kinds: Collection[str], places: Places
 ) -> None:
-    """Create the grants on places of the given kinds, and record each in `accounts.given`.
+    """Create the grants on resources of the given kinds, and record each in `accounts.given`.
 
-    Other grants are skipped. `places` must contain the resources of these kinds.
+    `kinds` has values of `Place.kind`, such as `bucket`. Other grants are skipped. `places` must
+    contain the resources of these kinds.
     """
     for grant in grants:
         if grant.place.kind in kinds:

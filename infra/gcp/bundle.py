@@ -19,8 +19,9 @@ from infra.sources import REPOSITORY
 def build_archive(folder: Path, kind: str = "functions") -> Path:
     """Build an archive in `folder` and return the archive's path.
 
-    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Raise
-    PackageNotFoundError if a required package is not installed.
+    `kind` is `functions`, or `suggest` for the function that needs more packages. Create the
+    folder, and replace an existing archive. Raise PackageNotFoundError if a required package is not
+    installed, KeyError for another kind, and OSError if a file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind)
@@ -32,14 +33,15 @@ def build_archive(folder: Path, kind: str = "functions") -> Path:
 
 
 def archive_name(kind: str) -> str:
-    """Return the file name of an archive; `kind` is a key of EXTRAS."""
+    """Return the file name of an archive of the kind `functions` or `suggest`."""
     return f"{kind}-image.tar.gz"
 
 
 def _write_archive(content: Path, archive: Path) -> None:
     """Write the files below `content` as a gzipped tar file, which replaces `archive` at the end.
 
-    Equal files give equal bytes: the times and modes of the files are not stored.
+    Equal files give equal bytes: the times and modes of the files are not stored. Raise OSError if
+    a file cannot be read or written. The former archive then stays.
     """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as written:

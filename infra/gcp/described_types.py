@@ -131,13 +131,13 @@ def _describe(facts: TypeFacts) -> MachineTypeConfig:
 
 
 def _providers(tree: Tree) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (pool name, provider section) of each pool on Google Cloud."""
+    """Yield (pool name, `provider` of the pool's configuration) of each pool on Google Cloud."""
     for place, provider in _providers_by_place(tree):
         yield _text(tree["resource_pools"][place], "pool_name"), provider
 
 
 def _providers_by_place(tree: Tree) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (index in `resource_pools`, provider section) of each pool on Google Cloud."""
+    """Yield (index in `resource_pools`, the pool's `provider`) of each pool on Google Cloud."""
     pools = tree.get("resource_pools")
     for place, pool in enumerate(pools if isinstance(pools, list | tuple) else ()):
         provider = _map(pool, "provider") if isinstance(pool, Mapping) else {}

@@ -19,12 +19,12 @@ def drain(
 ) -> DrainReport:
     """Stop the tick until the next deployment, and terminate the cluster's instances.
 
-    Wait until no instance is left and no running tick can still launch one. The report counts the
-    terminated instances, and no templates. A repeated call finds less to do.
+    Wait until no instance is left and no running tick can still launch an instance. The report
+    counts the terminated instances, and no templates. A repeated call finds less to do.
 
     Raises:
-        DrainFailed: the database is still protected (nothing was changed), instances did not end
-            within END_SECONDS_MAX, or Google refused a call.
+        DrainFailed: the database is still protected from deletion (nothing was changed), instances
+            did not end within END_SECONDS_MAX, or Google refused a call.
     """
     clock = clock or Clock()
     try:
@@ -129,9 +129,9 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
     """Scale the tick's service to zero instances, so that no tick starts any more.
 
-    Report the stop to `progress`. Return for how many seconds a running tick may still launch
-    instances that then become visible. Return 0.0, without a report, if the service does not exist.
-    Raise GoogleError for other refusals.
+    Report the stop to `progress`. Return the seconds after which Compute Engine lists every
+    instance that a running tick may still launch. Return 0.0, without a report, if the service does
+    not exist. Raise GoogleError for other refusals.
     """
     tick = names.part("tick")
     # Without instances, the service refuses all requests and costs nothing.

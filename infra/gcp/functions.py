@@ -25,7 +25,7 @@ DIGEST_CHARACTERS: Final = 12
 
 @dataclass(frozen=True)
 class Size:
-    """The limits of a function."""
+    """The timeout, memory and concurrency of a function."""
 
     seconds_max: int
     """The timeout of a request."""
@@ -49,7 +49,7 @@ SIZES: Final[Mapping[str, Size]] = {
 
 
 def size_of(settings: Settings, name: str) -> Size:
-    """Return the limits of a function.
+    """Return the timeout, memory and concurrency of a function.
 
     The API's concurrency and number of instances are settings. Raise KeyError for an unknown name.
     """
@@ -68,9 +68,9 @@ def make_functions(
 ) -> Mapping[str, Any]:
     """Create all functions as Cloud Run services, and return the services by name.
 
-    `images` maps the kinds `functions` and `suggest` to images. Every function gets the environment
-    variables `environment`; a function named in `extra` also gets these variables. `deployment`
-    becomes the label of the revisions.
+    `images` has the image of the function `suggest`, and as `functions` the image of all others.
+    Every function gets the environment variables `environment`; a function named in `extra` also
+    gets these variables. `deployment` becomes the label of the revisions.
     """
     return {
         name: _make_function(

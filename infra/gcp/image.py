@@ -67,9 +67,10 @@ def make_image(
 ) -> Any:
     """Upload the archive to the bucket and build the image; return the image's full name.
 
-    `kind` becomes the image's name in the repository. The returned output resolves after `builder`
-    has built the image, and fails with the errors of `builder`. A preview builds nothing. Raise
-    OSError if the archive cannot be read.
+    `kind`, which is `functions` or `suggest`, becomes the image's name in the repository. The
+    returned output resolves after `builder` has built the image with the service account `build` of
+    `accounts`, and fails with the errors of `builder`. A preview builds nothing. Raise OSError,
+    also in a preview, if the archive cannot be read.
     """
     digest = hashlib.sha256(Path(archive).read_bytes()).hexdigest()
     build = Build(scope.names, kind, f"{SOURCES}{digest}.tar.gz", digest[:TAG_CHARACTERS])

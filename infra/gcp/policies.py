@@ -86,7 +86,9 @@ class Place:
     """A resource on which a role is granted."""
 
     kind: str
-    """A kind: project, repository, bucket, account, service, subnetwork or image_repository."""
+    """The resource's type: project, repository, bucket, account, service, subnetwork or
+    image_repository.
+    """
     name: str = ""
     """The resource's name within the stack; the region of a subnetwork.
 

@@ -25,7 +25,7 @@ def check_policy(
 ) -> Iterator[Finding]:
     """Yield a finding about the policy with the constraint `name`.
 
-    The finding is an error if the policy refuses a part of the stack or the pools' instances.
+    The finding is an error if the policy refuses a resource of the stack or the pools' instances.
     """
     problem, remedy = _policy_problem(settings, name, policy)
     if not problem:
@@ -59,7 +59,7 @@ def find_instance_problem(
 
 
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses a part of the stack.
+    """Return (problem, remedy) about a policy that refuses a resource of the stack.
 
     The problem is "" if the policy refuses nothing. An empty remedy stands for _EXCEPTION.
     """

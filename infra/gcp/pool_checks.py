@@ -68,7 +68,7 @@ def pool_region(own_region: str, provider: GcpProvider) -> str:
 
 
 def find_place_problems(place: PoolPlace, provider: GcpProvider) -> Iterator[str]:
-    """Yield a line for each part of a pool's provider that conflicts with the place.
+    """Yield a line for each field of a pool's `provider` that conflicts with the place.
 
     Check project, name prefix, service account, region and the offerings' zones.
     """

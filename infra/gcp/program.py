@@ -195,9 +195,11 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the deployer's role as YAML, or with `of_key` the IAM binding that `kmsKey` needs.
+    """Return the deployer's role as YAML.
 
-    Raise SettingsInvalid if the settings are invalid.
+    With `of_key`, return instead, as YAML, the IAM binding that the key of the setting `kmsKey`
+    needs. The setting need not be set. Google is not called. Raise SettingsInvalid if the settings
+    are invalid.
     """
     settings = _read_settings(team, stack_config)
     return deployer.render_key_binding(settings) if of_key else deployer.render_role()
@@ -243,8 +245,13 @@ def rollback(
 ) -> list[FunctionMove]:
     """Move the functions to the previous deployment, or to the newest with `forward`.
 
-    Return a move for each function. Raise RollbackFailed if the deployment is missing or
-    incomplete or Google refuses, and SettingsInvalid.
+    Return a move for each function, also for a function that already runs the deployment.
+
+    Raises:
+        RollbackFailed: no earlier deployment exists, a function has no revision of the deployment,
+            or Google refused. Only after a refusal can some functions have moved; the message names
+            these functions. Call again for the rest.
+        SettingsInvalid: the settings are invalid.
     """
     names = _read_settings(team, stack_config).names
     return move_functions(names, RestApi(names.project), progress, forward=forward)
@@ -293,7 +300,12 @@ def _archive_name(kind: str, architecture: str) -> str:
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
-    """Build an archive as `bundle.build_archive`; the architecture does not matter."""
+    """Build the archive of a kind in `folder`, and return the archive's path.
+
+    `kind` is `functions` or `suggest`. The architecture does not matter. Raise PackageNotFoundError
+    if a required package is not installed, KeyError for another kind, and OSError if a file cannot
+    be written.
+    """
     return bundle.build_archive(folder, kind)
 
 

@@ -62,8 +62,8 @@ def _deployments_to_keep(api: FunctionRevisions) -> frozenset[str]:
 def _revisions_to_remove(found: FunctionRevisions, kept: frozenset[str]) -> list[str]:
     """Return the function's revisions to delete, oldest first.
 
-    `kept` names the deployments to keep. Also keep the live revision, and revisions newer than all
-    kept ones, because a deployment may be in progress.
+    `kept` names the deployments to keep. Also keep the live revision, and revisions newer than the
+    newest kept revision, because a deployment may be in progress.
     """
     stay = {revision for name, revision in found.by_deployment.items() if name in kept} | {
         found.live

@@ -126,7 +126,7 @@ def _quota(
     """Yield the finding about the quota `metric`, against which the demands count.
 
     A warning if a spot quota is 0 and the instances count against an on-demand quota instead;
-    otherwise the finding of `_compare`. `limits` has the limit of each listed metric.
+    otherwise the finding of `_compare`. `limits` has the most that may be used of each metric.
     """
     limit = limits.get(metric)
     instead = _standards(demands, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
@@ -144,10 +144,18 @@ def _quota(
 
 
 def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
-    """Return a text for each on-demand quota that can count the demands' spot instances instead.
+    """Return a text for each on-demand quota that can count spot instances.
 
-    A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included without a
-    limit, because no list has it.
+    Spot instances count against an on-demand quota if the spot quota is 0 and was never requested.
+    The text, part of a sentence for users, is the quota's name with the limit. Leave out quotas
+    that are too small for an instance and quotas that `limits` lacks. The quota FAMILY_CPUS is
+    included also without a limit, because Google lists no values of this quota. Return [] if no
+    quota remains.
+
+    Args:
+        demands: the demands of the offerings on the spot quota. `standard` names the on-demand
+            quota.
+        limits: the limit of each quota by name.
     """
     found = {}
     for demand in demands:
@@ -162,7 +170,9 @@ def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
 
 
 def _compare(project: str, subject: str, demands: list[Demand], limit: float | None) -> Finding:
-    """Return the finding about a quota. An unlisted quota has the limit None.
+    """Return the finding about a quota of which at most `limit` may be used.
+
+    `limit` is None for an unlisted quota.
 
     An error: the quota is below the smallest instance, a warning for vCPUs. A warning: an instance
     or the pools' maximum does not fit, or the quota is unlisted. Otherwise a fine finding.

@@ -75,10 +75,10 @@ class GoogleRemoteAccount:
         self._catalog = catalog or GoogleCatalog(project)
 
     def variables(self) -> Mapping[str, Any]:
-        """Return the JSON from which `lambdas.gcp.other_pools` opens the remote account.
+        """Return the value, ready for JSON, from which `lambdas.gcp.other_pools` opens the account.
 
         The keys are `project`, `region`, `provider` (of workload identities), `launcher` and
-        `instance` (e-mail addresses) and `network`.
+        `instance` (e-mail addresses) and `network`. Google is not called.
         """
         names = self._names
         subnetworks = {region: names.subnetwork_path(region) for region in self._regions}
@@ -107,7 +107,8 @@ class GoogleRemoteAccount:
     def commands(self, cluster: ClusterConfig) -> str:
         """Return a shell script with gcloud that creates or completes the remote account.
 
-        Instances may write to Cloud Logging only if a pool in `cluster` does so.
+        Instances may write to Cloud Logging only if a pool in `cluster` does so. Google is not
+        called.
         """
         return render_script(self._trust, self._regions, logs_instances=_has_logging_pools(cluster))
 

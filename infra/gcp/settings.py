@@ -266,7 +266,10 @@ class Settings(BaseModel):
 
 
 def launcher_of(names: Names) -> Launcher:
-    """Return the tick as the launcher for other clouds, identified by the service account."""
+    """Return the description of the function `tick`, which launches instances in other clouds.
+
+    Other clouds recognize the function by the e-mail address of its service account.
+    """
     return Launcher("gcp", names.project, names.team, names.email("tick"))
 
 

@@ -30,9 +30,11 @@ def find_remote_findings(
 ) -> list[Finding]:
     """Return findings about trust, accounts, roles, grants and network of the remote account.
 
-    A correct part is a FINE finding. Without valid credentials, return only a warning. A part that
-    Google refuses to read is a warning, too; a missing or different resource is an error. `regions`
-    need a subnetwork each. With `logs_instances`, instances need the role for Cloud Logging.
+    The trust is the identity provider by which Google accepts the cluster's function in the other
+    cloud. Each of the five subjects has a FINE finding if it is correct. Without valid credentials,
+    return only a warning. A subject that Google refuses to read is a warning, too; a missing or
+    different resource is an error. `regions` need a subnetwork each. With `logs_instances`,
+    instances need the role for Cloud Logging.
     """
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=logs_instances)
@@ -63,7 +65,10 @@ def find_remote_findings(
 
 
 def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
-    """Return the warning that nothing was checked, because Google accepts no credentials."""
+    """Return the warning that nothing was checked, because Google accepts no credentials.
+
+    The text contains `error`, and the remedy names the command that makes credentials.
+    """
     team, cloud = trust.launcher.team, trust.launcher.cloud
     text = f"neither the remote account nor its pools were checked: {error}"
     remedy = (
@@ -86,7 +91,8 @@ def _missing(trust: Trust, subject: str, problem: str) -> Finding:
 def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
     """Yield a problem if the identity provider is missing, of another cluster, or different.
 
-    Also yield a problem if the launcher's account does not trust the function. Raise GoogleError.
+    Also yield a problem if the function that launches instances may not act as the service account
+    `launcher`. Raise GoogleError.
     """
     provider = read_or_none(api, f"{IAM}/{trust.provider_path}")
     if provider is None or provider.get("state") != "ACTIVE" or provider.get("disabled"):

@@ -21,7 +21,11 @@ MAPPING: Final = 'google.subject=assertion.arn.extract("assumed-role/{role}/")'
 
 @dataclass(frozen=True)
 class Trust:
-    """The trust of a remote account in the launching function."""
+    """The trust of a remote account on Google Cloud in the cluster's launching function.
+
+    Google accepts the function's identity from the other cloud, and lets the function act as the
+    service account `launcher`.
+    """
 
     names: Names
     """The cluster's names in the remote account."""

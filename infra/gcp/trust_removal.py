@@ -97,7 +97,10 @@ def _network_lines(names: Names) -> Iterator[str]:
 
 
 def _removal(kind: tuple[str, ...], name: str) -> str:
-    """Return the command that deletes a resource, unless the resource is missing."""
+    """Return the command that deletes a resource, unless the resource is missing.
+
+    `kind` has the words of gcloud for the resource's type, such as `compute networks`.
+    """
     there, delete = (gcloud(*kind, verb, name) for verb in ("describe", "delete"))
     return f"if {there} > /dev/null 2>&1; then {delete}; fi"
 
@@ -109,10 +112,11 @@ def _role_removal(names: Names, role: str) -> str:
 
 
 def _kept_removal(kind: tuple[str, ...], words: tuple[str, ...], field: str, deleted: str) -> str:
-    """Return the command that deletes a resource, unless it is missing or already deleted.
+    """Return the command that deletes a resource, unless missing or already deleted.
 
-    Google still lists deleted resources of this kind for some days. Then `field` has the value
-    `deleted`. `kind` and `words` are the parts of the gcloud command before and after the verb.
+    Google still lists deleted resources of this type for some days. Then `field` has the value
+    `deleted`. `kind` has the words of the gcloud command before the verb, and `words` the words
+    after the verb.
     """
     described = gcloud(*kind, "describe", *words, f"--format=value({field})")
     state = f"$({described} 2> /dev/null || echo {deleted})"

@@ -74,7 +74,9 @@ def begin_lines(names: Names) -> Iterator[str]:
 def check_lines(trust: Trust) -> Iterator[str]:
     """Yield script lines that stop the script if another cluster of this name uses the project.
 
-    The other cluster either runs in the project, or runs elsewhere and has a remote account here.
+    The other cluster either runs in the project, or runs elsewhere and has a remote account here. A
+    remote account whose identity pool was deleted does not count. `trust` names the project, and
+    the account in which the own cluster runs.
     """
     names, account = trust.names, trust.launcher.account
     taken = (
@@ -115,7 +117,7 @@ def _is_deleted(trust: Trust) -> str:
 
 
 def _trust_lines(trust: Trust) -> Iterator[str]:
-    """Yield script lines that create or update the identity pool and the provider.
+    """Yield script lines that create or update the identity pool and the identity provider.
 
     Deleted ones are restored first, because Google keeps their names for 30 days.
     """

@@ -178,8 +178,8 @@ def _entry(
 def _attribute_name(place: str, schema: Schema, key: str) -> str:
     """Return Terraform's name of the attribute or block `key`.
 
-    Return `key` if the schema has that name, and otherwise a name with the plural `key`: Terraform
-    names lists in the singular. Raise NoCounterpart, which names `place`, if neither exists.
+    Return `key` if the schema has that name, and otherwise the singular of `key`: Terraform names
+    lists in the singular. Raise NoCounterpart, which names `place`, if neither exists.
     """
     known = [*schema["settable"], *schema["blocks"]]
     fitting = [name for name in known if key in (name, plural(name))]

@@ -66,9 +66,10 @@ def run_program(
 def _run(
     program: Callable[[], None], stack: str, config: dict[str, str], maker: ResourceMaker
 ) -> dict[str, Any]:
-    """Run a program as `run_program`, and replace Pulumi's state in the current context.
+    """Run a program, and return the exported values by name. Replace Pulumi's state in the context.
 
-    A new event loop and a worker thread are used, and closed at the end.
+    A new event loop and a worker thread are used, and closed at the end. Raise the errors of the
+    program and of `maker`, and ValueError if the program queries a cloud.
     """
     loop = asyncio.new_event_loop()
     worker_loop = asyncio.new_event_loop()

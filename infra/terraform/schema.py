@@ -16,7 +16,7 @@ REGISTRY = "registry.terraform.io"
 
 
 def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
-    """Return the needed part of a block's schema in Terraform's form.
+    """Reduce a block's schema in Terraform's form to three keys.
 
     `settable` has the names of optional and required attributes that are not deprecated. `text` has
     the names of text attributes. `blocks` has the slim schemas of nested blocks, except `timeouts`.

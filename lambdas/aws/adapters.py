@@ -37,7 +37,7 @@ _FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
 class AwsAdapters(DeployedAdapters):
     """DynamoDB, S3, STS, EC2 and Lambda, with the environment's region and credentials.
 
-    A part whose setting is missing in the environment raises KeyError on first use.
+    An attribute whose setting is missing in the environment raises KeyError on first use.
     """
 
     own_type = "aws"
@@ -154,7 +154,10 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def host_parts(self) -> HostParts:
-        """The parts for the clouds of pools. The functions on AWS have no identity tokens."""
+        """The id, URL, clock and calls of this host that the providers of instances use.
+
+        The functions on AWS have no identity tokens. Raises KeyError for a missing setting.
+        """
         from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.other_clouds import HostParts
 

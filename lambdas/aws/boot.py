@@ -31,8 +31,8 @@ def user_data(
 
     The script contains no secret, except secrets in the pool's own `startup_script`. Equal requests
     give equal bytes. The function raises ConfigurationError if a setting of the pool is unsafe in a
-    boot script, ValueError if the stored settings are not JSON, and KeyError for an incomplete file
-    system.
+    boot script. It raises ValueError if the stored settings are not JSON, and KeyError for a file
+    system without `id` or `folder`.
 
     Args:
         url: the URL of the cluster's API.

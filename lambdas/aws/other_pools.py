@@ -23,7 +23,7 @@ class AwsPools:
     """The remote account on AWS of a cluster in another cloud.
 
     Args:
-        parts: the parts of the cluster's host.
+        parts: the id, URL, clock and calls of the cluster's host.
         remote: the `region`, the ARNs of the roles `launcher` and `instance`, and `network`, in the
             form of DETCLOUD_NETWORK on AWS. A missing field raises KeyError on first use.
     """
@@ -35,8 +35,8 @@ class AwsPools:
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of EC2 instances for a pool with the given settings.
 
-        Equal settings get the same, cached provider. Raises CloudError if the settings are
-        unusable.
+        Equal settings get the same, cached provider. No request is sent. Raises CloudError if the
+        settings are unusable.
         """
         return self._clouds.cloud(settings)
 
@@ -44,7 +44,8 @@ class AwsPools:
     def identity_verifier(self) -> AwsIdentityVerifier:
         """The verifier of identity proofs for instances with the role `instance`.
 
-        Raises ValueError if `instance` is not the ARN of a role.
+        An instance proves its identity when its agent enrolls. No request is sent yet. Raises
+        ValueError if `instance` is not the ARN of a role.
         """
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
@@ -54,7 +55,10 @@ class AwsPools:
 
     @cached_property
     def _clouds(self) -> Ec2Clouds:
-        """The EC2 providers, which act as the role `launcher`. No request is sent yet."""
+        """The EC2 providers of the pools, by the pool's settings. No request is sent yet.
+
+        The providers act as the role `launcher`, which may launch and terminate instances.
+        """
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.aws.federation import federated_session
 
@@ -69,6 +73,7 @@ class AwsPools:
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:
     """Return the pools of a remote account on AWS, without any request.
 
-    The parameters are those of AwsPools.
+    `parts` and `remote` are the arguments of AwsPools. A field that `remote` lacks raises KeyError
+    on first use, not here.
     """
     return AwsPools(parts, remote)

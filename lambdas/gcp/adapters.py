@@ -37,7 +37,7 @@ _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 class GcpAdapters(DeployedAdapters):
     """Firestore, Cloud Storage, Compute Engine and Cloud Run, with the environment's credentials.
 
-    A part whose setting is missing in the environment raises KeyError on first use.
+    An attribute whose setting is missing in the environment raises KeyError on first use.
     """
 
     own_type = "gcp"
@@ -155,7 +155,11 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def host_parts(self) -> HostParts:
-        """The parts for the clouds of pools, with identity tokens of the running function."""
+        """The id, URL, clock and calls of this host that the providers of instances use.
+
+        The identity tokens are those of the running function. Raises KeyError for a missing
+        setting.
+        """
         from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.gcp.identity_tokens import fetch_identity_token
         from lambdas.other_clouds import HostParts

@@ -32,8 +32,9 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
     """Return a function that renders the boot script of a launch request.
 
     The script contains no secret, except secrets in the pool's own `startup_script`. The function
-    raises ConfigurationError if a setting of the pool is unsafe in a boot script, ValueError if the
-    stored settings are not JSON, and KeyError for an incomplete file system.
+    raises ConfigurationError if a setting of the pool is unsafe in a boot script. It raises
+    ValueError if the stored settings are not JSON, and KeyError for a file system without `server`,
+    `share` or `folder`.
 
     Args:
         url: the URL of the cluster's API.
@@ -71,13 +72,12 @@ def _mount_fields(share: Mapping[str, str]) -> tuple[str, str, str, str]:
 def preemption_seconds(section: Mapping[str, Any]) -> int:
     """Return the seconds from a preemption notice to the end of an instance.
 
-    Return EXTENDED_NOTICE_SECONDS if the section sets `extended_preemption_notice`. Otherwise
-    return the `preemptionNoticeDuration` in the section's `base_config`, but at least
-    NOTICE_SECONDS. A missing or invalid duration counts as 0. The instance's metadata do not
-    contain this time.
+    Return EXTENDED_NOTICE_SECONDS if the pool sets `extended_preemption_notice`. Otherwise return
+    the `preemptionNoticeDuration` in the pool's `base_config`, but at least NOTICE_SECONDS. A
+    missing or invalid duration counts as 0. The instance's metadata do not contain this time.
 
     Args:
-        section: the cloud's own settings of the pool.
+        section: the cloud's own settings of the pool, as `provider_section` returns them.
     """
     if section.get("extended_preemption_notice") is True:
         return EXTENDED_NOTICE_SECONDS

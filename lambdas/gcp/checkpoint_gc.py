@@ -14,8 +14,8 @@ def handle(call: Call) -> int:
     """Run passes of the collector until no work is due or less than RESERVE_MS is left.
 
     The collector deletes checkpoints and experiments that are marked for deletion. Write a log line
-    with the number of passes. Always return DONE: the next tick starts the function again if work
-    is left. Raises TableError.
+    with the number of passes. Always return the HTTP status DONE, so that the call is not repeated:
+    the next tick starts the function again if work is left. Raises TableError.
     """
     passes = cluster.collector.collect_while(call.left_ms, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)

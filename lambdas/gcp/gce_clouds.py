@@ -39,7 +39,7 @@ def open_clouds(
     object store.
 
     Args:
-        parts: the parts of the cluster's host.
+        parts: the id, URL, clock and calls of the cluster's host.
         place: the defaults of the stack.
         code_place: the URL of the folder from which instances download the agent's code. "" if
             instances request the code from the cluster.

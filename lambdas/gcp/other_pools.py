@@ -24,7 +24,7 @@ class GooglePools:
     """The remote account on Google Cloud of a cluster in another cloud.
 
     Args:
-        parts: the parts of the cluster's host.
+        parts: the id, URL, clock and calls of the cluster's host.
         remote: the fields of the remote account. A missing field raises KeyError on first use.
 
             - `project` and the default `region` of pools;
@@ -53,7 +53,11 @@ class GooglePools:
 
     @cached_property
     def _clouds(self) -> GceClouds:
-        """The Compute Engine providers, which act as the account `launcher`."""
+        """The Compute Engine providers of the pools, by the pool's settings.
+
+        The providers act as the service account `launcher`, which may launch and delete instances.
+        No request is sent yet.
+        """
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.gcp.federation import federated_credentials
         from provisioner.clouds.gcp.google_api import create_billing_api, create_compute_api
@@ -73,6 +77,7 @@ class GooglePools:
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:
     """Return the pools of a remote account on Google Cloud, without any request.
 
-    The parameters are those of GooglePools.
+    `parts` and `remote` are the arguments of GooglePools. A field that `remote` lacks raises
+    KeyError on first use, not here.
     """
     return GooglePools(parts, remote)

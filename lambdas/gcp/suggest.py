@@ -13,8 +13,9 @@ telemetry = Telemetry("suggest")
 def handle(call: Call) -> int:
     """Compute suggestions in passes until a pass answers no search or at most RESERVE_MS is left.
 
-    Write a log line with the number of passes. Always return DONE: the next tick starts the
-    function again for searches that still wait. Raises TableError.
+    Write a log line with the number of passes. Always return the HTTP status DONE, so that the call
+    is not repeated: the next tick starts the function again for searches that still wait. Raises
+    TableError.
     """
     passes = 0
     while call.left_ms() > RESERVE_MS and cluster.suggester.suggest_all():

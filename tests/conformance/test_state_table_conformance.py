@@ -11,10 +11,11 @@ import pytest
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.gcp.state_table import FirestoreTable
-from control_plane.state.faults import CrashingTable, FlakyTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Put, StateTable
+from simulator.faults.faulty_table import FlakyTable
+from simulator.faults.table_faults import CrashingTable
 from tests.conformance.state_table import (
     INCREMENTS,
     KEY,

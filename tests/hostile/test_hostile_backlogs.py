@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from control_plane.engine.mailbox import LETTERS
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Unavailable, Write
+from simulator.faults.table_faults import TableDecorator
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
 

@@ -15,10 +15,13 @@ import pytest
 from control_plane.agents.leases import LEASE_MS, mark_lost_agents, read_leases
 from control_plane.engine import due_rows
 from control_plane.engine.mailbox import MAIL, read_mail
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Put, Row, StateTable, Write
-from tests.simulation.cluster import POOL, Cluster
-from tests.simulation.scripted_agent import Line, Run, ScriptedAgent, train_at_once
+from simulator.faults.table_faults import TableDecorator
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run, ScriptedAgent
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_cluster import SteppedCluster
+from tests.simulation.scripts import train_at_once
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
@@ -58,7 +61,7 @@ class MailClocks(TableDecorator):
                 self.clocks.setdefault((mail.sender, write.key.partition), []).append(mail.clock)
 
 
-class TickingCluster(Cluster):
+class TickingCluster(SteppedCluster):
     """A cluster with the tick of an embedded server."""
 
     def tick(self) -> None:
@@ -82,7 +85,7 @@ def mail_clocks() -> list[MailClocks]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[SteppedCluster]:
     def note_clocks(table: StateTable, process: int) -> StateTable:
         mail_clocks.append(MailClocks(table))
         return mail_clocks[-1]
@@ -93,17 +96,17 @@ def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[Cluster]:
     made.close()
 
 
-def start_trials(cluster: Cluster, agents: int) -> None:
+def start_trials(cluster: SteppedCluster, agents: int) -> None:
     """Start trials on each agent, and run lease passes until the passes are regular."""
     for n in range(agents):
         cluster.add_agent(f"node-{n}", 1, train_slowly)
     cluster.submit(2 * agents)
-    cluster.until(lambda: all(agent.runs for agent in cluster.agents), "all at work")
+    cluster.until(lambda: all(agent.processes for agent in cluster.agents), "all at work")
     for _ in range(3):
         cluster.round()
 
 
-def jump(cluster: Cluster, by_ms: int, agent: ScriptedAgent | None = None) -> None:
+def jump(cluster: SteppedCluster, by_ms: int, agent: ScriptedAgent | None = None) -> None:
     """Let the clock jump, and run passes while calls are held for 20 s.
 
     The `agent`, if given, syncs right after the jump.
@@ -118,7 +121,7 @@ def jump(cluster: Cluster, by_ms: int, agent: ScriptedAgent | None = None) -> No
         cluster.round()
 
 
-def lost_agents(cluster: Cluster) -> list[str]:
+def lost_agents(cluster: SteppedCluster) -> list[str]:
     leases = read_leases(cluster.engine.table, POOL)
     return [agent for agent, lease in leases.items() if lease.lost or lease.epoch > 1]
 
@@ -127,7 +130,7 @@ def lost_agents(cluster: Cluster) -> list[str]:
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("one_is_first", [False, True])
 def test_clock_jump_ends_no_healthy_work(
-    cluster: Cluster, jumps: tuple[int, ...], agents: int, one_is_first: bool
+    cluster: SteppedCluster, jumps: tuple[int, ...], agents: int, one_is_first: bool
 ) -> None:
     start_trials(cluster, agents)
     for by_ms in jumps:
@@ -140,7 +143,7 @@ def test_clock_jump_ends_no_healthy_work(
 
 @each_jump
 def test_agent_that_dies_at_a_clock_jump_is_still_detected(
-    cluster: Cluster, jumps: tuple[int, ...]
+    cluster: SteppedCluster, jumps: tuple[int, ...]
 ) -> None:
     start_trials(cluster, 3)
     cluster.silent.add("node-1")
@@ -159,7 +162,7 @@ def test_agent_that_dies_at_a_clock_jump_is_still_detected(
 
 @each_jump
 def test_later_messages_are_ordered_later_despite_clock_jumps(
-    cluster: Cluster, mail_clocks: list[MailClocks], jumps: tuple[int, ...]
+    cluster: SteppedCluster, mail_clocks: list[MailClocks], jumps: tuple[int, ...]
 ) -> None:
     start_trials(cluster, 2)
     for by_ms in jumps:
@@ -172,7 +175,7 @@ def test_later_messages_are_ordered_later_despite_clock_jumps(
 
 
 def test_silent_agent_without_clock_jumps_is_lost_after_the_lease(
-    cluster: Cluster,
+    cluster: SteppedCluster,
 ) -> None:
     start_trials(cluster, 4)
     cluster.silent.add("node-3")

@@ -22,7 +22,7 @@ from control_plane.agents.logs import SMALL_BYTES_MAX
 from control_plane.engine import due_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
-from tests.simulation.cluster import everything_mailed
+from tests.simulation.mailed_messages import everything_mailed
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster, archive
 from tests.unit.api.exchange import Answer, call

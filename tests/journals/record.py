@@ -16,10 +16,10 @@ from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.engine.journal import decode_journal_row
 from control_plane.state.table import Row
 from detcloud import __version__
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.journals import journal_files, row_files
 from tests.journals.scenarios import SCENARIOS_TO_RECORD
-from tests.simulation.cluster import Cluster
 
 
 def main() -> int:
@@ -46,10 +46,10 @@ def main() -> int:
     return 0
 
 
-def _record(play: Callable[[Cluster], None]) -> list[Row]:
+def _record(play: Callable[[SteppedCluster], None]) -> list[Row]:
     with TemporaryDirectory(prefix="detcloud-journals-") as home:
         # The simulation checks invariants after each commit; a recording does not.
-        cluster = Cluster(Path(home) / "table.db", checker=StateChecker(unchecked=True))
+        cluster = SteppedCluster(Path(home) / "table.db", checker=StateChecker(unchecked=True))
         try:
             play(cluster)
         finally:

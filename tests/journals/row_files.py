@@ -29,8 +29,8 @@ from control_plane.state.table import Key, Put, Write
 from control_plane.usecases import browser_sessions
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
 from detcloud import __version__
-from lambdas.simulation.fault_rates import NO_FAULTS
-from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
+from simulator.faults.fault_rates import NO_FAULTS
+from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 from tests.journals.journal_files import FOLDER
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, build_cluster

@@ -54,7 +54,10 @@ from control_plane.searchers.space import Categorical, Group
 from control_plane.state.table import Expect, Put
 from control_plane.suggestions.model import Observation, Problem
 from control_plane.suggestions.suggester import Suggester
-from tests.simulation.cluster import POOL, Cluster, submission
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run, Script, ScriptedAgent
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.simulation.scenarios import (
     EXPERIMENT,
     SCENARIOS,
@@ -63,15 +66,7 @@ from tests.simulation.scenarios import (
     ignore_all_but_a_kill,
     train_in_rounds,
 )
-from tests.simulation.scripted_agent import (
-    Line,
-    Run,
-    Script,
-    ScriptedAgent,
-    checkpoint,
-    metric_of,
-    train_at_once,
-)
+from tests.simulation.scripts import checkpoint, metric_of, train_at_once
 from tests.unit.searchers.custom_search import (
     close_operation,
     create_operation,
@@ -97,10 +92,10 @@ LADDER = RungLadder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 def search_scenario(
     method: MethodPlan, script: Script, time_metric: str = ""
-) -> Callable[[Cluster], None]:
+) -> Callable[[SteppedCluster], None]:
     """Return a scenario: a search of 2 x 2 points, run to the end on an agent of 2 slots."""
 
-    def play(cluster: Cluster) -> None:
+    def play(cluster: SteppedCluster) -> None:
         cluster.add_pool()
         cluster.add_agent("a", 2, script)
         space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
@@ -112,17 +107,17 @@ def search_scenario(
     return play
 
 
-def suggest_in_vain(cluster: Cluster) -> None:
+def suggest_in_vain(cluster: SteppedCluster) -> None:
     """Run a search with a failing model: points are drawn instead."""
 
     def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
         raise ImportError(f"no model for suggestion {number}")
 
-    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, fail))
+    cluster.host.suggester = Suggester(cluster.engine, fail)
     search_scenario(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
-def kill_one_and_all(cluster: Cluster) -> None:
+def kill_one_and_all(cluster: SteppedCluster) -> None:
     """Run 3 trials on 2 slots; kill a trial, then the experiment."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
@@ -134,7 +129,7 @@ def kill_one_and_all(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def fold_a_dead_letter(cluster: Cluster) -> None:
+def fold_a_dead_letter(cluster: SteppedCluster) -> None:
     """Turn a message into a dead letter: its trial ends in ERROR, the other trial continues."""
     cluster.add_pool()
     cluster.submit(2)
@@ -151,7 +146,7 @@ def fold_a_dead_letter(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def disable_and_enable(cluster: Cluster) -> None:
+def disable_and_enable(cluster: SteppedCluster) -> None:
     """Disable an agent with running trials, which continue after the agent is enabled."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
@@ -164,7 +159,7 @@ def disable_and_enable(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def collect(cluster: Cluster) -> None:
+def collect(cluster: SteppedCluster) -> None:
     """Delete a trial's first checkpoint with the files, and audit the pool."""
     paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
     paused.play(cluster)
@@ -179,7 +174,7 @@ def collect(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def start_many(cluster: Cluster) -> None:
+def start_many(cluster: SteppedCluster) -> None:
     """Start more trials together than a commit of the pool can start."""
     cluster.add_pool()
     cluster.submit(STARTS_MAX + 1)
@@ -187,7 +182,7 @@ def start_many(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def move(cluster: Cluster) -> None:
+def move(cluster: SteppedCluster) -> None:
     """Move a running and a waiting trial to a second pool; remove a third pool.
 
     The audit of the second pool finds differences.
@@ -207,7 +202,7 @@ def move(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def spend(cluster: Cluster) -> None:
+def spend(cluster: SteppedCluster) -> None:
     """Run three trials on two slots until the experiment's cost limit; no trial obeys the stop.
 
     The limit is raised, but the pool waits until its budget is raised too.
@@ -219,7 +214,7 @@ def spend(cluster: Cluster) -> None:
     settings = replace(message.settings, max_cost=MAX_COST)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
     cluster.until(lambda: cluster.checker.actor_state(EXPERIMENT).bill.is_limited, "at its limit")
-    cluster.until(lambda: not agent.runs, "stopped")
+    cluster.until(lambda: not agent.processes, "stopped")
     check_budgets(cluster.engine, [POOL])
     cluster.command(EXPERIMENT, SettingsChanged(max_cost=2 * MAX_COST, max_cost_given=True))
     cluster.command(EXPERIMENT, ActivateRequested())
@@ -234,7 +229,7 @@ def spend(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def _add_rented_agent(cluster: Cluster, name: str, script: Script) -> ScriptedAgent:
+def _add_rented_agent(cluster: SteppedCluster, name: str, script: Script) -> ScriptedAgent:
     """Add the agent of an instance that is launched now."""
     state, now_ms = InstanceState.RUNNING, cluster.now_ms
     row = InstanceRow(name, POOL, RENTED, state, now_ms, "launch")
@@ -251,7 +246,7 @@ def train_on(run: Run) -> list[Line]:
     return [{"kind": "metrics", **validation}]
 
 
-def drive_custom_search(cluster: Cluster) -> None:
+def drive_custom_search(cluster: SteppedCluster) -> None:
     """Run a search method that creates two trials, lengthens a trial, and ends the search."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_at_once)
@@ -291,7 +286,7 @@ def refuse(run: Run) -> list[Line]:
     ]
 
 
-SCENARIOS_TO_RECORD: dict[str, Callable[[Cluster], None]] = {
+SCENARIOS_TO_RECORD: dict[str, Callable[[SteppedCluster], None]] = {
     **{scenario.name: scenario.play for scenario in SCENARIOS},
     "grid": search_scenario(GridPlan(4, 3, LENGTH_ERA), train_at_once),
     "halving": search_scenario(HALVING, train_at_once),

@@ -38,10 +38,10 @@ from control_plane.searchers.posted_operations import (
 )
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Const, Group
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
 from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     experiment_submitted,

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from control_plane.fleet.records import InstanceState, Market
 from control_plane.fleet.rows import read_instances
-from control_plane.state.faults import FlakyTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
-from tests.simulation.fleet import ON_DEMAND, POOL, SPOT, SPOT_B, SimulatedFleet, Work
+from simulator.faults.faulty_table import FlakyTable
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import ON_DEMAND, SPOT, SPOT_B, FakeCloudFleet
 
 CALM = FakeRules(
     visible_ms=(0, 40_000),
@@ -72,7 +74,7 @@ def test_fleet_stays_within_limits_and_recovers_from_faults(
     seed: int,
     quota: bool,
 ) -> None:
-    simulation = SimulatedFleet(
+    simulation = FakeCloudFleet(
         fleet,
         rules,
         (SPOT, SPOT_B, ON_DEMAND),
@@ -91,13 +93,13 @@ def test_fleet_stays_within_limits_and_recovers_from_faults(
     simulation.run_until(lambda: _is_at_rest(simulation, fleet.min_instances), 7_200)
 
 
-def _calm_down(simulation: SimulatedFleet) -> None:
+def _calm_down(simulation: FakeCloudFleet) -> None:
     simulation.cloud.rules = CALM
     simulation.cloud.capacity, simulation.cloud.quota = {}, {}
     simulation.boot(simulation.table, lambda settings: simulation.watched)
 
 
-def _is_at_rest(simulation: SimulatedFleet, least: int) -> bool:
+def _is_at_rest(simulation: FakeCloudFleet, least: int) -> bool:
     """Return whether only the minimum of instances is left, all connected."""
     rows = read_instances(simulation.table, POOL)
     running = [row for row in rows if row.state is InstanceState.RUNNING]

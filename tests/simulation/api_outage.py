@@ -7,10 +7,10 @@ from pathlib import Path
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_instances
-from lambdas.simulation.cloud import offerings
-from lambdas.simulation.fault_rates import NO_FAULTS
-from lambdas.simulation.searches import parallel_random_search
-from lambdas.simulation.simulated_cluster import RULES, TICK_MS, ClusterSize, SimulatedCluster
+from simulator.faults.fault_rates import NO_FAULTS
+from simulator.machines.cloud import offerings
+from simulator.seeded.searches import parallel_random_search
+from simulator.seeded.simulated_cluster import RULES, TICK_MS, ClusterSize, SimulatedCluster
 
 MINUTE_MS = 60_000
 POOL = "pool-0"

@@ -11,8 +11,6 @@ from typing import Any
 
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.fleet.records import IntentRow, Market, Offering
-from lambdas.simulation.cloud import NO_FAULT_RULES, SimulatedCloud
-from lambdas.simulation.simulated_cluster import SimulatedCluster
 from provisioner.clouds.fake.provider import FakeMachine
 from provisioner.clouds.gcp.errors import answer_error
 from provisioner.clouds.gcp.google_api import COMPUTE_PATH, GoogleApi, JsonObject
@@ -21,6 +19,8 @@ from provisioner.clouds.gcp.launch_request import NOTICE_SECONDS
 from provisioner.clouds.gcp.provider import GceCloud
 from provisioner.clouds.provider import CloudInstance, OutcomeUnknown
 from provisioner.model import ProvisionerSettings
+from simulator.machines.cloud import NO_FAULT_RULES, SimulatedCloud
+from simulator.seeded.simulated_cluster import SimulatedCluster
 from tests.emulators.gce.machine import GceError, Machine
 from tests.emulators.gce.project import Project
 from tests.emulators.gce.serving import ConnectionLost, call

@@ -7,8 +7,8 @@ from enum import Enum
 from control_plane.actors.agent.actor import SESSIONS
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import MAIL, TIMERS
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
 
 
 class Family(Enum):

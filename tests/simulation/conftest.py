@@ -1,10 +1,22 @@
-"""Lines at the end of a run on how much its tests covered, wherever they ran."""
+"""A stepped cluster, and lines at the end of a run on how much its tests covered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from simulator.stepped.stepped_cluster import SteppedCluster
+
 PROPERTY = "covered"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
+    """A cluster with a pool."""
+    made = SteppedCluster(tmp_path / "table.db")
+    made.add_pool()
+    yield made
+    made.close()
 
 
 @pytest.fixture

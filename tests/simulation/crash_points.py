@@ -7,7 +7,7 @@ fixed otherwise: a gate that was green is green again on the same tree.
 import os
 from random import Random
 
-from control_plane.state.faults import CrashMoment
+from simulator.faults.table_faults import CrashMoment
 
 SEED = int(os.environ.get("CRASH_SEED") or 1)
 # Commits between two crash points: of a big scenario, of any other, of one on DynamoDB, of one on

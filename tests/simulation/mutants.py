@@ -14,12 +14,7 @@ from control_plane.agents import desired_state as desired
 from control_plane.agents import service
 from control_plane.engine import due_rows, fold_steps, mailbox, redrive
 from control_plane.fleet.records import Market
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
-from lambdas.simulation import simulated_cluster
-from lambdas.simulation.fault_rates import NO_FAULTS, FaultRates
-from lambdas.simulation.simulated_cluster import ClusterSize
-from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from provisioner import (
     consolidation,
     engine_pools,
@@ -32,6 +27,11 @@ from provisioner.clouds.provider import CloudProvider
 from provisioner.consolidation import SpareMarks
 from provisioner.model import ConnectedAgent, Launch
 from provisioner.request_shapes import RequestShape
+from simulator.checks.state_checker import CheckedTable, StateChecker
+from simulator.faults.fault_rates import NO_FAULTS, FaultRates
+from simulator.faults.table_faults import TableDecorator
+from simulator.seeded import simulated_cluster
+from simulator.seeded.simulated_cluster import ClusterSize
 from tests.simulation.conditions import Family, WithoutCondition
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -23,14 +23,11 @@ from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.methods.bayesian import BayesianPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Categorical, Group, Int
-from tests.simulation.cluster import ROUND_MS, Cluster, submission
-from tests.simulation.scripted_agent import (
-    Line,
-    Run,
-    Script,
-    checkpoint,
-    train_at_once,
-)
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run, Script
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import ROUND_MS, SteppedCluster
+from tests.simulation.scripts import checkpoint, train_at_once
 
 EXPERIMENT = "experiment#1"
 
@@ -42,7 +39,7 @@ class Scenario:
     """
 
     name: str
-    play: Callable[[Cluster], None]
+    play: Callable[[SteppedCluster], None]
     big: bool = False
     interchangeable: bool = False
     agents: bool = True
@@ -111,7 +108,7 @@ def hold_the_first(run: Run) -> list[Line]:
     return hold(run) if run.allocation.startswith("1.") else train_at_once(run)
 
 
-def wait_for_a_machine(cluster: Cluster) -> None:
+def wait_for_a_machine(cluster: SteppedCluster) -> None:
     """2 trials, either of which cannot be started twice: they wait, and have not failed."""
     cluster.add_pool()
     cluster.add_agent("a", 1, start_late)
@@ -119,7 +116,7 @@ def wait_for_a_machine(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def cancel_the_deaf(cluster: Cluster) -> None:
+def cancel_the_deaf(cluster: SteppedCluster) -> None:
     """2 trials that ignore preemption are killed when the time for it is over."""
     cluster.add_pool()
     cluster.add_agent("a", 1, ignore_all_but_a_kill)
@@ -131,19 +128,19 @@ def cancel_the_deaf(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def pause_and_activate(cluster: Cluster) -> None:
+def pause_and_activate(cluster: SteppedCluster) -> None:
     """4 trials on 2 slots, paused when two have begun, activated when nothing runs."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(4)
     cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
-    cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
+    cluster.until(lambda: not any(agent.processes for agent in cluster.agents), "paused")
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.run_to_rest()
 
 
-def restart_twice(cluster: Cluster) -> None:
+def restart_twice(cluster: SteppedCluster) -> None:
     """A trial that fails twice and then succeeds, beside one like it."""
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_twice)
@@ -151,7 +148,7 @@ def restart_twice(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def error_out(cluster: Cluster) -> None:
+def error_out(cluster: SteppedCluster) -> None:
     """A trial that fails more often than it may."""
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_always)
@@ -159,7 +156,7 @@ def error_out(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def cancel_while_running(cluster: Cluster) -> None:
+def cancel_while_running(cluster: SteppedCluster) -> None:
     """4 trials on 2 slots, canceled while two run and two wait."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
@@ -169,7 +166,7 @@ def cancel_while_running(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def kill_one_trial(cluster: Cluster) -> None:
+def kill_one_trial(cluster: SteppedCluster) -> None:
     """3 trials on 2 slots, of which the first would run for ever, were it not killed."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold_the_first)
@@ -179,7 +176,7 @@ def kill_one_trial(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def kill_a_step_era_search(cluster: Cluster) -> None:
+def kill_a_step_era_search(cluster: SteppedCluster) -> None:
     """4 trials on 2 slots that do not end when asked to: their containers are force-stopped."""
     cluster.add_pool()
     cluster.add_agent("a", 2, ignore_all_but_a_kill)
@@ -193,7 +190,7 @@ def kill_a_step_era_search(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def pause_and_change(cluster: Cluster) -> None:
+def pause_and_change(cluster: SteppedCluster) -> None:
     """Settings are changed while 3 trials are paused, among them how many slots they may have."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
@@ -208,7 +205,7 @@ def pause_and_change(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def go_on_after_an_error(cluster: Cluster) -> None:
+def go_on_after_an_error(cluster: SteppedCluster) -> None:
     """2 trials fail for good; what was wrong is mended, and they go on to the end."""
     cluster.add_pool()
     agent = cluster.add_agent("a", 1, fail_always)
@@ -220,7 +217,7 @@ def go_on_after_an_error(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def go_on_after_a_cancel(cluster: Cluster) -> None:
+def go_on_after_a_cancel(cluster: SteppedCluster) -> None:
     """4 trials, 2 at a time, canceled while 2 run; all 4 are done when it went on."""
     cluster.add_pool()
     agent = cluster.add_agent("a", 2, hold)
@@ -233,7 +230,7 @@ def go_on_after_a_cancel(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def archive_and_delete(cluster: Cluster) -> None:
+def archive_and_delete(cluster: SteppedCluster) -> None:
     """A search ends, is collected, archived and deleted; each word of the collector comes twice,
     and the word about an earlier collection late.
     """
@@ -256,7 +253,7 @@ def archive_and_delete(cluster: Cluster) -> None:
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.DELETED
 
 
-def split_parts(cluster: Cluster) -> None:
+def split_parts(cluster: SteppedCluster) -> None:
     """More trials than a part of summaries holds, more queued than a leaf of the queue."""
     cluster.add_pool()
     cluster.submit(68)
@@ -264,7 +261,7 @@ def split_parts(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def spill_the_outbox(cluster: Cluster) -> None:
+def spill_the_outbox(cluster: SteppedCluster) -> None:
     """120 queued trials, all of which get a pause and the end: more than a commit holds."""
     cluster.add_pool()
     cluster.submit(120)
@@ -273,7 +270,7 @@ def spill_the_outbox(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def suggest_points(cluster: Cluster) -> None:
+def suggest_points(cluster: SteppedCluster) -> None:
     """4 trials, 2 at a time, of which those after the first result are suggested; the search is
     paused as soon as one was.
     """
@@ -290,13 +287,13 @@ def suggest_points(cluster: Cluster) -> None:
     cluster.run_to_rest()
 
 
-def lose_an_agent(cluster: Cluster) -> None:
+def lose_an_agent(cluster: SteppedCluster) -> None:
     """One of two agents falls silent with a trial, is given up, and comes back."""
     cluster.add_pool()
     lost = cluster.add_agent("a", 1, train_in_rounds)
     cluster.add_agent("b", 1, train_in_rounds)
     cluster.submit(3)
-    cluster.until(lambda: any(run.rounds for run in lost.runs.values()), "running on a")
+    cluster.until(lambda: any(run.rounds for run in lost.processes.values()), "running on a")
     cluster.silent.add("a")
     cluster.round_ms = 6 * ROUND_MS
     cluster.until(lambda: cluster.checker.actor_state("agent#a").lost, "lost")
@@ -311,13 +308,13 @@ def fail_as_node_1(run: Run) -> list[Line]:
     return train_in_rounds(run)
 
 
-def fail_on_one_node(cluster: Cluster) -> None:
+def fail_on_one_node(cluster: SteppedCluster) -> None:
     """A trial over two agents, of which one fails: both begin again."""
     _submit_gangs(cluster, "ab", 1, fail_as_node_1)
     cluster.run_to_rest()
 
 
-def pause_a_gang(cluster: Cluster) -> None:
+def pause_a_gang(cluster: SteppedCluster) -> None:
     """A trial over two agents is paused, however late it hears of it, and goes on from what it has
     saved.
     """
@@ -330,13 +327,13 @@ def pause_a_gang(cluster: Cluster) -> None:
     _submit_gangs(cluster, "ab", 1, train_slowly)
     cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
-    cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
+    cluster.until(lambda: not any(agent.processes for agent in cluster.agents), "paused")
     paused.append(True)
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.run_to_rest()
 
 
-def lose_a_node(cluster: Cluster) -> None:
+def lose_a_node(cluster: SteppedCluster) -> None:
     """One of the agents of a trial over two of three falls silent: all of it begins again, on the
     machine that it has left and another one.
     """
@@ -376,7 +373,7 @@ SCENARIOS = (
 )
 
 
-def _submit_gangs(cluster: Cluster, agents: str, trials: int, script: Script) -> None:
+def _submit_gangs(cluster: SteppedCluster, agents: str, trials: int, script: Script) -> None:
     """Trials of four slots each, on agents of two."""
     cluster.add_pool()
     for name in agents:
@@ -386,15 +383,15 @@ def _submit_gangs(cluster: Cluster, agents: str, trials: int, script: Script) ->
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
 
-def _places(cluster: Cluster) -> tuple[str, ...]:
+def _places(cluster: SteppedCluster) -> tuple[str, ...]:
     """The agents that trial 1 has slots of."""
     allocation = cluster.checker.actor_state("trial#1").allocation
     return allocation.agents if allocation else ()
 
 
-def _round_count(cluster: Cluster) -> int:
-    return sum(run.rounds for agent in cluster.agents for run in agent.runs.values())
+def _round_count(cluster: SteppedCluster) -> int:
+    return sum(run.rounds for agent in cluster.agents for run in agent.processes.values())
 
 
-def _validated_trials(cluster: Cluster) -> int:
+def _validated_trials(cluster: SteppedCluster) -> int:
     return sum(trial.best_metric is not None for trial in cluster.checker.actor_states("trial"))

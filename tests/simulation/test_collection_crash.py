@@ -21,9 +21,9 @@ from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
 from control_plane.checkpoint_stores import folder_files as folders
 from control_plane.objects import directory
-from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
+from simulator.faults.table_faults import Crash, CrashingTable, CrashMoment
 from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
 from tests.unit.checkpoint_gc.collection_cluster import EXPERIMENT, CollectionCluster
 

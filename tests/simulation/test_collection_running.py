@@ -24,16 +24,13 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     checkpoint_records,
     completed_checkpoints,
 )
-from control_plane.checkpoint_gc.collector import Collector
 from control_plane.checkpoint_gc.ranking import unwanted_checkpoints
-from control_plane.checkpoint_gc.stores import Stores
-from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.engine.replay import replay_actor
-from control_plane.objects.directory import DirectoryObjectStore
-from control_plane.objects.signing import HmacUrlSigner
-from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import Cluster, submission
-from tests.simulation.scripted_agent import Line, Run, metric_of
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
+from tests.simulation.scripts import metric_of
 from tests.unit.checkpoint_gc.collection_cluster import CONFIG
 
 EXPERIMENT = "experiment#1"
@@ -47,17 +44,12 @@ class Search:
         self.random = Random(seed)
         self.root = folder / "checkpoints"
         self.root.mkdir()
-        self.cluster = Cluster(folder / "table.db")
+        self.cluster = SteppedCluster(folder / "table.db")
         self.cluster.add_pool()
         self.cluster.add_agent("a", 3, self.script)
         asked = submission(1, TRIALS, max_restarts=100)
         self.cluster.command(EXPERIMENT, replace(asked, config=CONFIG))
-        engine = self.cluster.engine
-        objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
-        checkpoints = Directory(type="directory", container_path=str(self.root))
-        self.collector = Collector(
-            Stores(engine, objects, checkpoints), UNHURRIED.monotonic_seconds
-        )
+        self.collector = self.cluster.host.collector
 
     def script(self, run: Run) -> list[Line]:
         if run.killed:

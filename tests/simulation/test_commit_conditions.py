@@ -30,28 +30,22 @@ from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
+from simulator.faults.table_faults import Crash, CrashingTable, InterleavingTable, TearingTable
+from simulator.hosts.hosts import log_chunk_write
+from simulator.stepped.small_search import POOL, build_search_spec, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import (
-    POOL,
-    Cluster,
-    everything_mailed,
-    spec_of,
-    store_log,
-    store_segment,
-    submission,
-)
 from tests.simulation.conditions import Family, WithoutCondition
+from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import hold
-from tests.simulation.scripted_agent import train_at_once
-from tests.simulation.test_races import put_mail
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 TRIAL = "trial#1"
 
-Check = Callable[[Cluster], None]
+Check = Callable[[SteppedCluster], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Mutant:
     check: Check
 
 
-def a_later_command_is_not_undone(cluster: Cluster) -> None:
+def a_later_command_is_not_undone(cluster: SteppedCluster) -> None:
     """A kill while a cancel is on its way: the cancel must find it."""
     cluster.add_agent("a", 1, hold)
     cluster.submit(1)
@@ -71,7 +65,7 @@ def a_later_command_is_not_undone(cluster: Cluster) -> None:
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_KILLED
 
 
-def an_actor_is_constructed_once(cluster: Cluster) -> None:
+def an_actor_is_constructed_once(cluster: SteppedCluster) -> None:
     """A pool that another request has configured, and an agent has joined, meanwhile."""
     pool = "pool#other"
 
@@ -84,24 +78,24 @@ def an_actor_is_constructed_once(cluster: Cluster) -> None:
     assert cluster.checker.actor_state(pool).slots == 1
 
 
-def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
+def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None:
     engine = cluster.engine
     with pytest.raises(Crash), everything_mailed():
         _crashing(cluster, 2).execute_command(EXPERIMENT, submission(1, 1))
 
     def act(partition: str) -> None:
         engine.advance(TRIAL)
-        put_mail(engine, TRIAL, EXPERIMENT, 99, [ExperimentStatusChanged(Status.PAUSED)])
+        put_mail(engine, TRIAL, EXPERIMENT, ExperimentStatusChanged(Status.PAUSED), tick=99)
 
     Engine(TearingTable(engine.table, act, HEAD), engine.clock, UNHURRIED).advance(TRIAL)
     engine.advance(TRIAL)
     assert cluster.checker.actor_state(TRIAL).experiment_status is Status.PAUSED
 
 
-def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
+def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
     """The recovery pass read the message; somebody folded it before it became a dead letter."""
     cluster.submit(1)
-    key = put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    key = put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     row = cluster.engine.table.get(key)
     assert row is not None
     cluster.engine.advance(TRIAL)
@@ -110,7 +104,7 @@ def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
     assert cluster.checker.actor_state(TRIAL).status is Status.ACTIVE
 
 
-def two_posts_of_one_moment_both_arrive(cluster: Cluster) -> None:
+def two_posts_of_one_moment_both_arrive(cluster: SteppedCluster) -> None:
     """Two processes post as the same sender in the same millisecond, each for the first time."""
     pool = f"pool#{POOL}"
     with pytest.raises(Crash):
@@ -124,7 +118,7 @@ def two_posts_of_one_moment_both_arrive(cluster: Cluster) -> None:
     assert cluster.checker.actor_state(pool).queued == 2
 
 
-def ids_are_given_out_once(cluster: Cluster) -> None:
+def ids_are_given_out_once(cluster: SteppedCluster) -> None:
     act = lambda: cluster.engine.execute_command("experiment#2", submission(2, 3))  # noqa: E731
     # A trial that a commit creates would guard its id itself.
     with everything_mailed():
@@ -133,12 +127,12 @@ def ids_are_given_out_once(cluster: Cluster) -> None:
     assert owners == [1, 1, 1, 2, 2, 2]
 
 
-def a_delivery_does_not_undo_what_its_receiver_did(cluster: Cluster) -> None:
+def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> None:
     """A trial learns of more work while the commit is on its way that tells it of a pause."""
     cluster.submit(1)
 
     def act() -> None:
-        put_mail(cluster.engine, TRIAL, "experiment#9", 0, [WorkAssigned(64, False)])
+        put_mail(cluster.engine, TRIAL, "experiment#9", WorkAssigned(64, False))
         cluster.engine.advance(TRIAL)
 
     _racing(cluster, act).execute_command(EXPERIMENT, PauseRequested())
@@ -146,23 +140,25 @@ def a_delivery_does_not_undo_what_its_receiver_did(cluster: Cluster) -> None:
     assert (trial.length, trial.experiment_status) == (64, Status.PAUSED)
 
 
-def a_report_is_folded_once(cluster: Cluster) -> None:
+def a_report_is_folded_once(cluster: SteppedCluster) -> None:
     """Two hosts serve the same call: the second starts before the first has ended."""
     agent = cluster.add_agent("a", 1, train_at_once)
     cluster.submit(1)
     agent.sync()
     agent.work()
-    run = agent.runs["1.1"]
-    reports = tuple(Report(1, 1, writer, offset, line) for writer, offset, line in run.lines)
-    request = SyncRequest(agent.epoch, ("1.1",), reports)
-    act = lambda: cluster.host.service.sync("a", request)  # noqa: E731
+    run = agent.processes["1.1"]
+    reports = tuple(
+        Report(1, 1, writer, offset, line) for writer, offset, line in run.reports.lines
+    )
+    request = SyncRequest(agent.epoch or 0, ("1.1",), reports)
+    act = lambda: cluster.host.agents.sync("a", request)  # noqa: E731
     _service(_racing(cluster, act)).sync("a", request)
     folded = [name for name, _ in cluster.checker.folded_messages(TRIAL)]
     assert folded.count("LengthReported") == 1
     assert folded.count("AllocationExited") == 1
 
 
-def an_agent_that_was_heard_of_is_not_lost(cluster: Cluster) -> None:
+def an_agent_that_was_heard_of_is_not_lost(cluster: SteppedCluster) -> None:
     """The agent renews its lease between the pass's reading and its verdict."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
@@ -177,7 +173,7 @@ def an_agent_that_was_heard_of_is_not_lost(cluster: Cluster) -> None:
     assert not cluster.checker.actor_state("agent#a").lost
 
 
-def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
+def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
     """The pass marks the agent between its call's reading of the lease and the renewal."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
@@ -200,10 +196,10 @@ def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
     assert b'"lost":true' in row.body
 
 
-def an_attempt_does_not_bring_a_message_back(cluster: Cluster) -> None:
+def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
     """Another engine folds the message while an attempt is counted."""
     cluster.submit(1)
-    put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     due_rows.process_due_rows(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
     cluster.now_ms += 10_000
     due_rows.process_due_rows(cluster.engine)
@@ -212,7 +208,7 @@ def an_attempt_does_not_bring_a_message_back(cluster: Cluster) -> None:
     assert cluster.checker.pending_mail() == []
 
 
-def a_row_that_is_prolonged_does_not_expire(cluster: Cluster) -> None:
+def a_row_that_is_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=cluster.now_ms)])
     later = Put(key, 2, b"", Expect.PRESENT, due_ms=cluster.now_ms + 60_000)
@@ -220,7 +216,7 @@ def a_row_that_is_prolonged_does_not_expire(cluster: Cluster) -> None:
     assert table.get(key) is not None
 
 
-def a_command_is_carried_out_once(cluster: Cluster) -> None:
+def a_command_is_carried_out_once(cluster: SteppedCluster) -> None:
     """Two hosts serve the same request, under one idempotency key."""
     enrolled = AgentEnrolled("a", POOL, ())
     beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.ABSENT),)
@@ -274,7 +270,7 @@ def test_every_family_has_a_mutant() -> None:
 def run(check: Check, folder: Path, families: frozenset[Family]) -> None:
     """Play a check; without conditions, it is the check that must notice, not the checker."""
     checker = StateChecker(unchecked=bool(families))
-    cluster = Cluster(folder / "table.db", _without(families), checker=checker)
+    cluster = SteppedCluster(folder / "table.db", _without(families), checker=checker)
     try:
         cluster.add_pool()
         check(cluster)
@@ -286,19 +282,19 @@ def _without(families: frozenset[Family]) -> Callable[..., WithoutCondition]:
     return lambda table, process: WithoutCondition(table, families)
 
 
-def _engine(cluster: Cluster) -> Engine:
+def _engine(cluster: SteppedCluster) -> Engine:
     """Another process: an engine with no memory on the same file."""
     return Engine(cluster.engine.table, cluster.engine.clock, UNHURRIED)
 
 
-def _crashing(cluster: Cluster, crash_at: int) -> Engine:
+def _crashing(cluster: SteppedCluster, crash_at: int) -> Engine:
     return Engine(CrashingTable(cluster.engine.table, crash_at), cluster.engine.clock, UNHURRIED)
 
 
-def _racing(cluster: Cluster, act: Callable[[], object]) -> Engine:
+def _racing(cluster: SteppedCluster, act: Callable[[], object]) -> Engine:
     """Another process, slower: somebody else acts between its reading and its first commit."""
     return Engine(InterleavingTable(cluster.engine.table, act), cluster.engine.clock, UNHURRIED)
 
 
 def _service(engine: Engine) -> AgentService:
-    return AgentService(engine, spec_of, store_log, store_segment)
+    return AgentService(engine, build_search_spec, log_chunk_write, lambda put: put)

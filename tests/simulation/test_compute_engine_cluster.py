@@ -5,7 +5,7 @@ again and again.
 from pathlib import Path
 
 from bench.worlds import WARNED
-from lambdas.simulation.simulated_cluster import ClusterSize
+from simulator.seeded.simulated_cluster import ClusterSize
 from tests.simulation.compute_engine_cluster import ComputeEngine, ComputeEngineCluster
 
 SEED = 5

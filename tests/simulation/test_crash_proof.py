@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
-from lambdas.simulation.state_checker import InvariantBroken
-from tests.simulation.cluster import Cluster, Faults, end_state
+from simulator.checks.end_state import end_state
+from simulator.checks.state_checker import InvariantBroken
+from simulator.faults.table_faults import CrashingTable, CrashMoment
+from simulator.stepped.scripted_agent import ScriptedAgent
+from simulator.stepped.stepped_cluster import Faults, SteppedCluster
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_BIG, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.scripted_agent import ScriptedAgent
 
 REPEATED_CRASHES = 12
 
@@ -34,13 +35,13 @@ def _stay(agent: ScriptedAgent) -> None:
 
 def _enrol_again(agent: ScriptedAgent) -> None:
     """The agent was restarted too; what runs on its machine goes on."""
-    agent.epoch = 0
+    agent.forget_session()
 
 
 def _lose_everything(agent: ScriptedAgent) -> None:
     """The agent's machine was restarted: it has nothing and knows nothing."""
-    agent.epoch = 0
-    agent.runs.clear()
+    agent.forget_session()
+    agent.processes.clear()
 
 
 AFTER_CRASH: dict[str, Callable[[ScriptedAgent], None]] = {
@@ -86,17 +87,17 @@ def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_p
         return CrashingTable(table, lives[process] if process < REPEATED_CRASHES else 0, "after")
 
     replay = f"CRASH_SEED={SEED}: processes that die after {lives} commits"
-    expect_the_same_end(scenario, Cluster(tmp_path / "table.db", dies_again), replay)
+    expect_the_same_end(scenario, SteppedCluster(tmp_path / "table.db", dies_again), replay)
 
 
 @by_name
 def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path / "table.db")
+    cluster = SteppedCluster(tmp_path / "table.db")
     scenario.play(cluster)
     cluster.close()
     cluster.host = cluster.boot()
     for key, put in cluster.checker.rows.items():
-        row = cluster.host.table.get(key)
+        row = cluster.host.rows.get(key)
         assert row is not None, key
         assert (row.revision, row.body, row.due_ms) == (put.revision, put.body, put.due_ms)
     cluster.close()
@@ -111,7 +112,7 @@ def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[in
         counting.append(CrashingTable(table))
         return counting[-1]
 
-    cluster = Cluster(Path(":memory:"), counting_table)
+    cluster = SteppedCluster(Path(":memory:"), counting_table)
     scenario.play(cluster)
     end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
     cluster.close()
@@ -120,20 +121,36 @@ def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[in
     return end, counting[0].commits, tuple(cluster.checker.outbox_commits)
 
 
+def crash_at_a_sample(
+    scenario: Scenario, stride: int, make_cluster: Callable[[Faults], SteppedCluster], where: str
+) -> str:
+    """Crash a scenario at some commits on another table; returns a line of coverage."""
+    began = time.perf_counter()
+    drawn = Random(f"{SEED} {scenario.name}")
+    points = crash_points(run_without_crash(scenario)[1], (), stride, drawn)
+    for n in points:
+        when = drawn.choice(WHENS)
+        cluster = make_cluster(_crashing(n, when))
+        expect_the_same_end(scenario, cluster, f"crash {when} commit {n}, CRASH_SEED={SEED}")
+    seconds = time.perf_counter() - began
+    return f"{scenario.name:10} {where:22} {len(points):4} crashes, {seconds:5.1f} s"
+
+
+def _crashing(n: int, when: CrashMoment) -> Faults:
+    return lambda table, process: CrashingTable(table, n if process == 0 else 0, when)
+
+
 def _crash_once(
     scenario: Scenario, after_crash: str, n: int, when: CrashMoment, path: Path
 ) -> None:
-    faults: Faults = lambda table, process: CrashingTable(  # noqa: E731
-        table, n if process == 0 else 0, when
-    )
     replay = f"scenario {scenario.name}, crash {when} commit {n}, {after_crash}, seed {SEED}"
-    cluster = Cluster(path, faults, AFTER_CRASH[after_crash])
+    cluster = SteppedCluster(path, _crashing(n, when), AFTER_CRASH[after_crash])
     expect_the_same_end(scenario, cluster, replay)
     for name in path.parent.glob(f"{path.name}*"):
         name.unlink()
 
 
-def expect_the_same_end(scenario: Scenario, cluster: Cluster, replay: str) -> None:
+def expect_the_same_end(scenario: Scenario, cluster: SteppedCluster, replay: str) -> None:
     try:
         scenario.play(cluster)
     except (AssertionError, InvariantBroken) as error:

@@ -2,22 +2,18 @@
 all at night.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from control_plane.gcp.state_table import FirestoreTable
-from control_plane.state.faults import CrashingTable, CrashMoment
-from control_plane.state.table import StateTable
+from simulator.stepped.stepped_cluster import Faults, SteppedCluster
 from tests.emulators.firestore import Firestore
-from tests.simulation.cluster import Cluster
-from tests.simulation.crash_points import SEED, STRIDE, STRIDE_FIRESTORE, WHENS, crash_points
+from tests.simulation.crash_points import STRIDE, STRIDE_FIRESTORE
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.test_crash_proof import expect_the_same_end, run_without_crash
+from tests.simulation.test_crash_proof import crash_at_a_sample
 
 # The shortest: a tick alone asks each shard of the due index, and a request costs milliseconds.
 IN_THE_GATE = "error"
@@ -29,7 +25,7 @@ PLAYED = [
 
 
 @dataclass
-class FirestoreCluster(Cluster):
+class FirestoreCluster(SteppedCluster):
     """A cluster on the database that `path` names."""
 
     firestore: Firestore | None = None
@@ -46,20 +42,7 @@ class FirestoreCluster(Cluster):
 def test_a_crash_on_firestore_changes_nothing(
     scenario: Scenario, firestore: Firestore, coverage_line: Callable[[str], None]
 ) -> None:
-    began = time.perf_counter()
-    drawn = Random(f"{SEED} {scenario.name}")
-    points = crash_points(run_without_crash(scenario)[1], (), STRIDE_FIRESTORE, drawn)
-    for n in points:
-        _crash_once(scenario, n, drawn.choice(WHENS), firestore)
-    seconds = time.perf_counter() - began
-    coverage_line(
-        f"{scenario.name:10} {'on Firestore':22} {len(points):4} crashes, {seconds:5.1f} s"
-    )
+    def make_cluster(faults: Faults) -> FirestoreCluster:
+        return FirestoreCluster(Path(firestore.new_database()), faults, firestore=firestore)
 
-
-def _crash_once(scenario: Scenario, n: int, when: CrashMoment, firestore: Firestore) -> None:
-    def faults(table: StateTable, process: int) -> StateTable:
-        return CrashingTable(table, 0 if process else n, when)
-
-    cluster = FirestoreCluster(Path(firestore.new_database()), faults, firestore=firestore)
-    expect_the_same_end(scenario, cluster, f"crash {when} commit {n}, CRASH_SEED={SEED}")
+    coverage_line(crash_at_a_sample(scenario, STRIDE_FIRESTORE, make_cluster, "on Firestore"))

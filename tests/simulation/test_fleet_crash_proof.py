@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
+from simulator.faults.table_faults import CrashingTable, CrashMoment
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.stepped_fleet import FakeCloudFleet
 from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
-from tests.simulation.fleet import SimulatedFleet, Work
 
 SETTINGS = ProvisionerSettings("fake", max_instances=3, idle_ms_max=60_000)
 RULES = FakeRules(
@@ -27,7 +28,7 @@ RULES = FakeRules(
 SEEDS = range(2)
 
 
-def _end_state(simulation: SimulatedFleet) -> None:
+def _end_state(simulation: FakeCloudFleet) -> None:
     """Work for three instances comes, is done, and nothing is left."""
     simulation.pool.work = [Work(2, 120_000) for _ in range(6)]
     simulation.run_until(lambda: not simulation.pool.work, 1_800)
@@ -41,7 +42,7 @@ def _run_without_crash(seed: int) -> tuple[int, int]:
         tables.append(CrashingTable(table))
         return tables[0]
 
-    simulation = SimulatedFleet(SETTINGS, RULES, seed=seed, faults=counting_table)
+    simulation = FakeCloudFleet(SETTINGS, RULES, seed=seed, faults=counting_table)
     _end_state(simulation)
     return tables[0].commits, simulation.watched.calls
 
@@ -58,7 +59,7 @@ def test_a_crash_at_any_commit_leaks_nothing(
             def crashing(table: StateTable, n: int = n, when: CrashMoment = when) -> StateTable:
                 return CrashingTable(table, n, when)
 
-            simulation = SimulatedFleet(SETTINGS, RULES, seed=seed, faults=crashing)
+            simulation = FakeCloudFleet(SETTINGS, RULES, seed=seed, faults=crashing)
             _end_state(simulation)
             assert simulation.crashes == 1, f"seed {seed}, crash {when} commit {n}"
     coverage_line(f"fleet, seed {seed}: {commits} commits, {2 * len(points)} crashes")
@@ -72,7 +73,7 @@ def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
     points = crash_points(calls, stride=STRIDE_SHORT)
     for n in points:
         for when in WHENS:
-            simulation = SimulatedFleet(SETTINGS, RULES, seed=seed)
+            simulation = FakeCloudFleet(SETTINGS, RULES, seed=seed)
             simulation.watched.crash_at, simulation.watched.when = n, when
             _end_state(simulation)
             assert simulation.crashes == 1, f"seed {seed}, crash {when} call {n}"

@@ -1,26 +1,23 @@
 """Passes and sweeps over pools whose instances are Compute Engine's, on the simulated one."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from random import Random
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
-from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
-from control_plane.state.sqlite import SqliteTable
+from control_plane.fleet.records import InstanceState, Market, Offering
+from control_plane.fleet.rows import read_fleet, read_past_instances
 from provisioner.clouds.gcp.provider import GceClouds
+from provisioner.clouds.provider import CloudInstance
 from provisioner.model import ProvisionerSettings
-from provisioner.orphan_cleanup import OrphanCleaner
-from provisioner.reconcile import PASS_MS, Reconciler
-from tests.simulation.slot_pool import POOL, SlotPool
+from provisioner.reconcile import PASS_MS
+from simulator.stepped.stepped_fleet import STEP_MS
+from tests.simulation.fleet_contract import POOL, EmulatedFleet, FleetContract, MakeFleet
 from tests.unit.provisioner.gce_account import A2, PLACE, Account, open_account, request
 
-CLUSTER = "c1"
 A, B = "us-central1-a", "us-central1-b"
-STEP_MS = 5_000
 SPOT_A = Offering("spot-a", A2, A, Market.SPOT, 4, 1.0)
 SPOT_B = Offering("spot-b", A2, B, Market.SPOT, 4, 1.0)
 ON_DEMAND = Offering("on-demand", A2, "", Market.ON_DEMAND, 4)
@@ -32,10 +29,12 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-class SimulatedFleet:
+class SimulatedFleet(EmulatedFleet):
     """The project, the pool, and the provisioner, in steps of five seconds. A bulk insert takes 12
     seconds: until then nobody knows what comes of it.
     """
+
+    machine_key = "name"
 
     def __init__(self, gce: Account, *sold: Offering, **settings: Any) -> None:
         gce.reset(
@@ -47,47 +46,40 @@ class SimulatedFleet:
             late=True,
         )
         fleet = ProvisionerSettings("gcp", offerings=sold, section=json.dumps(PLACE), **settings)
-        self.gce, self.project = gce, gce.project
-        self.table = SqliteTable(Path(":memory:"))
-        self.pool = SlotPool(fleet)
-        self.project.on_running = lambda machine: self.pool.bring_up(machine.name)
-        self.project.on_terminated = lambda machine: self.pool.lose(machine.name)
-        clock = lambda: gce.now_ms  # noqa: E731
-        clouds = GceClouds(lambda item: b"boot", clock, api=lambda: gce.api).cloud
-        self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
-        self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
-        self.cloud = clouds(fleet)
+        clouds = GceClouds(lambda item: b"boot", lambda: gce.now_ms, api=lambda: gce.api).cloud
+        super().__init__(gce, gce.project, fleet, clouds)
 
-    def run(self, seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            self.gce.now_ms += STEP_MS
-            self.project.tend()
-            self.reconciler.reconcile(POOL)
+    def launch(self, name: str) -> CloudInstance:
+        launched: tuple[CloudInstance, ...] = self.account.launch(self.cloud, request(name))
+        return launched[0]
 
-    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
-        for _ in range(seconds * 1000 // STEP_MS):
-            if holds():
-                return
-            self.run(5)
-        raise AssertionError(f"waited {seconds} s in vain: {self.project.machines}")
+    def tags_of(self, machine: str) -> Any:
+        return self.account.machine(machine).labels
 
-    def states(self) -> dict[str, InstanceState]:
-        return {row.id: row.state for row in read_instances(self.table, POOL)}
 
-    def living(self) -> list[str]:
-        return [machine.name for machine in self.project.billed_machines()]
+class TestFleetOnComputeEngine(FleetContract):
+    machine_type, zones = A2, (A, B)
+    launch_call, log_call = "bulkInsert", "getSerialPortOutput"
+    throttle = ("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
+    throttled = "rateLimitExceeded: Rate Limit Exceeded"
+    sold_out = "does not have enough resources available"
+    quota_used_up = "PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1"
+
+    @pytest.fixture
+    def make_fleet(self, lasting: Account) -> MakeFleet:
+        return partial(SimulatedFleet, lasting)
 
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
-    simulation.pool.waiting = 2
+    simulation.add_work(2)
     simulation.run(5)
     # Asked for, and nothing is known of it: the next pass looks again, and nobody is troubled.
     assert (len(simulation.living()), simulation.states()) == (2, {})
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.trouble == ""
-    simulation.gce.now_ms += STEP_MS
+    simulation.account.now_ms += STEP_MS
     told = simulation.reconciler.reconcile(POOL)
     assert told.retry_after_ms == PASS_MS
     assert "makes 2 of a2-highgpu-4g" in told.reasons[-1]
@@ -96,8 +88,8 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
     simulation.run(10)
     assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
-    assert len(simulation.project.machines) == 2
-    simulation.pool.busy.clear()
+    assert len(simulation.emulator.machines) == 2
+    simulation.pool.work.clear()
     simulation.run_until(lambda: not simulation.states(), 240)
     assert not simulation.living()
     past, _ = read_past_instances(simulation.table, POOL)
@@ -107,66 +99,18 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     assert {row.zone for row in past} == {A}
 
 
-def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
-    simulation.project.capacity = {(A2, A, "spot"): 0}
-    simulation.pool.waiting = 1
-    # 12 s until the operation says so, and as long for the other.
-    simulation.run_until(lambda: bool(simulation.states()), 40)
-    (machine,) = simulation.project.machines.values()
-    assert (machine.zone, machine.is_spot) == (B, True)
-    fleet = read_fleet(simulation.table, POOL)
-    assert fleet is not None
-    health = fleet.health["spot-a"]
-    assert health.kind is ErrorKind.CAPACITY
-    assert "does not have enough resources available" in health.message
-
-
-def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, SPOT_A, ON_DEMAND)
-    simulation.project.quota = {"spot": 0}
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.states()), 40)
-    assert [machine.is_spot for machine in simulation.project.machines.values()] == [False]
-    fleet = read_fleet(simulation.table, POOL)
-    assert fleet is not None
-    assert fleet.health["spot-a"].kind is ErrorKind.QUOTA
-    assert "PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1" in fleet.health["spot-a"].message
-
-
-def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, ON_DEMAND, starting_ms_max=60_000)
-    simulation.project.sleepers = 1
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.states()), 30)
-    (sleeper,) = simulation.living()
-    simulation.gce.machine(
-        sleeper
-    ).console = "\x1b[0mubuntu login: no space left, token=hunter2\r\n"
-    simulation.run_until(lambda: sleeper not in simulation.living(), 90)
-    fleet = read_fleet(simulation.table, POOL)
-    assert fleet is not None
-    assert fleet.health["on-demand"].kind is ErrorKind.BOOT
-    simulation.run_until(
-        lambda: bool(simulation.pool.busy) and sleeper not in simulation.states(), 300
-    )
-    past, _ = read_past_instances(simulation.table, POOL)
-    assert [row.boot_log for row in past] == ["ubuntu login: no space left, token=********"]
-    assert simulation.gce.call_count("getSerialPortOutput") == 1
-
-
 def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
-    simulation.project.preempt(first)
+    simulation.emulator.preempt(first)
     simulation.run(5)
     # The machine has half a minute, and another one is on its way, from another zone.
     assert first in simulation.pool.draining
     simulation.run(5)
     (second,) = set(simulation.living()) - {first}
-    assert simulation.gce.machine(second).zone == B
+    assert simulation.account.machine(second).zone == B
     simulation.run(120)
     assert simulation.living() == [second]
     assert list(simulation.states()) == [second]
@@ -177,52 +121,10 @@ def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> 
 
 def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
-    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
-    simulation.project.shut_down(first)
+    simulation.emulator.shut_down(first)
     simulation.run(60)
-    assert simulation.gce.machine(first).deleted
+    assert simulation.account.machine(first).deleted
     assert first not in simulation.states()
-
-
-def test_a_lost_answer_launches_once(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.project.lose("bulkInsert")
-    simulation.pool.waiting = 1
-    simulation.run(5)
-    assert (len(simulation.living()), simulation.states()) == (1, {})
-    assert len(read_intents(simulation.table, POOL)) == 1
-    simulation.run(15)
-    assert list(simulation.states()) == simulation.living()
-    assert not read_intents(simulation.table, POOL)
-    assert len(simulation.project.machines) == 1
-
-
-def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.project.fail("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
-    simulation.pool.waiting = 1
-    simulation.run(5)
-    fleet = read_fleet(simulation.table, POOL)
-    assert fleet is not None
-    assert fleet.trouble == "throttled: rateLimitExceeded: Rate Limit Exceeded"
-    simulation.run(5)
-    assert len(simulation.living()) == 1
-
-
-def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
-    simulation = SimulatedFleet(lasting, ON_DEMAND)
-    simulation.pool.waiting = 1
-    simulation.run(30)
-    (ours,) = simulation.living()
-    (leaked,) = lasting.launch(simulation.cloud, request("nobody-s"))
-    (stranger,) = lasting.launch(simulation.cloud, request("strange"))
-    labels: Any = simulation.gce.machine(stranger.id).labels
-    labels["detcloud-cluster"] = "another"
-    assert simulation.orphan_cleaner.terminate_orphans() == []
-    simulation.run(90)
-    assert simulation.orphan_cleaner.terminate_orphans() == [leaked.id]
-    assert sorted(simulation.living()) == sorted([ours, stranger.id, leaked.id])
-    simulation.run(15)
-    assert sorted(simulation.living()) == sorted([ours, stranger.id])

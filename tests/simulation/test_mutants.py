@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.simulation.simulated_cluster import SimulatedCluster
-from lambdas.simulation.state_checker import InvariantBroken
+from simulator.checks.state_checker import InvariantBroken
+from simulator.seeded.simulated_cluster import SimulatedCluster
 from tests.simulation.mutants import CONTROLS, MUTANTS, Mutant
 
 # The rarest race is noticed by one seed in ten.

@@ -1,9 +1,8 @@
 """Messages that nobody can fold: they end as dead letters, and hold up nobody but their subject."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +13,21 @@ from control_plane.actors.messages.trial import ValidationReported, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
 from control_plane.engine import actor_types, due_rows, mailbox
-from control_plane.engine.actor_types import ActorType, encode_message_for
+from control_plane.engine.actor_types import ActorType
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.table import Expect, Key, Put
+from simulator.faults.table_faults import Crash, CrashingTable
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, submission
+from tests.simulation.mailed_messages import put_mail
 from tests.simulation.scenarios import hold
-from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 # Ticks after all that the real senders of the same millisecond have sent.
 LATER = 1_000
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
 
 
 def poison(
@@ -61,28 +54,17 @@ def poison(
     return raised
 
 
-def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 0) -> Key:
-    """Put a message from outside into a mailbox, due at once."""
-    now_ms = engine.clock()
-    clock = mailbox.next_clock(0, now_ms) + LATER + tick
-    key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_message_for(to, message)]
-    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)
-    engine.table.commit((put,))
-    return key
-
-
-def pass_time(cluster: Cluster, seconds: int) -> None:
+def pass_time(cluster: SteppedCluster, seconds: int) -> None:
     for _ in range(seconds):
         cluster.round()
 
 
-def dead_letters(cluster: Cluster) -> list[Key]:
+def dead_letters(cluster: SteppedCluster) -> list[Key]:
     return [key for key in cluster.checker.rows if key.sort.startswith("D#")]
 
 
 def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -108,7 +90,7 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
 
 
 def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -129,7 +111,7 @@ def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
 
 
 def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
     died = poison(
@@ -150,7 +132,7 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
 
 
 def test_attempts_come_after_2_4_8_and_16_seconds(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
     tried = poison(
@@ -168,7 +150,7 @@ def test_attempts_come_after_2_4_8_and_16_seconds(
 
 
 def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
         monkeypatch,
@@ -189,11 +171,11 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
     assert cluster.checker.actor_state(pool).queued == 1
 
 
-def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Cluster) -> None:
+def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     garbled = [Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)]
-    engine.table.table.commit(garbled)  # type: ignore[attr-defined]
+    cluster.host.rows.commit(garbled)
     for n in range(50, 80):
         put_mail(engine, f"trial#{n}", EXPERIMENT, WorkAssigned(8, False))
     put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
@@ -202,7 +184,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Clus
     assert cluster.checker.actor_state("trial#1").length == 8
 
 
-def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> None:
+def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     for n in range(50, 80):
@@ -215,7 +197,7 @@ def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> 
 
 @pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
 def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, trials: int
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, trials: int
 ) -> None:
     """At some number of trials the writes of the fallback alone fill a commit exactly."""
     cluster.submit(trials)
@@ -234,7 +216,7 @@ def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
 
 
 def test_a_dead_letter_waits_for_the_outbox_before_it(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outbox holds older messages: a trial must not get them after the end."""
     cluster.submit(120)

@@ -1,23 +1,17 @@
 """A job that prefers several pools in a whole cluster: it runs where capacity comes first, once."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from random import Random
-
-import pytest
+import json
+from dataclasses import asdict, replace
 
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.fleet.records import Market, Offering
-from provisioner.clouds.fake.provider import FakeCloud
-from provisioner.engine_pools import EnginePools
-from provisioner.reconcile import Reconciler
-from tests.simulation.cluster import POOL, Cluster, submission
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.simulation.scenarios import hold
-from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.scripts import train_at_once
 
 FIRST, SECOND = POOL, "second"
 PATIENCE_MS = 600_000
@@ -25,19 +19,12 @@ EXPERIMENT = "experiment#1"
 EMPTY = Offering("small/a/on_demand", "small", "a", Market.ON_DEMAND, 1, 1.0)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    yield made
-    made.close()
-
-
-def add_pools(cluster: Cluster, first: PoolSettings) -> None:
+def add_pools(cluster: SteppedCluster, first: PoolSettings) -> None:
     cluster.command(f"pool#{FIRST}", PoolConfigured(FIRST, first))
     cluster.command(f"pool#{SECOND}", PoolConfigured(SECOND))
 
 
-def submit(cluster: Cluster, number: int = 1, trials: int = 2) -> int:
+def submit(cluster: SteppedCluster, number: int = 1, trials: int = 2) -> int:
     """Submit an experiment that prefers the first pool; the time of that."""
     pools = PoolPreferences((FIRST, SECOND), PATIENCE_MS)
     message: ExperimentSubmitted = replace(submission(number, trials), pools=pools)
@@ -45,11 +32,11 @@ def submit(cluster: Cluster, number: int = 1, trials: int = 2) -> int:
     return cluster.now_ms
 
 
-def count(cluster: Cluster, address: str, name: str) -> int:
+def count(cluster: SteppedCluster, address: str, name: str) -> int:
     return [heard for heard, _ in cluster.checker.folded_messages(address)].count(name)
 
 
-def assert_ran_once_in_the_second(cluster: Cluster, trials: int = 2) -> None:
+def assert_ran_once_in_the_second(cluster: SteppedCluster, trials: int = 2) -> None:
     state = cluster.checker.actor_state(EXPERIMENT)
     assert (state.status, state.pool) == (Status.COMPLETED, SECOND)
     assert (state.trials_completed, state.pool_moves.count) == (trials, 1)
@@ -57,23 +44,17 @@ def assert_ran_once_in_the_second(cluster: Cluster, trials: int = 2) -> None:
         assert count(cluster, f"trial#{number}", "SlotsAssigned") == 1
 
 
-def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(cluster: Cluster) -> None:
-    cloud = FakeCloud(lambda: cluster.now_ms, Random(1), (EMPTY,), capacity={EMPTY.name: 0})
-    add_pools(cluster, PoolSettings(provider='{"type": "local", "max_instances": 2}'))
+def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
+    cluster: SteppedCluster,
+) -> None:
+    cluster.cloud.catalog, cluster.cloud.capacity = (EMPTY,), {EMPTY.name: 0}
+    provider = {"type": "fake", "max_instances": 2, "offerings": [asdict(EMPTY)]}
+    add_pools(cluster, PoolSettings(provider=json.dumps(provider)))
     cluster.add_agent("b", 1, train_at_once, pool=SECOND)
     submitted_ms = submit(cluster)
 
     def reconcile() -> bool:
-        pools = EnginePools(cluster.engine)
-        reconciler = Reconciler(
-            cluster.engine.table,
-            pools,
-            lambda _: cloud,
-            "c1",
-            lambda: cluster.now_ms,
-            Random(1),
-        )
-        reconciler.reconcile_pools()
+        cluster.host.provisioner.reconciler.reconcile_pools()
         return bool(cluster.checker.actor_state(EXPERIMENT).status.is_final)
 
     cluster.until(reconcile, "done")
@@ -82,16 +63,16 @@ def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(cluster: Clu
     moves = cluster.checker.actor_state(EXPERIMENT).pool_moves
     assert moves.moved_ms - submitted_ms < PATIENCE_MS
     assert moves.reason.startswith(f"pool {FIRST} gets no instances: no offering has capacity")
-    assert cloud.machines == {}
+    assert cluster.cloud.machines == {}
 
 
 def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
-    cluster: Cluster,
+    cluster: SteppedCluster,
 ) -> None:
     add_pools(cluster, PoolSettings())
     first = cluster.add_agent("a", 1, hold)
     cluster.command("experiment#7", submission(7, 1))
-    cluster.until(lambda: len(first.runs) == 1, "busy")
+    cluster.until(lambda: len(first.processes) == 1, "busy")
     cluster.add_agent("b", 1, train_at_once, pool=SECOND)
     submitted_ms = submit(cluster)
     cluster.round_ms = PATIENCE_MS // 20
@@ -103,11 +84,13 @@ def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
     assert 0 <= moved_ms - submitted_ms - PATIENCE_MS < 3 * cluster.round_ms
     assert state(EXPERIMENT).pool == SECOND
     # What has the slot of the first pool is not concerned.
-    assert len(first.runs) == 1
+    assert len(first.processes) == 1
     assert state("experiment#7").pool == FIRST
 
 
-def test_a_job_that_no_pool_has_anything_for_waits_a_patience_in_each(cluster: Cluster) -> None:
+def test_a_job_that_no_pool_has_anything_for_waits_a_patience_in_each(
+    cluster: SteppedCluster,
+) -> None:
     add_pools(cluster, PoolSettings())
     submitted_ms = submit(cluster, trials=1)
     cluster.round_ms = PATIENCE_MS // 20

@@ -2,7 +2,7 @@
 or never: the end is the undisturbed one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -16,24 +16,13 @@ from control_plane.actors.messages.experiment import PauseRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import SyncResponse
 from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine import actor_types, due_rows, mailbox
-from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import (
-    Crash,
-    CrashingTable,
-    FlakyTable,
-    InterleavingTable,
-    TableDecorator,
-    TearingTable,
-)
 from control_plane.state.table import (
     NEVER_MS,
-    Conflict,
     Expect,
     Key,
     Put,
@@ -41,10 +30,21 @@ from control_plane.state.table import (
     Unavailable,
     Write,
 )
+from simulator.checks.end_state import end_state
+from simulator.faults.faulty_table import FlakyTable
+from simulator.faults.table_faults import (
+    Crash,
+    CrashingTable,
+    InterleavingTable,
+    TableDecorator,
+    TearingTable,
+)
+from simulator.machines.machine_agent import AgentCalls
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import TICK_TASKS, SteppedCluster, SteppedHost
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, Host, end_state, everything_mailed, submission
+from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
-from tests.simulation.scripted_agent import Calls
 from tests.simulation.test_crash_proof import run_without_crash
 
 EXPERIMENT = "experiment#1"
@@ -54,15 +54,7 @@ SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
 by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
-
-
-def play(scenario: Scenario, cluster: Cluster) -> None:
+def play(scenario: Scenario, cluster: SteppedCluster) -> None:
     """Play a scenario and compare its end."""
     try:
         scenario.play(cluster)
@@ -72,20 +64,10 @@ def play(scenario: Scenario, cluster: Cluster) -> None:
     assert end == run_without_crash(scenario)[0]
 
 
-def put_mail(engine: Engine, to: str, sender: str, tick: int, messages: Sequence[object]) -> Key:
-    """Put a row of mail from outside at a tick of the clock, its sender's memory lost."""
-    clock = mailbox.next_clock(0, engine.clock()) + LATER + tick
-    key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_message_for(to, message) for message in messages]
-    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, engine.clock())
-    engine.table.commit((put,))
-    return key
-
-
 class FlakyCalls:
     """Calls that get lost, the first of them always, are answered to nobody, or come again late."""
 
-    def __init__(self, service: Calls, seed: int) -> None:
+    def __init__(self, service: AgentCalls, seed: int) -> None:
         self.service = service
         self.disturbed = 0
         self._random = Random(seed)
@@ -117,7 +99,9 @@ class FlakyCalls:
 class CallsFromTwoPlaces:
     """Sends every call to two hosts at once and listens to one of them."""
 
-    def __init__(self, hosts: Sequence[Host], threads: ThreadPoolExecutor, seed: int) -> None:
+    def __init__(
+        self, hosts: Sequence[SteppedHost], threads: ThreadPoolExecutor, seed: int
+    ) -> None:
         self._hosts = hosts
         self._threads = threads
         self._random = Random(seed)
@@ -125,11 +109,11 @@ class CallsFromTwoPlaces:
     def enrol(
         self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
     ) -> int:
-        return self._random.choice(self._hosts).service.enrol(agent, pool, slots, version)
+        return self._random.choice(self._hosts).agents.enrol(agent, pool, slots, version)
 
     def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
         chosen = self._random.sample(self._hosts, 2)
-        calls = [self._threads.submit(host.service.sync, agent, request) for host in chosen]
+        calls = [self._threads.submit(host.agents.sync, agent, request) for host in chosen]
         answers = [_answer(call) for call in calls]
         heard = answers[self._random.randrange(2)]
         if isinstance(heard, CommandRefused):
@@ -144,10 +128,10 @@ def _answer(call: "Future[SyncResponse]") -> SyncResponse | CommandRefused:
         return refused
 
 
-class CrowdedCluster(Cluster):
+class CrowdedCluster(SteppedCluster):
     """Many hosts at once on one file; every tick is everybody's."""
 
-    def crowd(self, hosts: Sequence[Host], threads: ThreadPoolExecutor, seed: int) -> None:
+    def crowd(self, hosts: Sequence[SteppedHost], threads: ThreadPoolExecutor, seed: int) -> None:
         self.hosts = hosts
         self.threads = threads
         self.calls = CallsFromTwoPlaces(hosts, threads, seed)
@@ -170,12 +154,9 @@ class CrowdedCluster(Cluster):
         for call in calls:
             call.result()
 
-    def _tick_of(self, host: Host) -> None:
-        mark_lost_agents(host.engine.table, POOL, self.now_ms, host.engine.advance_until_idle)
-        due_rows.process_due_rows(host.engine)
-        # Another host's answer was faster.
-        with suppress(Conflict):
-            host.suggester.suggest_all()
+    def _tick_of(self, host: SteppedHost) -> None:
+        for task in TICK_TASKS:
+            task(host)
 
 
 @by_name
@@ -187,7 +168,7 @@ def test_engines_that_race_come_to_the_same_end(
     with ExitStack() as stack, ThreadPoolExecutor(engines) as threads:
         hosts = [cluster.host, *(cluster.boot() for _ in range(engines - 1))]
         for host in hosts[1:]:
-            stack.callback(host.table.close)
+            stack.callback(host.rows.close)
         cluster.crowd(hosts, threads, seed=engines)
         play(scenario, cluster)
     coverage_line(
@@ -206,7 +187,7 @@ def test_a_table_that_fails_and_repeats_changes_nothing(
         tables.append(FlakyTable(table, seed, share=0.3, reads_share=0.02))
         return tables[-1]
 
-    play(scenario, Cluster(tmp_path / "table.db", flaky))
+    play(scenario, SteppedCluster(tmp_path / "table.db", flaky))
     assert tables[0].fault_count > 0
 
 
@@ -215,10 +196,10 @@ def test_a_table_that_fails_and_repeats_changes_nothing(
 def test_calls_lost_repeated_and_late_change_nothing(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
-    class Unheard(Cluster):
+    class Unheard(SteppedCluster):
         def add_agent(self, name: str, slots: int, script: Any, pool: str = POOL) -> Any:
             agent = super().add_agent(name, slots, script, pool)
-            agent.service = FlakyCalls(self.host.service, seed)
+            agent.service = FlakyCalls(self.host.agents, seed)
             return agent
 
     cluster = Unheard(tmp_path / "table.db")
@@ -233,7 +214,7 @@ def test_calls_lost_repeated_and_late_change_nothing(
 def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path: Path) -> None:
     """In the middle of every query, another engine advances the very actor that is read."""
     others: list[Engine] = []
-    cluster = Cluster(tmp_path / "table.db")
+    cluster = SteppedCluster(tmp_path / "table.db")
 
     def act(partition: str) -> None:
         if partition.partition("#")[0] in actor_types.ACTOR_TYPES:
@@ -244,27 +225,29 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
 
     other = cluster.boot()
     others.append(other.engine)
-    cluster.host.table.close()
+    cluster.host.rows.close()
     cluster.faults = build_tearing_table
     cluster.host = cluster.boot()
     play(scenario, cluster)
-    other.table.close()
+    other.rows.close()
 
 
-def test_a_late_call_does_not_lose_what_has_begun_since(cluster: Cluster) -> None:
+def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster) -> None:
     """The agent gave its first call up and went on; the call arrives when a trial has begun."""
     agent = cluster.add_agent("a", 1, hold)
     cluster.submit(1)
-    late = SyncRequest(agent.epoch, known=(), call=agent.next_call())
+    late = SyncRequest(agent.epoch or 0, known=(), call=agent.next_call())
     agent.sync()
     agent.work()
     agent.sync()
     assert cluster.checker.actor_state("trial#1").best_metric is not None
-    cluster.host.service.sync("a", late)
+    cluster.host.agents.sync("a", late)
     assert cluster.checker.actor_state("trial#1").losses == 0
 
 
-def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Cluster) -> None:
+def test_a_message_is_not_dropped_because_its_actor_came_in_between(
+    cluster: SteppedCluster,
+) -> None:
     """The head was not there yet when the query passed its place; the mail behind it was read."""
     engine = cluster.engine
     # The experiment is there and has mailed its trial; nobody has folded that yet.
@@ -275,7 +258,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
 
     def act(partition: str) -> None:
         engine.advance("trial#1")
-        put_mail(engine, "trial#1", "experiment#1", 99, [ExperimentStatusChanged(Status.PAUSED)])
+        put_mail(engine, "trial#1", "experiment#1", ExperimentStatusChanged(Status.PAUSED), tick=99)
 
     torn = TearingTable(engine.table, act, HEAD)
     Engine(torn, lambda: cluster.now_ms, UNHURRIED).advance("trial#1")
@@ -284,15 +267,15 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
     assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
 
 
-def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
+def test_a_sender_that_forgot_is_still_read_in_order(cluster: SteppedCluster) -> None:
     """Two rows appear during the second reading: the later one is seen without the earlier."""
     cluster.submit(1)
     engine, trial = cluster.engine, "trial#1"
-    put_mail(engine, trial, "somebody", 100, [WorkAssigned(8, False)])
+    put_mail(engine, trial, "somebody", WorkAssigned(8, False), tick=100)
 
     def act(partition: str) -> None:
-        put_mail(engine, trial, EXPERIMENT, 10, [ExperimentStatusChanged(Status.PAUSED)])
-        put_mail(engine, trial, EXPERIMENT, 60, [ExperimentStatusChanged(Status.ACTIVE)])
+        put_mail(engine, trial, EXPERIMENT, ExperimentStatusChanged(Status.PAUSED), tick=10)
+        put_mail(engine, trial, EXPERIMENT, ExperimentStatusChanged(Status.ACTIVE), tick=60)
 
     ticks = mailbox.next_clock(0, cluster.now_ms) + LATER
     middle = mailbox.mail_key(trial, ticks + 50, "").sort
@@ -304,10 +287,12 @@ def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 60, 130])
-def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster, rows: int) -> None:
+def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
+    cluster: SteppedCluster, rows: int
+) -> None:
     other = cluster.boot()
     for tick in range(rows):
-        put_mail(cluster.engine, "trial#404", f"trial#{tick}", tick, [WorkAssigned(8, False)])
+        put_mail(cluster.engine, "trial#404", f"trial#{tick}", WorkAssigned(8, False), tick=tick)
     racing = InterleavingTable(
         cluster.engine.table, lambda: other.engine.advance("trial#404"), _writes_to("trial#404")
     )
@@ -318,11 +303,13 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster,
     assert len(dropped) == rows
     assert all(key.sort.startswith("Z#dropped#") for key in dropped)
     assert cluster.checker.actor_state("trial#404") is None
-    other.table.close()
+    other.rows.close()
 
 
 @pytest.mark.parametrize(("grows", "first"), [(False, 65), (True, 4)])
-def test_two_submissions_at_once_both_succeed(cluster: Cluster, grows: bool, first: int) -> None:
+def test_two_submissions_at_once_both_succeed(
+    cluster: SteppedCluster, grows: bool, first: int
+) -> None:
     """Both submissions want ids from one counter; who loses takes other ids."""
     other = cluster.boot()
     beaten, winner = (replace(submission(n, 3), has_growing_id_blocks=grows) for n in (1, 2))
@@ -335,10 +322,10 @@ def test_two_submissions_at_once_both_succeed(cluster: Cluster, grows: bool, fir
     trials = {t.trial_id: t.experiment_id for t in cluster.checker.actor_states("trial")}
     # The second took the block 1 to 64, or 1 to 3; the first, beaten, took the next one.
     assert trials == {1: 2, 2: 2, 3: 2, first: 1, first + 1: 1, first + 2: 1}
-    other.table.close()
+    other.rows.close()
 
 
-def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Cluster) -> None:
+def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     key = Key("idempotency#me", "k")
     beside = (Put(key, 1, b"", Expect.ABSENT),)
@@ -349,7 +336,7 @@ def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Clust
         )
 
 
-def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
+def test_a_row_that_was_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
     """The index may lag: it still names the time that the row had before."""
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1, expires=True)])
@@ -372,7 +359,7 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 3])
 def test_a_timer_fires_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
 ) -> None:
     healthy = actor_types.ACTOR_TYPES["trial"]
 
@@ -405,7 +392,7 @@ def test_a_timer_fires_once(
     assert fired[6] == []
     assert fired[29] == [8, 9]
     assert cluster.checker.pending_mail() == []
-    other.table.close()
+    other.rows.close()
 
 
 def _writes_to(partition: str) -> Callable[[Sequence[Write]], bool]:

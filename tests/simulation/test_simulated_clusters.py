@@ -12,16 +12,16 @@ from random import Random
 
 import pytest
 
-from lambdas.simulation import searches
-from lambdas.simulation.__main__ import main
-from lambdas.simulation.fault_rates import (
+from simulator.__main__ import main
+from simulator.faults.fault_rates import (
     FAULT_NAMES,
     NO_FAULTS,
     UnknownFault,
     parse_fault_names,
     sample_fault_rates,
 )
-from lambdas.simulation.runs import (
+from simulator.seeded import searches
+from simulator.seeded.runs import (
     Plan,
     outcome_writer,
     read_outcomes,
@@ -29,7 +29,7 @@ from lambdas.simulation.runs import (
     run_seeds,
     sum_outcomes,
 )
-from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
+from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "8"))
 FIRST = int(os.environ.get("SIMULATION_FIRST_SEED", "1"))

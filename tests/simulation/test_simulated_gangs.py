@@ -1,38 +1,29 @@
 """A trial over several agents in a whole cluster: it begins, reports and ends as one."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from control_plane.actors.records import Status
-from tests.simulation.cluster import ROUND_MS, Cluster, submission
+from simulator.machines.report_stream import Line
+from simulator.stepped.scripted_agent import Run
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import ROUND_MS, SteppedCluster
 from tests.simulation.scenarios import hold
-from tests.simulation.scripted_agent import Line, Run, train_at_once
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
-
-
-def submit(cluster: Cluster, slots: int) -> None:
+def submit(cluster: SteppedCluster, slots: int) -> None:
     message = submission(1, 1)
     settings = replace(message.settings, slots=slots)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
 
-def test_each_node_knows_its_rank_and_all_hosts(cluster: Cluster) -> None:
+def test_each_node_knows_its_rank_and_all_hosts(cluster: SteppedCluster) -> None:
     agents = [cluster.add_agent(name, 2, hold) for name in "abc"]
     submit(cluster, 6)
     cluster.round()
-    specs = {agent.name: agent.runs["1.1"].spec for agent in agents}
+    specs = {agent.name: agent.processes["1.1"].spec for agent in agents}
     trial = cluster.checker.actor_state("trial#1")
     for rank, place in enumerate(trial.allocation.places):
         spec = specs[place.agent]
@@ -41,7 +32,7 @@ def test_each_node_knows_its_rank_and_all_hosts(cluster: Cluster) -> None:
     assert len({spec["rendezvous_port"] for spec in specs.values()}) == 1
 
 
-def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: Cluster) -> None:
+def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: SteppedCluster) -> None:
     cluster.add_agent("a", 2, hold)
     submit(cluster, 4)
     cluster.round()
@@ -51,7 +42,7 @@ def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: Cluster) 
     assert sorted(cluster.checker.actor_state("trial#1").allocation.agents) == ["a", "b"]
 
 
-def test_what_all_nodes_report_counts_once(cluster: Cluster) -> None:
+def test_what_all_nodes_report_counts_once(cluster: SteppedCluster) -> None:
     for name in "ab":
         cluster.add_agent(name, 2, train_at_once)
     submit(cluster, 4)
@@ -63,7 +54,7 @@ def test_what_all_nodes_report_counts_once(cluster: Cluster) -> None:
     assert heard.count("TrialEnded") == 1
 
 
-def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: Cluster) -> None:
+def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: SteppedCluster) -> None:
     """The others fail at once of the node that vanished, and the loss is heard of 30 s later."""
     vanished: list[str] = []
 
@@ -74,12 +65,14 @@ def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: Cluster) ->
 
     agents = {name: cluster.add_agent(name, 2, fail_without_the_other) for name in "abc"}
     submit(cluster, 4)
-    cluster.until(lambda: sum(len(agent.runs) for agent in agents.values()) == 2, "running")
+    cluster.until(lambda: sum(len(agent.processes) for agent in agents.values()) == 2, "running")
     chief, lost = cluster.checker.actor_state("trial#1").allocation.agents
     vanished.append(lost)
     cluster.silent.add(lost)
     cluster.round_ms = 6 * ROUND_MS
-    cluster.until(lambda: not agents[chief].runs or agents[chief].runs["1.1"].has_ended, "failed")
+    cluster.until(
+        lambda: not agents[chief].processes or agents[chief].processes["1.1"].has_ended, "failed"
+    )
     assert cluster.checker.actor_state("trial#1").epoch == 1
     cluster.until(lambda: cluster.checker.actor_state("trial#1").epoch == 2, "given up")
     again = cluster.checker.actor_state("trial#1").allocation.agents

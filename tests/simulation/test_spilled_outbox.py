@@ -1,8 +1,5 @@
 """An outbox too long for one commit is sent whatever happens after the commit that spilled it."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from control_plane.actors.messages.experiment import (
@@ -13,27 +10,20 @@ from control_plane.actors.messages.experiment import (
 from control_plane.actors.records import Status
 from control_plane.engine.engine import Engine
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import Crash, CrashingTable, CrashMoment
+from simulator.faults.table_faults import Crash, CrashingTable, CrashMoment
+from simulator.stepped.small_search import POOL, submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
 
 EXPERIMENT = "experiment#1"
 TRIALS = 120
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("commit", [1, 2, 3])
 def test_it_is_sent_though_nobody_asks_again(
-    cluster: Cluster, commit: int, when: CrashMoment
+    cluster: SteppedCluster, commit: int, when: CrashMoment
 ) -> None:
     """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
     cluster.submit(TRIALS)
@@ -51,17 +41,19 @@ def test_it_is_sent_though_nobody_asks_again(
     assert cluster.checker.pending_mail() == []
 
 
-def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Cluster) -> None:
+def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(
+    cluster: SteppedCluster,
+) -> None:
     """A message, not a command, spills this one: 120 trials and the agent hear of it."""
     cluster.submit(TRIALS)
     agent = cluster.add_agent("a", TRIALS, hold)
     cluster.round()
     assert cluster.checker.outbox_commits
-    assert len(agent.runs) == TRIALS
+    assert len(agent.processes) == TRIALS
     assert {t.allocation.agents for t in cluster.checker.actor_states("trial")} == {("a",)}
 
 
-def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
+def test_what_comes_later_waits_for_the_outbox(cluster: SteppedCluster) -> None:
     """Every trial hears PAUSED before it hears of the end."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -75,7 +67,7 @@ def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
         assert told == ["PAUSED", "STOPPING_CANCELED"]
 
 
-def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
+def test_the_ids_of_a_second_experiment_do_not_wait(cluster: SteppedCluster) -> None:
     """A spilled experiment holds up nobody else."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -85,7 +77,7 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
     assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2
 
 
-def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Cluster) -> None:
+def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: SteppedCluster) -> None:
     """However long the outbox is, the next command is one commit, and what it sends comes after."""
     cluster.submit(10 * TRIALS)
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
@@ -101,7 +93,9 @@ def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Cluster
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
 
 
-def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(cluster: Cluster) -> None:
+def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(
+    cluster: SteppedCluster,
+) -> None:
     """Commits that send a spilled outbox have no entry, before and after such a command."""
     cluster.submit(3 * TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")

@@ -1,8 +1,7 @@
 """Experiments that start from a checkpoint, and the collector that wants it gone, at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,35 +16,33 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.engine.engine import Engine
-from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write
+from simulator.faults.table_faults import InterleavingTable
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import train_in_rounds
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(cluster: SteppedCluster) -> SteppedCluster:
     """Experiment 1 has completed; its one trial has a checkpoint."""
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    made.add_agent("a", 1, train_in_rounds)
-    made.submit(1)
-    made.run_to_rest()
-    yield made
-    made.close()
+    cluster.add_agent("a", 1, train_in_rounds)
+    cluster.submit(1)
+    cluster.run_to_rest()
+    return cluster
 
 
-def source(cluster: Cluster) -> CheckpointRef:
+def source(cluster: SteppedCluster) -> CheckpointRef:
     found: CheckpointRef = cluster.checker.actor_state("trial#1").checkpoint
     return found
 
 
-def warm_start_submission(cluster: Cluster, experiment_id: int) -> ExperimentSubmitted:
+def warm_start_submission(cluster: SteppedCluster, experiment_id: int) -> ExperimentSubmitted:
     return replace(submission(experiment_id, 1), warm_start=source(cluster))
 
 
-def racing_engine(cluster: Cluster, address: str, act: Callable[[], object]) -> Engine:
+def racing_engine(cluster: SteppedCluster, address: str, act: Callable[[], object]) -> Engine:
     """An engine before whose first commit to `address` something else happens."""
 
     def is_its_commit(writes: Sequence[Write]) -> bool:
@@ -55,19 +52,19 @@ def racing_engine(cluster: Cluster, address: str, act: Callable[[], object]) -> 
     return Engine(table, lambda: cluster.now_ms, UNHURRIED)
 
 
-def pinning_experiments(cluster: Cluster) -> tuple[int, ...]:
+def pinning_experiments(cluster: SteppedCluster) -> tuple[int, ...]:
     row = cluster.engine.table.get(Key(PINS, source(cluster).uuid))
     return decode_pin(row.body).experiments if row else ()
 
 
-def state_of(cluster: Cluster, uuid: str) -> CheckpointState:
+def state_of(cluster: SteppedCluster, uuid: str) -> CheckpointState:
     record = cluster.checker.part("trial#1", CHECKPOINT_PARTS + uuid)
     assert isinstance(record, CheckpointRecord)
     return record.state
 
 
 def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
-    cluster: Cluster,
+    cluster: SteppedCluster,
 ) -> None:
     other = cluster.boot()
     engine = racing_engine(
@@ -77,10 +74,12 @@ def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
     )
     engine.execute_command("experiment#2", warm_start_submission(cluster, 2))
     assert sorted(pinning_experiments(cluster)) == [2, 3]
-    other.table.close()
+    other.rows.close()
 
 
-def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(cluster: Cluster) -> None:
+def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(
+    cluster: SteppedCluster,
+) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
     message = warm_start_submission(cluster, 2)
     engine = racing_engine(
@@ -93,11 +92,11 @@ def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(cluster: 
     assert refused.value.code == "conflict"
     assert cluster.checker.actor_state("experiment#2") is None
     assert state_of(cluster, uuid) is CheckpointState.DELETING
-    other.table.close()
+    other.rows.close()
 
 
 def test_a_checkpoint_that_something_starts_from_at_the_last_moment_stays(
-    cluster: Cluster,
+    cluster: SteppedCluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
     engine = racing_engine(
@@ -108,4 +107,4 @@ def test_a_checkpoint_that_something_starts_from_at_the_last_moment_stays(
     assert engine.execute_command("trial#1", CheckpointDeletionRequested((uuid,))) == ()
     assert state_of(cluster, uuid) is CheckpointState.COMPLETED
     assert pinning_experiments(cluster) == (2,)
-    other.table.close()
+    other.rows.close()

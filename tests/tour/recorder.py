@@ -14,10 +14,10 @@ from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import MAIL, TIMERS, read_mail
 from control_plane.fleet.records import IntentRow
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Check, Put, Row, StateTable, Write
 from provisioner.clouds.fake.provider import FakeCloud
 from provisioner.clouds.provider import CloudInstance
+from simulator.faults.table_faults import TableDecorator
 from tests.tour.handlers import Place, decisions_of, file_of, handler_of, place_of, record_call
 
 PRODUCT = ("control_plane/", "provisioner/", "lambdas/", "local_cluster/")

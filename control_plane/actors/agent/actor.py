@@ -187,7 +187,8 @@ def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None
 def _fence(partition: str, agent: str, fields: dict[str, int], context: StepContext) -> None:
     """Replace `fields` in an agent's row, and keep all other fields. Create the row if needed.
 
-    Conditional writes of an older session then fail. The commit fails if the row changes meanwhile.
+    The partition contains a row for each agent: the sessions or a pool's leases. Conditional writes
+    of an older session of the agent then fail. The commit fails if the row changes meanwhile.
     """
     row = context.row(partition, agent)
     before = json.loads(row.body or b"{}")

@@ -142,5 +142,5 @@ def _offset(meter: Meter) -> int:
 
 
 def _part_name(number: int) -> str:
-    """Return the name of the part with the meter of a trial."""
+    """Return the name of the experiment's part, a stored row, with the meter of a trial."""
     return f"meters/{number // SUMMARIES_PER_PART}"

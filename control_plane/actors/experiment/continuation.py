@@ -40,9 +40,9 @@ def continue_experiment(
     """Begin the next run generation, and send the reopened trials a TrialContinued.
 
     The status becomes ACTIVE, and the changes of the message are stored in the part `definition`.
-    The reply is the experiment's id. If the message limits open trials, the trials beyond the limit
-    wait. The caller writes the listing row and the job row, and lets the search create trials of
-    its backlog.
+    The reply is the experiment's id. If the message limits the number of open trials, further
+    trials wait. The caller writes the listing row and the job row, and lets the search create
+    trials of its backlog.
 
     Raises:
         CommandRefused: conflict; the experiment cannot be continued, or has nothing left to do.
@@ -147,8 +147,8 @@ def _check_continuable(state: ExperimentState) -> None:
     """Check that the experiment may be continued.
 
     Raises:
-        CommandRefused: conflict; the kind, the status, the archive or the searcher does not allow
-            it.
+        CommandRefused: conflict; the experiment is a command, notebook or shell, has not ended or
+            is archived, or its searcher cannot continue.
     """
     name = state.title
     if state.kind is not JobKind.EXPERIMENT:

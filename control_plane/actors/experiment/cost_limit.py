@@ -111,7 +111,8 @@ def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:
     """Mark the bill as limited, and pause an active experiment with a message for users.
 
-    The open trials get the status PAUSED. An experiment that is not ACTIVE is only marked.
+    The open trials get the status PAUSED. An experiment that is not ACTIVE is only marked. `limit`
+    is in micro-dollars.
     """
     if not state.bill.is_limited:
         state = evolve(state, bill=replace(state.bill, is_limited=True))
@@ -125,7 +126,8 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Send every trial with a rate above 0 a forced PreemptionRequested. Return `state` unchanged.
 
-    The trials can continue later.
+    The rate is the present cost of the trial's slots. The message stops the allocation immediately,
+    without saving work. The trial does not end, and can continue later.
     """
     reason = "the experiment has come to its max_cost"
     for number, meter in running_meters(state.trials, context):
@@ -137,7 +139,10 @@ def _kill_running_trials(state: ExperimentState, context: StepContext) -> Experi
 
 
 def _limit_text(state: ExperimentState, limit: int, context: StepContext) -> str:
-    """Render the message about a reached limit, with the command that raises the limit."""
+    """Render the message for users about a reached limit, with the command that raises the limit.
+
+    The message names the limit and the cost so far. `limit` is in micro-dollars.
+    """
     spent = render_dollars(state.bill.spent_micros(context.now_ms))
     number = state.experiment_id
     return (

@@ -77,9 +77,10 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     """Remove the experiment's parts, last trials first, up to REMOVED_MAX parts of trials in a
     commit.
 
-    If parts remain, send the experiment a DeletionContinued. The last commit also removes the
-    listing row, the metadata rows and the pin of the warm start, and the status becomes DELETED.
-    Nothing happens unless the status is DELETING.
+    A part is a stored row of the experiment's state. If parts remain, send the experiment a
+    DeletionContinued. The last commit also removes the listing row, the metadata rows and the pin
+    of the warm start, and the status becomes DELETED. Nothing happens unless the status is
+    DELETING.
     """
     if state.status is not Status.DELETING:
         return state

@@ -55,7 +55,8 @@ def figures_of(state: ExperimentState) -> Figures | None:
     """Return the figures of an experiment that has ended, or that has no metric, progress and cost
     yet.
 
-    Return None for any other experiment, and while a trial still costs money.
+    Return None for any other experiment, and while a trial still costs money: the figures change
+    too often for the listing row.
     """
     figures = Figures(state.best_metric, state.progress, state.bill.cost_micros)
     is_settled = state.status.is_final or not any(figures)
@@ -106,7 +107,7 @@ def decode_listing(body: bytes) -> ListingRow:
     """Decode a listing row. Rows of old releases have two lines: status and user.
 
     Raises:
-        ValueError: the body is not JSON, or the kind is unknown.
+        ValueError: the body is not JSON, or its `kind` is no JobKind.
         KeyError: the status or the user is missing.
     """
     return decode_listings([body])[0]
@@ -130,8 +131,8 @@ def _encode_old_row(body: bytes) -> bytes:
 def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
     """Build a listing row from decoded JSON. Unknown keys are ignored.
 
-    Missing keys get defaults, except `state` and `user`, for which KeyError is raised. An unknown
-    kind raises ValueError.
+    Missing keys get defaults, except `state` and `user`, for which KeyError is raised. A `kind`
+    that is no JobKind raises ValueError.
     """
     get = fields.get
     kind, figures = get("kind"), get("figures")

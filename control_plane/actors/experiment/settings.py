@@ -148,10 +148,10 @@ def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Setting
 
 
 def _check_cost(message: SettingsChanged) -> None:
-    """Check that a new cost limit is a positive finite amount.
+    """Check that a new cost limit is a positive finite amount of dollars. None means no limit.
 
     Raises:
-        CommandRefused: invalid; it is not. No limit is valid.
+        CommandRefused: invalid; the limit is another number.
     """
     limit = message.max_cost
     if limit is not None and not 0 < limit < float("inf"):
@@ -200,7 +200,7 @@ def _check_limit(settings: Settings, context: StepContext) -> None:
     """Check that `max_slots` allows at least a single trial.
 
     Raises:
-        CommandRefused: invalid; the limit is below the slots of a trial.
+        CommandRefused: invalid; `max_slots` is below the slots of a trial.
     """
     slots = definition_of(context).settings.slots
     if settings.max_slots is not None and settings.max_slots < slots:

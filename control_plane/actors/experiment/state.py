@@ -28,12 +28,10 @@ LISTING = experiment_rows.LISTING.partition
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The part `definition`: the experiment as submitted.
+    """The experiment as submitted: the part `definition`, a stored row of the experiment's state.
 
-    A continuation with changes replaces the part.
-
-    Settings that have changed since are in the part `settings`, and the present pool is in the
-    head.
+    A continuation with changes replaces the part. Settings that have changed since are in the part
+    `settings`, and the present pool is in the head.
     """
 
     plan: SearchPlan
@@ -66,7 +64,10 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The part `settings`, which exists once a user has changed a setting."""
+    """The changed settings: the part `settings`, a stored row of the experiment's state.
+
+    The part exists once a user has changed a setting.
+    """
 
     description: str
     labels: tuple[str, ...]
@@ -205,7 +206,9 @@ def effective_settings(definition: Definition, changed: Settings | None) -> Sett
 
 
 class SearchParts:
-    """The blob store of a search, in parts `search/NAME` of the experiment."""
+    """The blob store of a search. Each blob is a part `search/NAME`, a stored row of the
+    experiment.
+    """
 
     def __init__(self, context: StepContext) -> None:
         self._context = context

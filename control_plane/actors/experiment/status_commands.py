@@ -29,7 +29,8 @@ def apply_status_command(
     cancellation of an experiment that is stopping or has ended changes nothing either.
 
     Raises:
-        CommandRefused: conflict; the status, the kind or the cost limit does not allow the command.
+        CommandRefused: conflict; the status or the cost limit does not allow the command, or the
+            experiment to pause is a command, notebook or shell.
     """
     status, verb = _STATUS_COMMANDS[type(message)]
     context.reply = state.experiment_id

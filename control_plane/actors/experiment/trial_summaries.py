@@ -1,4 +1,4 @@
-"""Summaries of an experiment's trials, in parts of 64."""
+"""Summaries of an experiment's trials, in parts of the experiment's state with 64 trials each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ class Summaries:
 
 
 def part_name(number: int) -> str:
-    """Return the name of the part with the summary of the trial with this number, for example
-    `trials/0`.
+    """Return the name of the experiment's part, a stored row, with the summary of the trial with
+    this number. An example is `trials/0`.
     """
     return f"trials/{number // SUMMARIES_PER_PART}"
 

@@ -231,7 +231,7 @@ class CollectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class DeletionContinued:
-    """The experiment's own message: remove more parts than the last commit could remove."""
+    """The experiment's own message: remove the stored parts that the last commit left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,17 @@ class AllocationPart:
 
 @dataclass(frozen=True, slots=True)
 class AgentSlots:
-    """The slots of an agent, and the parts of allocations that hold slots."""
+    """The slots of an agent, and the allocations on the agent.
+
+    An allocation on several agents has a part on each: the slots that it holds on that agent.
+    """
 
     epoch: int
     """The number of the agent's session."""
     slots: tuple[int, ...]
     """The ids of the slots."""
     parts: Mapping[str, AllocationPart] = field(default_factory=dict)
-    """The parts of allocations on this agent, by the allocation's name."""
+    """The slots of each allocation on this agent, by the allocation's name `TRIAL.EPOCH`."""
     availability: Availability = OPEN
     """The slots that accept work, as users have set."""
     label: str = ""
@@ -106,9 +109,10 @@ class AgentSlots:
 
     @property
     def allocations_to_stop(self) -> tuple[str, ...]:
-        """Return the sorted names of the allocations on closed slots.
+        """Return the sorted names of the allocations that hold slots which accept no work.
 
-        Return () if the agent is draining. If the agent is disabled, return all allocations.
+        If the agent is disabled, return all allocations. Return () if the agent is draining, which
+        means disabled but with allocations that may finish.
         """
         if self.availability.draining:
             return ()
@@ -178,9 +182,9 @@ class Agents:
             yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
 
     def find_agent(self, allocation: str) -> str:
-        """Return the name of any agent with a part of the allocation.
+        """Return the name of any agent on which the allocation has been placed.
 
-        Return "" if no agent has a part.
+        Return "" if no agent has the allocation.
         """
         names = (
             leaf.compute_once(_agents_by_allocation, None).get(allocation)
@@ -254,7 +258,10 @@ def _agents_by_allocation(entries: Entries, _: None) -> dict[str, str]:
 
 
 def _encode_agent(slots: AgentSlots) -> list[object]:
-    """Encode an agent without default values, since a part contains several agents."""
+    """Encode an agent as a list without default values.
+
+    The form is compact, since a stored part of the ordered map contains several agents.
+    """
     parts = {name: _encode_part(part) for name, part in slots.parts.items()}
     value: list[object] = [slots.epoch, slots.slots, parts]
     availability = slots.availability

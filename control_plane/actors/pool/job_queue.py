@@ -448,11 +448,11 @@ def _decode_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
 
 
 def _encode_group(group: Group) -> list[object]:
-    """Encode a group as a list: the numbers, the pending counts, and the settings that are not
-    defaults.
+    """Encode a group as a list of the totals and times, the counts in `pending`, and the settings
+    that are not defaults.
 
-    The form is compact, since a part contains several groups. The settings have the names of
-    JobRow's fields.
+    The form is compact, since a stored part of the ordered map contains several groups. The
+    settings have the names of JobRow's fields.
     """
     pending = {str(slots): count for slots, count in group.pending.items()}
     numbers = [int(group.has_row), group.running, group.held, group.leaving]

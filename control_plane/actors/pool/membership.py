@@ -32,7 +32,7 @@ def apply_agent_message(
     - AgentJoined: begin a session that is newer than the recorded session. Allocations whose slots
       still exist stay, and others are lost.
     - AgentAvailabilityChanged: change which slots accept work.
-    - AgentLost: remove the agent and its parts of allocations, and send the agent an
+    - AgentLost: remove the agent with the allocations on the agent, and send the agent an
       AgentDeclaredLost.
 
     Trials get an AllocationLost for lost allocations. Allocations on closed slots get a forced
@@ -113,7 +113,7 @@ def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) ->
 
 
 def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> PoolState:
-    """Remove a lost agent from the pool, with all allocations' parts on the agent.
+    """Remove a lost agent from the pool, with all allocations on the agent.
 
     The trials get an AllocationLost, and the agent an AgentDeclaredLost. An unknown agent or
     another session changes nothing.
@@ -138,11 +138,11 @@ def _lose_part(
     part: AllocationPart,
     context: StepContext,
 ) -> PoolState:
-    """Record the loss of an allocation's part on an agent, and return the state.
+    """Record the loss of the slots that an allocation holds on an agent, and return the state.
 
     The trial gets an AllocationLost, and the agent an AllocationRemoved. The caller removes the
-    part. The parts on other agents are marked as leaving, without the lost agent among their
-    places. They stay until the trial has ended them and releases them.
+    agent. The allocation is marked as leaving on its other agents, without the lost agent among
+    `places`. The other slots stay held until the trial releases them.
     """
     trial_id, epoch = parse_allocation(allocation)
     agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"

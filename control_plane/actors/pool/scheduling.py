@@ -106,7 +106,10 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
 
 @dataclass(frozen=True, slots=True)
 class PoolContents:
-    """A pool's jobs and agents, read from the pool's parts. They are valid until a part changes."""
+    """A pool's jobs and agents, read from the stored parts of the pool's state.
+
+    The contents are valid until a part changes.
+    """
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
@@ -129,13 +132,16 @@ def pool_view(
 ) -> PoolView:
     """Read the pool, and return the input of a scheduling pass at the time `now_ms`.
 
-    The part families `groups`, `requests` and `agents` are read, and nothing is changed.
+    The ordered maps `groups`, `requests` and `agents` of the pool are read, and nothing is changed.
     """
     return view_at(read_contents(settings, context), state, settings, now_ms)
 
 
 def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
-    """Read the pool's jobs and agents from the parts. Idle jobs and closed agents are left out."""
+    """Read the pool's jobs and agents from the stored parts of the pool's state.
+
+    Idle jobs and closed agents are left out.
+    """
     agents, queue = agents_of(context), job_queue_of(context)
     return PoolContents(
         tuple(queue.jobs(settings.default_priority, agents.running_allocations)),

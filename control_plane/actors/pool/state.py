@@ -14,7 +14,7 @@ from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.scheduling.reservations import Reservation
 
 CONTENT_FAMILIES = ("groups", "agents")
-"""The families of parts with a pool's jobs and agents."""
+"""The names of the ordered maps with a pool's jobs and agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ProtectedAllocation:
 
 @dataclass(frozen=True)
 class PoolState:
-    """The head of a pool, with totals over the parts."""
+    """The head of a pool, with totals over the agents and jobs."""
 
     name: str
     agents: int = 0
@@ -75,7 +75,7 @@ class PoolState:
 
 
 def settings_of(context: StepContext) -> PoolSettings:
-    """Return the pool's part `settings`, or the default settings if the part does not exist."""
+    """Return the pool's stored settings, or the default settings if no settings are stored."""
     return context.part("settings", PoolSettings) or PoolSettings()
 
 
@@ -106,7 +106,7 @@ def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> Po
 def release_part(state: PoolState, agent: str, allocation: str, context: StepContext) -> PoolState:
     """Release the allocation's slots on an agent, and send the agent an AllocationRemoved.
 
-    Return the updated head, with `needs_scheduling`. The allocation must have a part on the agent.
+    Return the updated head, with `needs_scheduling`. The allocation must be on the agent.
     """
     agents = agents_of(context)
     before = agents.get(agent)
@@ -122,10 +122,10 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
-    """Mark every part of an allocation as leaving: the allocation was asked to release all slots.
+    """Mark an allocation as leaving on each agent: the allocation was asked to release all slots.
 
-    The caller sends the request to the trial. Return True if the parts were marked. Return False,
-    without a change, if the allocation was asked before or has no part on `agent`.
+    The caller sends the request to the trial. Return True if the allocation was marked. Return
+    False, without a change, if the allocation was asked before or is not on `agent`.
     """
     agents = agents_of(context)
     first = agents.get(agent)

@@ -31,7 +31,9 @@ from control_plane.evolve import evolve
 from control_plane.rows import experiment_rows
 
 CHECKPOINT_PARTS = "checkpoint/"
-"""The prefix of the names of parts with checkpoint records. The UUID follows."""
+"""The prefix of the names of parts with checkpoint records. The UUID follows. A part is a stored
+row of the trial's state.
+"""
 CHECKPOINTS = experiment_rows.CHECKPOINT.partition
 """The partition with the trial's id of each checkpoint, by UUID."""
 
@@ -96,12 +98,12 @@ class CheckpointRecord:
 
 
 def damaged_record(name: str, cause: str) -> CheckpointRecord:
-    """Return the record that replaces a part `name` with undecodable bytes. The state is DAMAGED.
+    """Return the record that replaces a stored record with undecodable bytes. The state is DAMAGED.
 
     The record does not know the checkpoint's files, so a deletion only removes the record.
 
     Args:
-        name: the name of the part, with the checkpoint's UUID.
+        name: the name of the record's part, `checkpoint/UUID`.
         cause: the error of the decoder, for users.
     """
     reference = CheckpointRef(name.removeprefix(CHECKPOINT_PARTS), 0, 0, "", "")
@@ -143,8 +145,8 @@ def apply_checkpoint_message(
 def record_checkpoint(
     state: TrialState, message: CheckpointReported, context: StepContext
 ) -> TrialState:
-    """Record a complete checkpoint in a part, and return the state with the trial's latest
-    checkpoint.
+    """Record a complete checkpoint in the trial's part `checkpoint/UUID`, and return the state with
+    the trial's latest checkpoint.
 
     The checkpoint becomes the latest unless the present latest has more batches. The trial's steps
     are at least the batches of the checkpoint. The record gets the metric of the validation at that

@@ -86,8 +86,8 @@ def clear_damage(
     """Mark a damaged checkpoint as COMPLETED again. The reply is the state of the record, or "".
 
     The reply is "" if the trial has no record of the checkpoint. A record that is not DAMAGED stays
-    unchanged. The trial may have ended. The next run starts from this checkpoint, unless the latest
-    has more batches or the allocation has slots, which keeps the checkpoint of its start.
+    unchanged. The trial may have ended. The next run starts from this checkpoint, except in two
+    cases: the trial's latest checkpoint has more batches, or the trial's allocation holds slots.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)

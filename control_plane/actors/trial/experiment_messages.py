@@ -43,7 +43,11 @@ def create_trial(message: TrialCreated, context: StepContext) -> TrialState:
 
 
 def initial_state(message: TrialCreated, context: StepContext) -> TrialState:
-    """Return the state of a new trial, without sending any message."""
+    """Return the state of a new trial, without sending or writing anything.
+
+    The trial is ACTIVE and has no allocation. A copy of another trial waits for the checkpoint of
+    that trial.
+    """
     return TrialState(
         trial_id=message.trial_id,
         experiment_id=message.experiment_id,
@@ -66,7 +70,8 @@ def assign_work(state: TrialState, message: WorkAssigned, context: StepContext) 
 
     A message without a length keeps the assigned length. `closed` and `stopped` are never
     withdrawn. The revision of the directives grows. If the new length is greater but amounts to
-    batches that are already trained, the experiment gets a TrialLengthReached.
+    batches that are already trained, the experiment gets a TrialLengthReached. To reconcile means
+    to request slots, to stop the allocation or to end the trial.
     """
     before = state.length_units
     state = evolve(
@@ -86,7 +91,8 @@ def assign_work(state: TrialState, message: WorkAssigned, context: StepContext) 
 def inherit_checkpoint(
     state: TrialState, message: CheckpointHandedOver, context: StepContext
 ) -> TrialState:
-    """Store the parent trial's checkpoint, from which the trial starts, and reconcile.
+    """Store the parent trial's checkpoint, from which the trial starts, and reconcile: a trial with
+    work requests slots.
 
     If the parent has no checkpoint, the trial keeps waiting, and a TrialLengthReached with the
     reason ends the search. A trial that does not wait for a checkpoint stays unchanged.

@@ -99,8 +99,8 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:
     """Record the loss of an agent as the exit of the agent's node, for the reason AGENT_LOST.
 
-    Return the updated allocation. A node that has exited already changes nothing. If the agent is
-    not part of the allocation, all nodes are lost.
+    Return the updated allocation. A node that has exited already changes nothing. If the allocation
+    is not on the agent, all nodes are lost.
     """
     nodes = max(len(allocation.places), len(allocation.members))
     is_member = message.agent in allocation.agents

@@ -83,7 +83,8 @@ def release_and_reconcile(
 ) -> TrialState:
     """Send the pool a SlotsReleased, roll back to the latest checkpoint, and reconcile.
 
-    The allocation is dropped and its metering ends. Without a checkpoint, `steps` becomes 0.
+    The allocation is dropped. For slots with a price, a usage row is written and the experiment
+    gets a TrialMetered (`finish_metering`). Without a checkpoint, `steps` becomes 0.
 
     Args:
         has_yielded: whether the run gave up its slots by itself, so that no work was lost.
@@ -127,7 +128,9 @@ def end_with_error(state: TrialState, text: str, context: StepContext) -> TrialS
     """End the trial in ERROR with the message `text`, for a reason other than a failure of the
     code.
 
-    Slots are released, and the experiment gets a TrialEnded.
+    The experiment gets a TrialEnded, and the pool a SlotsReleased for an allocation. For slots with
+    a price, a usage row is written and the experiment gets a TrialMetered. The caller makes sure
+    that the trial has not ended yet.
     """
     return end_trial(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, context)
 
@@ -135,9 +138,11 @@ def end_with_error(state: TrialState, text: str, context: StepContext) -> TrialS
 def end_trial(
     state: TrialState, status: Status, early_exit: ExitReason | None, context: StepContext
 ) -> TrialState:
-    """End the trial with a final status, release the slots, and send the experiment a TrialEnded.
+    """End the trial with a final status, and send the experiment a TrialEnded.
 
-    The message contains `state.message` only if the status is ERROR.
+    An allocation is released: the pool gets a SlotsReleased. For slots with a price, a usage row is
+    written and the experiment gets a TrialMetered (`finish_metering`). The TrialEnded contains
+    `state.message` only if the status is ERROR.
 
     Args:
         early_exit: the reason that the search gets. None: an ordinary end.
@@ -156,7 +161,7 @@ def end_trial(
 
 
 def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
-    """End a trial that was killed, or that ends with the experiment, and send a TrialEnded.
+    """End a trial that was killed, or that ends with the experiment, as by `end_trial`.
 
     The status follows the experiment: ERROR after STOPPING_ERROR, COMPLETED after
     STOPPING_COMPLETED, and otherwise CANCELED. A trial that was killed alone ends CANCELED.
@@ -205,9 +210,10 @@ def _request_slots(state: TrialState, context: StepContext) -> TrialState:
 
 
 def _release_slots(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Send the pool a SlotsReleased, and finish the metering.
+    """Send the pool a SlotsReleased, and finish the metering (`finish_metering`).
 
-    Return the state with the new cost. The allocation stays in the state.
+    For slots with a price, a usage row is written and the experiment gets a TrialMetered. Return
+    the state with the new cost. The allocation stays in the state.
     """
     context.send(
         addresses.pool(allocation.pool),

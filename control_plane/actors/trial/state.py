@@ -193,7 +193,7 @@ class TrialState:
     length_units: int | None = None
     """The length to train to, in the configured unit. None: no length is assigned."""
     length: int | None = None
-    """The length to train to. None: no length is assigned. ENDLESS: the code decides."""
+    """The length to train to. None: no length is assigned. ENDLESS: the training code decides."""
     closed: bool = False
     """Whether the search will assign no further length."""
     reached: int = 0
@@ -320,7 +320,8 @@ class TrialState:
     def target_steps(self) -> int | None:
         """Return the length to train to in batches.
 
-        Return None if no length is assigned, if the code decides, or if the trial `counts_epochs`.
+        Return None if no length is assigned, if the training code decides the length, or if the
+        trial `counts_epochs`.
         """
         return None if self.length == ENDLESS or self.counts_epochs else self.length
 

@@ -56,14 +56,12 @@ def kill_group(group: int, number: int) -> None:
     The number `group` of a group is the process id of the leader. Do nothing if neither exists or
     the system forbids the signal.
     """
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        # The leader has not created a session yet.
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            # The leader has not created a session yet.
             os.kill(group, number)
-    except PermissionError:
-        return
 
 
 def kill_descendants() -> None:

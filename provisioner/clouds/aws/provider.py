@@ -146,10 +146,10 @@ class Ec2Cloud:
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the settings' offerings with prices, cached for up to an hour.
+        """Return the settings' offerings with hourly prices in dollars, cached for up to an hour.
 
         If the settings list no offerings, return one offering of the settings' instance type. A
-        failed request for prices is logged.
+        failed request for prices is logged, and the price is 0, which stands for unknown.
 
         Raises:
             ConfigurationError: the pool's section is invalid, or the slots of its instance type are
@@ -158,13 +158,18 @@ class Ec2Cloud:
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch instances by an EC2 fleet; see CloudProvider.launch.
+        """Launch instances by an EC2 fleet, and return the launched instances.
 
-        A quota error names the quota to raise.
+        A missing launch template is created, and old templates of the pool are deleted. A repeated
+        request with the same token launches nothing, and returns the instances of the first
+        request. The instances have the status of their launch, even if the status has changed
+        since.
 
-        A missing launch template is created, and old ones of the pool are deleted. The returned
-        instances have the status of their launch, also if they have changed since. Raises
-        CloudError as CloudProvider.launch.
+        Raises:
+            OutcomeUnknown: the instances may have been launched. Repeat the request.
+            TokenReused: the token belongs to a different request.
+            QuotaExceeded: a quota of the account is used up. The message names the quota to raise.
+            CloudError: nothing was launched.
         """
         settings = self._complete_settings(parse_section(request.section))
         try:
@@ -301,7 +306,9 @@ class Ec2Cloud:
     def _terminate_each(self, ids: Sequence[str]) -> None:
         """Terminate each instance in a separate call; raise the last ClientError at the end.
 
-        Stop at once, with the ClientError, if EC2 refuses the caller: throttled or without access.
+        Unknown ids are skipped without an error. If EC2 refuses the caller, throttled or without
+        access, raise the ClientError at once. Other errors of the SDK, such as a lost connection,
+        are also raised at once.
         """
         last: sdk.ClientError | None = None
         for name in ids:

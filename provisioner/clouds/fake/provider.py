@@ -175,7 +175,7 @@ class FakeCloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch machines by the rules, capacity and quota; return visible and hidden machines.
 
-        A repeated token returns the machines of the first request. See CloudProvider.launch.
+        A repeated token launches nothing, and returns the machines of the first request.
 
         Raises:
             ThrottlingError: by chance, nothing is launched.

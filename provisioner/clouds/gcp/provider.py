@@ -177,8 +177,8 @@ class GceCloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by a bulk insert, or read the result of an earlier request.
 
-        The first call begins the launch and usually raises LaunchUnderWay; a later call returns the
-        instances. A quota error names the quota to raise. See CloudProvider.launch.
+        The first call begins the launch and usually raises LaunchUnderWay; a later call with the
+        same request returns the launched instances. A quota error names the quota to raise.
 
         Raises:
             LaunchUnderWay: the operation is not over.

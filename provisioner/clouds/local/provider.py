@@ -117,8 +117,8 @@ class LocalProcesses:
         """Start the request's agents that do not run yet; return all instances of the request.
 
         Create each instance's folder and record. Instance ids are derived from the token, so
-        instances from before a crash are recognized and not started again. See
-        CloudProvider.launch.
+        instances from before a crash are recognized and not started again. A repeated request
+        returns the instances of the first request.
 
         Raises:
             ConfigurationError: the offering has no slots.

@@ -23,9 +23,9 @@ from control_plane.agents.leases import (
 )
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.mailbox import read_mail
-from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Page, Put, StateTable
+from simulator.faults.table_faults import TableDecorator
 
 NOW_MS = 1_000_000
 # Two passes and a half.

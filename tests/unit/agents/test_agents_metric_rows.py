@@ -29,9 +29,9 @@ from control_plane.metrics.segment import content_digest, decode_summary, report
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey, ObjectStore
-from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import ROW_BYTES_MAX, Conflict, Put, Row, StateTable, Write
+from simulator.faults.table_faults import Crash, CrashingTable, InterleavingTable, TearingTable
 
 TRIAL = 7
 STREAM = Stream("training", 1, "0")

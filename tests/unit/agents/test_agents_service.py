@@ -35,9 +35,9 @@ from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey
-from control_plane.state.faults import Crash, CrashingTable, TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
+from simulator.faults.table_faults import Crash, CrashingTable, TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     LENGTH,

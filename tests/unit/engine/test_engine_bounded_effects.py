@@ -16,7 +16,6 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD, Spill, decode_head, encode_head
 from control_plane.engine.spilled_outbox import encode_spill, spill_key
 from control_plane.evolve import evolve
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
@@ -29,6 +28,7 @@ from control_plane.state.table import (
     Row,
     Unavailable,
 )
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"

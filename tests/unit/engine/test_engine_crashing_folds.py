@@ -8,9 +8,9 @@ from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
-from control_plane.state.faults import Crash, TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, StateTable, Write
+from simulator.faults.table_faults import Crash, TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.engine.late_mail import NOW_MS, attempts, mail_for
 

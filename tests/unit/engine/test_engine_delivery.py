@@ -16,35 +16,37 @@ from control_plane.engine.head import HEAD
 from control_plane.engine.journal import read_entry, read_entry_rows
 from control_plane.engine.mailbox import MAIL, MAIL_END
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import OPERATIONS_MAX, InvalidCommit, Key, Put, StateTable, Write
+from simulator.faults.table_faults import TableDecorator
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import Cluster, everything_mailed, submission
+from tests.simulation.mailed_messages import everything_mailed
 
 EXPERIMENT = "experiment#1"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    created_cluster = Cluster(tmp_path / "table.db")
+def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
+    created_cluster = SteppedCluster(tmp_path / "table.db")
     created_cluster.add_pool()
     yield created_cluster
     created_cluster.close()
 
 
-def commits_of(cluster: Cluster, command: object) -> int:
+def commits_of(cluster: SteppedCluster, command: object) -> int:
     """Execute a command of the experiment. Return the number of following commits."""
     before = cluster.checker.commits
     cluster.engine.execute_command(EXPERIMENT, command)
     return cluster.checker.commits - before
 
 
-def mail_of(cluster: Cluster, address: str) -> int:
+def mail_of(cluster: SteppedCluster, address: str) -> int:
     """Return the number of rows in the actor's mailbox."""
     return len(cluster.engine.table.query(address, MAIL, MAIL_END, limit=100).rows)
 
 
-def test_trials_are_created_in_the_commit_of_the_experiment(cluster: Cluster) -> None:
+def test_trials_are_created_in_the_commit_of_the_experiment(cluster: SteppedCluster) -> None:
     # A commit of the experiment with three trials, and a commit of the pool that folds the mail of
     # the trials.
     assert commits_of(cluster, submission(1, 3)) == 2
@@ -56,7 +58,7 @@ def test_trials_are_created_in_the_commit_of_the_experiment(cluster: Cluster) ->
         assert replay_actor(cluster.engine.table, address).difference is None
 
 
-def test_existing_trial_folds_a_delivery_at_the_next_revision(cluster: Cluster) -> None:
+def test_existing_trial_folds_a_delivery_at_the_next_revision(cluster: SteppedCluster) -> None:
     cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
     # A commit pauses the experiment and the trial. A second commit folds the mail to the pool.
     assert commits_of(cluster, PauseRequested()) == 2
@@ -64,7 +66,7 @@ def test_existing_trial_folds_a_delivery_at_the_next_revision(cluster: Cluster) 
     assert cluster.checker.rows[Key("trial#1", HEAD)].revision == 2
 
 
-def test_waiting_mail_is_folded_before_a_new_message(cluster: Cluster) -> None:
+def test_waiting_mail_is_folded_before_a_new_message(cluster: SteppedCluster) -> None:
     cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
     clock = mailbox.next_clock(0, cluster.now_ms)
     key = mailbox.mail_key("trial#1", clock, "experiment#9")
@@ -78,7 +80,7 @@ def test_waiting_mail_is_folded_before_a_new_message(cluster: Cluster) -> None:
 
 
 def test_message_becomes_mail_if_the_trial_fails(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object) -> object:
         raise RuntimeError("a bug")
@@ -108,7 +110,7 @@ class Recording(TableDecorator):
         self.commits.append(writes)
 
 
-def test_messages_that_do_not_fit_into_the_commit_are_mailed(cluster: Cluster) -> None:
+def test_messages_that_do_not_fit_into_the_commit_are_mailed(cluster: SteppedCluster) -> None:
     table = Recording(cluster.engine.table)
     engine = Engine(table, lambda: cluster.now_ms, UNHURRIED)
     engine.execute_command(EXPERIMENT, submission(1, 60))
@@ -134,7 +136,7 @@ class FullTable(TableDecorator):
         super().commit(writes)
 
 
-def test_refused_commit_is_repeated_without_deliveries(cluster: Cluster) -> None:
+def test_refused_commit_is_repeated_without_deliveries(cluster: SteppedCluster) -> None:
     engine = Engine(FullTable(cluster.engine.table), lambda: cluster.now_ms, UNHURRIED)
     engine.execute_command(EXPERIMENT, submission(1, 3))
     engine.execute_command(EXPERIMENT, KillRequested())
@@ -142,8 +144,8 @@ def test_refused_commit_is_repeated_without_deliveries(cluster: Cluster) -> None
     assert [state.status.is_final for state in states] == [True] * 3
 
 
-def test_delivery_and_mail_lead_to_equal_states(cluster: Cluster, tmp_path: Path) -> None:
-    other = Cluster(tmp_path / "other.db")
+def test_delivery_and_mail_lead_to_equal_states(cluster: SteppedCluster, tmp_path: Path) -> None:
+    other = SteppedCluster(tmp_path / "other.db")
     other.add_pool()
     with everything_mailed():
         for command in (submission(1, 4), PauseRequested()):

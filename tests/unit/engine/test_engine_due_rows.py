@@ -15,7 +15,6 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     NEVER_MS,
@@ -28,6 +27,7 @@ from control_plane.state.table import (
     Write,
     shard_of,
 )
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.engine.late_mail import NOW_MS, attempts, mail_for
 

@@ -13,9 +13,9 @@ from control_plane.engine.fold import ActorSnapshot
 from control_plane.engine.head import HEAD, PARTS, SENT_MAX, Header, decode_head, encode_head
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.engine.reader import ActorCache, FoldReader, LoadedActor, TornRead, load_actor
-from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
+from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"

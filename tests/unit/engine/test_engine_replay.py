@@ -23,9 +23,10 @@ from control_plane.engine.replay_differences import Difference
 from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
-from lambdas.simulation.state_checker import StateChecker
+from simulator.checks.state_checker import StateChecker
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
 
 TRIAL = "trial#1"
@@ -34,23 +35,23 @@ REPLAYED_HERE = [scenario for scenario in SCENARIOS if scenario.name in ("pause"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    created_cluster = Cluster(tmp_path / "table.db", checker=StateChecker(unchecked=True))
+def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
+    created_cluster = SteppedCluster(tmp_path / "table.db", checker=StateChecker(unchecked=True))
     yield created_cluster
     created_cluster.close()
 
 
-def find_difference(cluster: Cluster, address: str = TRIAL) -> Difference | None:
+def find_difference(cluster: SteppedCluster, address: str = TRIAL) -> Difference | None:
     return replay_actor(cluster.engine.table, address).difference
 
 
-def rewrite(cluster: Cluster, place: int, change: Callable[[bytes], bytes]) -> int:
+def rewrite(cluster: SteppedCluster, place: int, change: Callable[[bytes], bytes]) -> int:
     """Change the trial's journal entry number `place`. Return the revision of the entry."""
     table = cluster.engine.table
     row = list(journal.read_entry_rows(table, TRIAL))[place]
     put = Put(row.key, row.revision, change(row.body), Expect.ANYTHING)
     # Bypasses the checking table, which would report the change.
-    cluster.host.table.commit([put])
+    cluster.host.rows.commit([put])
     return journal.entry_revision(row)
 
 
@@ -61,7 +62,7 @@ def patch_actor_type(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any)
 
 @pytest.mark.parametrize("scenario", REPLAYED_HERE, ids=lambda scenario: str(scenario.name))
 def test_replay_of_every_actor_equals_the_stored_actor(
-    cluster: Cluster, scenario: Scenario
+    cluster: SteppedCluster, scenario: Scenario
 ) -> None:
     scenario.play(cluster)
     addresses = {key.partition for key in cluster.checker.rows if key.sort == HEAD}
@@ -74,7 +75,7 @@ def test_replay_of_every_actor_equals_the_stored_actor(
 
 
 def test_changed_rule_is_reported_by_message_and_field(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial with one restart failed twice and ended. With one more restart it would continue."""
     error_out(cluster)
@@ -99,7 +100,7 @@ def test_changed_rule_is_reported_by_message_and_field(
 
 
 def test_changed_message_is_shown_with_the_recorded_message(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restart_twice(cluster)
     healthy = actor_types.ACTOR_TYPES["trial"].step
@@ -123,7 +124,7 @@ def _longer(message: Any) -> Any:
 
 
 def test_message_that_raises_today_is_a_difference(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restart_twice(cluster)
     healthy = actor_types.ACTOR_TYPES["trial"].step
@@ -141,7 +142,7 @@ def test_message_that_raises_today_is_a_difference(
 
 
 def test_new_field_with_default_is_no_difference(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither an unchanged new field nor a new field that today's rules change is a difference."""
     restart_twice(cluster)
@@ -185,7 +186,7 @@ def test_new_nested_field_with_default_is_no_difference() -> None:
     assert encode_inner(Inner, Inner(1)) != encode_inner(Longer, Longer(1, "red"))
 
 
-def test_undecodable_journal_row_is_a_difference(cluster: Cluster) -> None:
+def test_undecodable_journal_row_is_a_difference(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     revision = rewrite(cluster, 2, lambda body: body[:-5])
     difference = find_difference(cluster)
@@ -194,21 +195,21 @@ def test_undecodable_journal_row_is_a_difference(cluster: Cluster) -> None:
     assert "not a journal entry" in str(difference.recorded)
 
 
-def test_missing_journal_row_is_a_difference(cluster: Cluster) -> None:
+def test_missing_journal_row_is_a_difference(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     rows = list(journal.read_entry_rows(cluster.engine.table, TRIAL))
     for place in (1, len(rows) - 1):
-        cluster.host.table.commit([Delete(rows[place].key, Expect.ANYTHING)])
+        cluster.host.rows.commit([Delete(rows[place].key, Expect.ANYTHING)])
         difference = find_difference(cluster)
         revision = journal.entry_revision(rows[place])
         assert difference == Difference(
             revision, "", "journal", f"no entry of revision {revision}", None
         )
-        cluster.host.table.commit([Put(rows[place].key, 1, rows[place].body, Expect.ANYTHING)])
+        cluster.host.rows.commit([Put(rows[place].key, 1, rows[place].body, Expect.ANYTHING)])
     assert find_difference(cluster) is None
 
 
-def test_unknown_message_is_a_difference(cluster: Cluster) -> None:
+def test_unknown_message_is_a_difference(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     revision = rewrite(cluster, 0, lambda body: body.replace(b"TrialCreated", b"TrialHatched"))
     difference = find_difference(cluster)
@@ -218,7 +219,7 @@ def test_unknown_message_is_a_difference(cluster: Cluster) -> None:
     assert difference == expected
 
 
-def test_unknown_message_field_is_named(cluster: Cluster) -> None:
+def test_unknown_message_field_is_named(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     rewrite(cluster, 0, lambda body: body.replace(b'"seed":', b'"seeds":'))
     difference = find_difference(cluster)
@@ -226,7 +227,7 @@ def test_unknown_message_field_is_named(cluster: Cluster) -> None:
     assert "seed: Field required" in str(difference.replayed)
 
 
-def test_changed_head_is_reported_by_field(cluster: Cluster) -> None:
+def test_changed_head_is_reported_by_field(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     row = cluster.engine.table.get(Key(TRIAL, HEAD))
     assert row is not None
@@ -236,7 +237,7 @@ def test_changed_head_is_reported_by_field(cluster: Cluster) -> None:
         (b"{}", "head"),
     ):
         put = Put(row.key, row.revision, encode_head(header, garbled), Expect.ANYTHING)
-        cluster.host.table.commit([put])
+        cluster.host.rows.commit([put])
         difference = find_difference(cluster)
         assert difference is not None
         assert (difference.revision, difference.field) == (row.revision, field)
@@ -244,13 +245,13 @@ def test_changed_head_is_reported_by_field(cluster: Cluster) -> None:
     assert "trial_id: Field required" in str(difference.recorded)
 
 
-def test_changed_part_is_reported_by_path(cluster: Cluster) -> None:
+def test_changed_part_is_reported_by_path(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     key = Key("experiment#1", "P#trials/0")
     row = cluster.engine.table.get(key)
     assert row is not None
     body = row.body.replace(b"COMPLETED", b"CANCELED", 1)
-    cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
+    cluster.host.rows.commit([Put(key, row.revision, body, Expect.ANYTHING)])
     difference = find_difference(cluster, "experiment#1")
     assert difference is not None
     # The status is the second of a summary's values.
@@ -258,13 +259,13 @@ def test_changed_part_is_reported_by_path(cluster: Cluster) -> None:
     assert (difference.recorded, difference.replayed) == ("CANCELED", "COMPLETED")
 
 
-def test_secret_part_is_never_shown(cluster: Cluster) -> None:
+def test_secret_part_is_never_shown(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     key = Key("experiment#1", "P#definition")
     row = cluster.engine.table.get(key)
     assert row is not None
     body = row.body.replace(b'"config":"{}"', b'"config":"canary"')
-    cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
+    cluster.host.rows.commit([Put(key, row.revision, body, Expect.ANYTHING)])
     difference = find_difference(cluster, "experiment#1")
     assert difference is not None
     assert difference.field == "part definition"
@@ -272,7 +273,7 @@ def test_secret_part_is_never_shown(cluster: Cluster) -> None:
 
 
 def test_dead_letter_is_replayed_with_the_fallback(
-    cluster: Cluster,
+    cluster: SteppedCluster,
 ) -> None:
     restart_twice(cluster)
     engine = cluster.engine
@@ -290,7 +291,7 @@ def test_dead_letter_is_replayed_with_the_fallback(
     assert find_difference(cluster, "trial#65") is None
 
 
-def test_command_is_recorded_with_the_user(cluster: Cluster) -> None:
+def test_command_is_recorded_with_the_user(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     cluster.engine.execute_command("pool#default", PoolConfigured("default"), by="ana")
     *_, last = journal.read_entry_rows(cluster.engine.table, "pool#default")
@@ -298,7 +299,7 @@ def test_command_is_recorded_with_the_user(cluster: Cluster) -> None:
     assert find_difference(cluster, "pool#default") is None
 
 
-def test_row_of_format_1_is_compared_by_the_single_digest(cluster: Cluster) -> None:
+def test_row_of_format_1_is_compared_by_the_single_digest(cluster: SteppedCluster) -> None:
     cluster.add_pool()
     state = actor_type_at("pool#default").encode_state(cluster.checker.actor_state("pool#default"))
     digest = journal.format_1_digest(state, {})
@@ -308,13 +309,13 @@ def test_row_of_format_1_is_compared_by_the_single_digest(cluster: Cluster) -> N
     key = Key("pool#default", "Z#000000000001")
     for out, field in ((digest, None), ("0" * 16, "unknown")):
         body = (head % (cluster.now_ms, out)).encode()
-        cluster.host.table.commit([Put(key, 1, body, Expect.ANYTHING)])
+        cluster.host.rows.commit([Put(key, 1, body, Expect.ANYTHING)])
         difference = find_difference(cluster, "pool#default")
         assert (difference and difference.field) == field
     assert difference == Difference(1, "PoolConfigured", "unknown", "0" * 16, digest)
 
 
-def test_replay_stops_after_entries_max(cluster: Cluster) -> None:
+def test_replay_stops_after_entries_max(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     result = replay_actor(cluster.engine.table, TRIAL, entries_max=2)
     assert (result.entries, result.difference, result.complete) == (2, None, False)

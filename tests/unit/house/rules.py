@@ -16,7 +16,16 @@ def word_set(text: str) -> frozenset[str]:
 
 
 ROOT = Path(__file__).resolve().parents[3]
-PRODUCT = ("control_plane", "provisioner", "lambdas", "local_cluster", "harness", "infra", "images")
+PRODUCT = (
+    "control_plane",
+    "provisioner",
+    "lambdas",
+    "simulator",
+    "local_cluster",
+    "harness",
+    "infra",
+    "images",
+)
 SCANNED = (*PRODUCT, "bench", "tests", "examples")
 
 LINE_CHARACTERS_MAX = 100
@@ -153,7 +162,14 @@ CLOUD_REGISTRATIONS = ("control_plane/config/provider_types.py", "infra/clouds.p
 # What the folders of a cloud share with each other lies beside what all code stands on.
 CLOUDS_SHARED = "harness/detcloud/shared/"
 _MODULE_PATH = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)+")
-SERVER_PACKAGES = ("control_plane", "provisioner", "lambdas", "local_cluster", "infra")
+SERVER_PACKAGES = (
+    "control_plane",
+    "provisioner",
+    "lambdas",
+    "simulator",
+    "local_cluster",
+    "infra",
+)
 VAGUE_NAMES = word_set("util utils helper helpers common manager managers misc")
 # Packages that code written for Determined imports by their names.
 FOREIGN_PACKAGES = frozenset({"determined_common"})

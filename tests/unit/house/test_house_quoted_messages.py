@@ -15,7 +15,15 @@ import pytest
 
 from tests.unit.house.rules import ROOT
 
-SOURCES = ("control_plane", "harness/detcloud", "provisioner", "lambdas", "local_cluster", "infra")
+SOURCES = (
+    "control_plane",
+    "harness/detcloud",
+    "provisioner",
+    "lambdas",
+    "simulator",
+    "local_cluster",
+    "infra",
+)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 # Characters of commands, code and tables; names of variables and of exceptions; formulas.

@@ -39,7 +39,7 @@ def test_functions_carry_what_they_import_and_nothing_that_none_does(
     first = bundle.build_archive(bundle.TARGETS["arm64"], tmp_path / "a")
     names = set(zipfile.ZipFile(first).namelist())
     assert {"lambdas/aws/advance.py", "control_plane/api/app.py", "detcloud/__init__.py"} <= names
-    left_out = ("detcloud/_server/", "lambdas/simulation/", "local_cluster/", "infra/")
+    left_out = ("detcloud/_server/", "simulator/", "local_cluster/", "infra/")
     assert not [name for name in names if name.startswith(left_out) or "__pycache__" in name]
     second = bundle.build_archive(bundle.TARGETS["arm64"], tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()

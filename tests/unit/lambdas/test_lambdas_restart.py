@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from types import ModuleType
 
 import pytest
 
@@ -9,7 +10,7 @@ from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
 from control_plane.state.table import Expect, Key, Put
-from lambdas import restart
+from lambdas import dump, restart
 from tests.emulators.ministack import REGION, Ministack
 
 
@@ -47,6 +48,25 @@ def test_a_table_that_is_not_there_is_said_in_a_line(
     monkeypatch.setattr("sys.argv", ["restart", "no-such-table"])
     assert restart.main() == 1
     assert "no-such-table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [(restart, ["restart", "restored"]), (dump, ["dump", "experiment#1", "--table", "restored"])],
+    ids=["restart", "dump"],
+)
+def test_missing_region_is_reported(
+    tool: ModuleType,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setattr("sys.argv", words)
+    assert tool.main() == 1
+    assert "set AWS_DEFAULT_REGION" in capsys.readouterr().err
 
 
 def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from provisioner.boot_logs import FETCHES_MAX, BootLogs
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudInstance, NotAllowed
 from provisioner.model import EndReason, InstanceStatus, ObservedInstance, ProvisionerSettings
-from tests.simulation.fleet import POOL, SimulatedFleet, Work
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import FakeCloudFleet
 from tests.unit.provisioner.fleet_table import (
     BUSY,
     MINUTE_MS,
@@ -84,7 +86,7 @@ def test_boot_report_terminates_the_instance() -> None:
 
 
 def test_fetches_the_first_boot_logs_of_a_batch_once() -> None:
-    simulation = SimulatedFleet(SETTINGS, FakeRules(never_boots_share=1.0))
+    simulation = FakeCloudFleet(SETTINGS, FakeRules(never_boots_share=1.0))
     simulation.pool.work = [Work(4, 10_000) for _ in range(3)]
     simulation.step()
     names = sorted(simulation.cloud.machines)

@@ -3,10 +3,12 @@
 import pytest
 
 from control_plane.fleet.records import ErrorKind, FleetRow, OfferingHealth
-from control_plane.state.faults import Crash
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
-from tests.simulation.fleet import POOL, SimulatedFleet, Work
+from simulator.faults.table_faults import Crash
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import FakeCloudFleet
 from tests.unit.provisioner.fleet_table import (
     IDLE,
     MINUTE_MS,
@@ -42,7 +44,7 @@ def test_future_interruption_becomes_the_present_time() -> None:
 
 def test_crashed_pass_leaves_no_future_resume_time() -> None:
     settings = ProvisionerSettings("fake", max_instances=1, idle_ms_max=MINUTE_MS)
-    simulation = SimulatedFleet(settings, FakeRules())
+    simulation = FakeCloudFleet(settings, FakeRules())
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.run(30)
     simulation.watched.crash_at = simulation.watched.calls + 1

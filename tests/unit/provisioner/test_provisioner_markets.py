@@ -8,15 +8,9 @@ from provisioner.clouds.fake.provider import FakeRules
 from provisioner.markets import MarketConditions, assign_markets, choose_market
 from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand, ProvisionerSettings
 from provisioner.pools import PoolSnapshot
-from tests.simulation.fleet import (
-    BEGAN_MS,
-    ON_DEMAND,
-    POOL,
-    SPOT,
-    ScriptedPool,
-    SimulatedFleet,
-    Work,
-)
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, FakeCloudFleet, LeasedPool
 
 HOUR = 60
 # A changeover takes 10 min, so a spot machine is taken with 20 min of slack or more.
@@ -83,7 +77,7 @@ def test_unknown_price_is_not_free(
     assert job.market is market
 
 
-class DuePool(ScriptedPool):
+class DuePool(LeasedPool):
     """A pool with work that is half done after an hour and due 4 hours after the beginning."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
@@ -97,7 +91,7 @@ class DuePool(ScriptedPool):
 
 def test_waits_for_spot_until_the_deadline_is_near() -> None:
     settings = ProvisionerSettings("fake", max_instances=2)
-    simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation = FakeCloudFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.__class__ = DuePool
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.cloud.capacity = {SPOT.name: 0}
@@ -114,7 +108,7 @@ def test_waits_for_spot_until_the_deadline_is_near() -> None:
 
 def test_urgent_work_uses_on_demand_without_fallback() -> None:
     settings = ProvisionerSettings("fake", max_instances=2, on_demand_fallback=False)
-    simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation = FakeCloudFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.cloud.capacity = {SPOT.name: 0}
     simulation.run(170 * 60)

@@ -11,20 +11,22 @@ from provisioner.clouds.provider import CloudInstance
 from provisioner.model import InstanceStatus, ProvisionerSettings
 from provisioner.observed_fleet import instances_with_notices
 from provisioner.reconcile import PASS_MS, Reconciler
-from tests.simulation.fleet import CLUSTER, POOL, SPOT, SimulatedFleet, Work
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import CLUSTER, SPOT, FakeCloudFleet
 
 
 def instance(name: str, notice_ms: int | None = None) -> CloudInstance:
     return CloudInstance(name, InstanceStatus.RUNNING, 1_000, {}, notice_ms)
 
 
-def spot_fleet() -> SimulatedFleet:
-    simulation = SimulatedFleet(ProvisionerSettings("fake", max_instances=3), FakeRules(), (SPOT,))
+def spot_fleet() -> FakeCloudFleet:
+    simulation = FakeCloudFleet(ProvisionerSettings("fake", max_instances=3), FakeRules(), (SPOT,))
     simulation.pool.work = [Work(4, 10_000_000)]
     return simulation
 
 
-def reconcile(simulation: SimulatedFleet, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
+def reconcile(simulation: FakeCloudFleet, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
     """Run a pass with these notices."""
     clock, random = lambda: simulation.now_ms, Random(1)
     Reconciler(

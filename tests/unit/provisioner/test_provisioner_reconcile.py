@@ -14,7 +14,6 @@ from control_plane.fleet.records import (
     Offering,
 )
 from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
-from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Delete, Expect, Key, Put, Unavailable, Write
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import ConfigurationError, ThrottlingError
@@ -23,27 +22,30 @@ from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.pools import PoolsFailed
 from provisioner.reconcile import PASS_MS, Reconciler
 from provisioner.settings import SettingsInvalid
-from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, SPOT_B, SimulatedFleet, Work
+from simulator.faults.table_faults import InterleavingTable
+from simulator.stepped.scripted_pool import Work
+from simulator.stepped.small_search import POOL
+from simulator.stepped.stepped_fleet import BEGAN_MS, ON_DEMAND, SPOT, SPOT_B, FakeCloudFleet
 
 CALM = FakeRules()
 
 
 def _make_fleet(
     *sold: Offering, rules: FakeRules = CALM, work: int = 0, **settings: Any
-) -> SimulatedFleet:
+) -> FakeCloudFleet:
     given: dict[str, Any] = {"kind": "fake", "max_instances": 3, "idle_ms_max": 60_000} | settings
-    simulation = SimulatedFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
+    simulation = FakeCloudFleet(ProvisionerSettings(**given), rules, sold or (ON_DEMAND,))
     simulation.pool.work = [Work(4, 10_000_000) for _ in range(work)]
     return simulation
 
 
-def _fleet(simulation: SimulatedFleet) -> FleetRow:
+def _fleet(simulation: FakeCloudFleet) -> FleetRow:
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     return fleet
 
 
-def _states(simulation: SimulatedFleet) -> list[InstanceState]:
+def _states(simulation: FakeCloudFleet) -> list[InstanceState]:
     return [row.state for row in read_instances(simulation.table, POOL)]
 
 

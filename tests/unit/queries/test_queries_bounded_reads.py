@@ -11,9 +11,9 @@ import pytest
 
 from control_plane.queries import experiment_list
 from control_plane.queries.model_records import ModelRecord
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Key, Page, Row
 from control_plane.usecases.models import create_model
+from simulator.faults.table_faults import TableDecorator
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
 

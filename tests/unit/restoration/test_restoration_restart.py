@@ -18,9 +18,9 @@ from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
 from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, begin_incarnation, read_next_ids
-from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.sqlite import SqliteTable, copy_table_file
 from control_plane.state.table import Expect, Key, Put, StateTable
+from simulator.faults.table_faults import Crash, CrashingTable
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan, trial_settings
 

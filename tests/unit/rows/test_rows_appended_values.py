@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
 from control_plane.actors.messages.agent import AgentEnrolled
 from control_plane.adapters import RecordCodec
+from control_plane.appended_values import validate_without_appended
 from control_plane.engine.actor_types import actor_type_at
-from control_plane.rows.appended_values import validate_without_appended
 from control_plane.rows.row_type import RowType
 
 NEWER = [{"new": [1, 2]}, 4]

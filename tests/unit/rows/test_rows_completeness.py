@@ -7,8 +7,8 @@ from pathlib import Path
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.rows.row_type import RowType
 from control_plane.state.table import Put, Write
-from lambdas.simulation.fault_rates import NO_FAULTS
-from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
+from simulator.faults.fault_rates import NO_FAULTS
+from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 from tests.unit.rows.undeclared_rows import find_undeclared
 
 # Families that no simulated cluster stores: users, other clouds and embedded clusters write them.

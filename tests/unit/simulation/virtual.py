@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
-from control_plane.actors.records import TrialSettings
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.trial.state import TrialState
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.halving.asynchronous import HalvingPlan
@@ -74,4 +74,17 @@ def submission(
         searcher="virtual",
         paused=False,
         job=JobRow(max_slots=max_slots),
+    )
+
+
+def trial(number: int = 0, seed: int = 1, **hparams: object) -> TrialState:
+    return TrialState(
+        trial_id=number + 1,
+        experiment_id=1,
+        number=number,
+        hparams=hparams,
+        seed=seed,
+        settings=submission(random_plan(1, 1)).settings,
+        created_ms=0,
+        experiment_status=Status.ACTIVE,
     )

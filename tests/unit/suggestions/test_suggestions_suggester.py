@@ -21,9 +21,10 @@ from control_plane.state.table import Expect, Key, Put, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
 from local_cluster.suggestion_thread import SuggestionThread
+from simulator.stepped.small_search import submission
+from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.patience import wait_until
-from tests.simulation.cluster import Cluster, submission
-from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
 INTENT = Key(SUGGESTION.partition, f"{1:012d}")
@@ -54,10 +55,10 @@ def model() -> Model:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, model: Model) -> Cluster:
+def cluster(tmp_path: Path, model: Model) -> SteppedCluster:
     """A search of 4 trials, 2 at a time, of which 2 have ended: a suggestion is awaited."""
-    cluster = Cluster(tmp_path / "table.db")
-    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, model))
+    cluster = SteppedCluster(tmp_path / "table.db")
+    cluster.host.suggester = Suggester(cluster.engine, model)
     cluster.add_pool()
     cluster.add_agent("a", 1, train_at_once)
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), Group({"x": Double(0.0, 1.0)}), 7)
@@ -69,18 +70,18 @@ def cluster(tmp_path: Path, model: Model) -> Cluster:
     return cluster
 
 
-def values(cluster: Cluster) -> list[float]:
+def values(cluster: SteppedCluster) -> list[float]:
     """The hyperparameter of every trial, by number."""
     trials = sorted(cluster.checker.actor_states("trial"), key=lambda trial: trial.number)
     return [trial.hparams["x"] for trial in trials]
 
 
-def folded_messages(cluster: Cluster) -> list[str]:
+def folded_messages(cluster: SteppedCluster) -> list[str]:
     return [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
 
 
 def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
@@ -92,14 +93,16 @@ def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
     assert (running.stage, running.metric) == (Stage.RUNNING, None)
 
 
-def test_the_search_ends_with_all_its_trials_and_replays(cluster: Cluster) -> None:
+def test_the_search_ends_with_all_its_trials_and_replays(cluster: SteppedCluster) -> None:
     cluster.run_to_rest()
     assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
     assert values(cluster)[2:] == [100.0, 101.0]
-    assert replay_actor(cluster.host.table, EXPERIMENT).difference is None
+    assert replay_actor(cluster.host.rows, EXPERIMENT).difference is None
 
 
-def test_a_second_worker_at_the_same_time_has_no_effect(cluster: Cluster, model: Model) -> None:
+def test_a_second_worker_at_the_same_time_has_no_effect(
+    cluster: SteppedCluster, model: Model
+) -> None:
     other = Suggester(cluster.engine, lambda problem, observations, number: {"x": 200.0})
     model.meanwhile = other.suggest_all
     cluster.host.suggester.suggest_all()
@@ -107,13 +110,15 @@ def test_a_second_worker_at_the_same_time_has_no_effect(cluster: Cluster, model:
     assert folded_messages(cluster).count("Suggested") == 2
 
 
-def test_an_answer_that_comes_again_has_no_effect(cluster: Cluster) -> None:
+def test_an_answer_that_comes_again_has_no_effect(cluster: SteppedCluster) -> None:
     for _ in range(2):
         cluster.post(EXPERIMENT, SuggestedPoints(0, ({"x": 100.0},)))
     assert values(cluster)[2:] == [100.0]
 
 
-def test_nothing_is_suggested_to_a_search_that_is_stopped(cluster: Cluster, model: Model) -> None:
+def test_nothing_is_suggested_to_a_search_that_is_stopped(
+    cluster: SteppedCluster, model: Model
+) -> None:
     cluster.command(EXPERIMENT, CancelRequested())
     assert INTENT not in cluster.checker.rows
     assert not cluster.host.suggester.suggest_all()
@@ -124,7 +129,7 @@ def test_nothing_is_suggested_to_a_search_that_is_stopped(cluster: Cluster, mode
     assert cluster.checker.actor_state(EXPERIMENT).status == "CANCELED"
 
 
-def test_a_paused_search_takes_its_suggestion(cluster: Cluster) -> None:
+def test_a_paused_search_takes_its_suggestion(cluster: SteppedCluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
     assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
@@ -132,7 +137,7 @@ def test_a_paused_search_takes_its_suggestion(cluster: Cluster) -> None:
 
 
 def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of\nluck")
     begun_ms = cluster.now_ms
@@ -148,7 +153,7 @@ def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
 
 
 def test_after_a_failure_one_try_is_enough_until_a_suggestion_comes(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ImportError("No module named 'optuna'")
     cluster.run_to_rest()
@@ -162,7 +167,7 @@ def test_after_a_failure_one_try_is_enough_until_a_suggestion_comes(
 
 
 def test_a_table_that_does_not_answer_is_no_failure_of_the_model(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = Unavailable("throttled")
     for _ in range(TRIES_MAX + 1):
@@ -175,7 +180,7 @@ def test_a_table_that_does_not_answer_is_no_failure_of_the_model(
 
 
 def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
-    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster.engine, "post_message", lambda *told, sender: None)
     assert cluster.host.suggester.suggest_all()
@@ -186,7 +191,7 @@ def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
 
 
 def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
-    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("local_cluster.suggestion_thread.LOOK_SECONDS", 60)
     made = SuggestionThread(cluster.host.suggester)
@@ -205,7 +210,7 @@ def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
 
 
 def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
-    cluster: Cluster, model: Model
+    cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of luck")
     cluster.now_ms += 86_400_000

@@ -10,8 +10,8 @@ from control_plane.access.principals import Role
 from control_plane.actors.messages.experiment import CollectionEnded
 from control_plane.actors.messages.trial import TrialDeleted
 from control_plane.engine.head import HEAD
-from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Conflict, Key, Write
+from simulator.faults.table_faults import TableDecorator
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call

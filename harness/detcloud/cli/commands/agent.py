@@ -57,8 +57,8 @@ def slot_item(slot: Slot) -> Item:
 
 
 def list_agents(arguments: Namespace) -> int:
-    """Print all agents in the form of `add_output_options`, lost agents included, and return 0.
-    Without agents, print only the titles, or `[]` as JSON or YAML.
+    """Print all agents as text, CSV, JSON or YAML, lost agents included, and return 0. Without
+    agents, print only the titles, or `[]` as JSON or YAML.
 
     Raises:
         DetcloudError: no cluster is available, or the request failed.
@@ -73,7 +73,9 @@ def add_agent_argument(parser: ArgumentParser) -> None:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `describe_agent`: AGENT and the output form."""
+    """Add the arguments of `describe_agent`: AGENT and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_agent_argument(parser)
     add_output_options(parser)
 
@@ -98,7 +100,7 @@ def describe_agent(arguments: Namespace) -> int:
 
 def add_enable_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `enable_agents`: either AGENT, stored as `agent_id`, or `--all`, and the
-    output form.
+    output form (`--json`, `--yaml` or `--csv`).
     """
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
@@ -175,7 +177,7 @@ def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
     """Print the agents after a change, to stdout.
 
     As text, print a line with the use of each agent, and nothing without agents. Otherwise print
-    the agents' fields in the form of `add_output_options`.
+    the agents' fields as CSV, JSON or YAML.
     """
     if arguments.form != "text":
         print_items(COLUMNS, (agent.data for agent in agents), arguments)

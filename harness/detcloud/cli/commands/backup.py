@@ -27,7 +27,7 @@ BACKUPS = "local_cluster.backups"
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `make_backup`: the optional path FILE, None by default, `--checkpoints`,
-    and the output form without CSV.
+    and the output form (`--json` or `--yaml`).
     """
     parser.add_argument(
         "file",
@@ -71,7 +71,7 @@ def make_backup(arguments: Namespace) -> int:
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `restore_backup`: the required path FILE, `--yes`, and the output form
-    without CSV.
+    (`--json` or `--yaml`).
     """
     parser.add_argument("file", type=Path, metavar="FILE", help="an archive of `detcloud backup`")
     add_yes_option(parser)

@@ -42,7 +42,7 @@ UNRECORDED_COLUMNS = (
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `list_checkpoints`: EXPERIMENT, the filters `--trial`, `--best` and
-    `--unrecorded`, and the output form.
+    `--unrecorded`, and the output form (`--json`, `--yaml` or `--csv`).
     """
     add_experiment_argument(parser)
     parser.add_argument("--trial", type=parse_id, help="list only checkpoints of this trial")
@@ -61,7 +61,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_checkpoints(arguments: Namespace) -> int:
-    """Print an experiment's checkpoints in the form of `add_output_options`, and return 0. Without
+    """Print an experiment's checkpoints as text, CSV, JSON or YAML, and return 0. Without
     checkpoints, print only the titles, or `[]`.
 
     Deleted checkpoints are included. With `--trial`, print only checkpoints of this trial. With
@@ -114,15 +114,15 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the argument UUID, stored as `uuid`, and the output form. Three commands on a single
-    checkpoint share these.
+    """Add the argument UUID, stored as `uuid`, and the output form (`--json`, `--yaml` or `--csv`).
+    Three commands on a single checkpoint share these.
     """
     add_uuid_argument(parser)
     add_output_options(parser)
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
-    """Print the checkpoint of the argument UUID in the form of `add_output_options`, and return 0.
+    """Print the checkpoint of the argument UUID as text, CSV, JSON or YAML, and return 0.
 
     Lines and CSV columns on damage, damaged metadata and deleted files appear only if the
     checkpoint has these. JSON and YAML have all fields.

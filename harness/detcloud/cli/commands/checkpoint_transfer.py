@@ -122,7 +122,7 @@ def fetch_checkpoint(
 
 def add_upload_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `upload_checkpoint`: the path DIR, either `--trial` or `--experiment`,
-    `--steps`, `--metadata` and the output form.
+    `--steps`, `--metadata` and the output form (`--json`, `--yaml` or `--csv`).
 
     `--metadata` may be repeated and is a list of results of `parse_metadata_value`.
     """

@@ -157,7 +157,7 @@ def stop_cluster(arguments: Namespace) -> int:
 
 
 def add_status_arguments(parser: ArgumentParser) -> None:
-    """Add the output form of `show_status`, without CSV."""
+    """Add the output form of `show_status`: `--json` or `--yaml`."""
     add_output_options(parser, csv=False)
 
 

@@ -127,7 +127,7 @@ def _follow(command: Command) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the ids of `add_ids_argument` and the output form."""
+    """Add the ids of `add_ids_argument` and the output form (`--json`, `--yaml` or `--csv`)."""
     add_ids_argument(parser)
     add_output_options(parser)
 

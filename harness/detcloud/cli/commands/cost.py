@@ -17,7 +17,7 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
     """Add the options of `show_cost`: `--by` with the choices BY, the days `--since` and `--until`,
-    None by default, and the output form.
+    None by default, and the output form (`--json`, `--yaml` or `--csv`).
     """
     parser.add_argument(
         "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"

@@ -32,7 +32,7 @@ from detcloud.shared.http import ApiError
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `create_experiment`: the paths CONFIG and MODEL_DIR, options for
-    following, tests, templates and overrides, and the output form without CSV.
+    following, tests, templates and overrides, and the output form (`--json` or `--yaml`).
 
     MODEL_DIR is None by default. Options of Determined's `create` that detcloud lacks end with a
     usage error.
@@ -101,7 +101,7 @@ def create_experiment(arguments: Namespace) -> int:
 
 def add_fork_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `fork_experiment`: EXPERIMENT, options for following, `--paused`,
-    `--config`, and the output form without CSV.
+    `--config`, and the output form (`--json` or `--yaml`).
     """
     add_experiment_argument(parser)
     add_follow_options(parser)

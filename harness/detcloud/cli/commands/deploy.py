@@ -98,7 +98,9 @@ def _preview_text(counts: dict[str, int]) -> str:
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `check_account`: `--team`, `--config` and the output form."""
+    """Add the options of `check_account`: `--team`, `--config` and the output form (`--json`,
+    `--yaml` or `--csv`).
+    """
     add_stack_options(parser)
     add_output_options(parser)
 
@@ -134,7 +136,7 @@ def _finding_line(finding: dict[str, str]) -> str:
 
 def add_upgrade_arguments(parser: ArgumentParser) -> None:
     """Add the options of `upgrade_cluster`: `--team`, `--config`, `--yes`, `--no-check` and the
-    output form.
+    output form (`--json`, `--yaml` or `--csv`).
     """
     add_stack_options(parser)
     add_yes_option(parser)
@@ -232,8 +234,8 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_rollback_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `roll_back_cluster`: `--team`, `--config`, `--forward` and the output
-    form.
+    """Add the options of `roll_back_cluster`: `--team`, `--config`, `--forward` and the output form
+    (`--json`, `--yaml` or `--csv`).
     """
     add_stack_options(parser)
     parser.add_argument(
@@ -300,7 +302,9 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_trust_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `print_trust_commands`: `--team`, `--config` and `--remove`."""
+    """Add the options of `print_trust_commands`: the required `--team`, `--config`, the path of the
+    team's settings, and `--remove`, False by default.
+    """
     add_stack_options(parser)
     parser.add_argument(
         "--remove",
@@ -395,10 +399,12 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
     """Print how to connect to the new cluster. Store the token in the credentials file if no other
     cluster is configured.
 
-    If another cluster is configured, print the command that stores the token. The token is not
-    stored either if the cluster has another first administrator.
+    If another cluster is configured, print the command that stores the token. If the cluster's
+    first administrator has another token than the team's, store nothing, and print that this
+    administrator must create a token.
 
     Args:
+        token: the administrator token of the team.
         sha256: the digest of the token of the cluster's first administrator.
         url: the address of the new cluster.
 

@@ -44,8 +44,11 @@ LIST_LIMIT = 100
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_experiments`: filters, order, paging with LIST_LIMIT,
-    `--show_project` and the output form. The parser does not check the names of states.
+    """Add the options of `list_experiments`: filters, order, `--show_project` and the output form
+    (`--json`, `--yaml` or `--csv`).
+
+    Also add the paging options `--limit`, by default LIST_LIMIT, `--offset` and `--pages`. The
+    parser does not check the names of states.
     """
     parser.add_argument(
         "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
@@ -86,8 +89,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_experiments(arguments: Namespace) -> int:
-    """Print the experiments that match all filters in the form of `add_output_options`, newest
-    first by default. Return 0.
+    """Print the experiments that match all filters as text, CSV, JSON or YAML, newest first by
+    default. Return 0.
 
     At most LIST_LIMIT experiments are printed unless `--limit`, `--pages` or `--all` is given, and
     `--offset` skips the first. Archived experiments are omitted without `--archived` or `--all`.
@@ -120,7 +123,7 @@ def list_experiments(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `describe_experiments`: EXPERIMENT, repeatable, `--metrics`, `--outdir`
-    and the output form.
+    and the output form (`--json`, `--yaml` or `--csv`).
 
     The ids are stored as `experiment_ids`, a list of lists of integers, because a word may have
     several ids.
@@ -145,8 +148,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_experiments(arguments: Namespace) -> int:
-    """Print the experiments with the given ids in the form of `add_output_options`, or write tables
-    to `--outdir`. Return 0.
+    """Print the experiments with the given ids as text, CSV, JSON or YAML, or write tables to
+    `--outdir`. Return 0.
 
     As JSON or YAML, a single experiment is an object, and several are a list. With `--metrics`, all
     numbers that the trials reported are included: under `metrics` in JSON and YAML, otherwise as a
@@ -229,7 +232,9 @@ def read_curves(experiment: Experiment) -> RecordedCurves:
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `print_config`: EXPERIMENT and the output form without CSV."""
+    """Add the arguments of `print_config`: EXPERIMENT, and `--json` or `--yaml` for the output
+    form.
+    """
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 
@@ -250,7 +255,7 @@ def print_config(arguments: Namespace) -> int:
 
 def add_wait_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `wait_for_experiment`: EXPERIMENT, `--polling-interval`, by default 1
-    second, `--timeout` in seconds, by default infinite, and the output form without CSV.
+    second, `--timeout` in seconds, by default infinite, and the output form (`--json` or `--yaml`).
     """
     add_experiment_argument(parser)
     parser.add_argument(

@@ -223,7 +223,7 @@ def set_priority(arguments: Namespace) -> int:
 
 def add_gc_policy_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `set_gc_policy`: EXPERIMENT, a count for each of GC_OPTIONS, None by
-    default, `--yes`, `--preview`, and the output form without CSV.
+    default, `--yes`, `--preview`, and the output form (`--json` or `--yaml`).
     """
     add_experiment_argument(parser)
     for option, which in GC_OPTIONS.items():

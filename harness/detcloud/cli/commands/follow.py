@@ -51,7 +51,7 @@ class Snapshot(NamedTuple):
 
 
 def add_follow_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `run_follow`: EXPERIMENT and the output form without CSV."""
+    """Add the arguments of `run_follow`: EXPERIMENT and the output form (`--json` or `--yaml`)."""
     add_experiment_argument(parser)
     add_output_options(parser, csv=False)
 

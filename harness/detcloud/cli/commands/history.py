@@ -45,7 +45,7 @@ REPLAY_COLUMNS = (
 
 def add_history_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `show_history`: EXPERIMENT, `--actor`, None by default, and the output
-    form.
+    form (`--json`, `--yaml` or `--csv`).
     """
     add_experiment_argument(parser)
     parser.add_argument(
@@ -57,8 +57,8 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
-    """Print the events of an experiment with reasons, oldest first, in the form of
-    `add_output_options`. Return 0.
+    """Print the events of an experiment with reasons, oldest first, as text, CSV, JSON or YAML.
+    Return 0.
 
     The events of the trials are included unless the experiment has too many trials for the cluster
     to merge. In this case, print a note on stderr. With `--actor`, print only the events of the
@@ -82,7 +82,9 @@ def show_history(arguments: Namespace) -> int:
 
 
 def add_replay_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `replay_experiment`: EXPERIMENT and the output form."""
+    """Add the arguments of `replay_experiment`: EXPERIMENT and the output form (`--json`, `--yaml`
+    or `--csv`).
+    """
     add_experiment_argument(parser)
     add_output_options(parser)
 

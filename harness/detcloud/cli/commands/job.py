@@ -22,8 +22,11 @@ _OPERATION = re.compile(r"([^.=]+)\.([^.=]+)=(.+)", re.DOTALL)
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_jobs`: `--resource-pool`, paging with LIST_LIMIT, `--reverse`,
-    `--det` and the output form. `--table` has no effect.
+    """Add the options of `list_jobs`: `--resource-pool`, `--reverse`, `--det` and the output form
+    (`--json`, `--yaml` or `--csv`).
+
+    Also add the paging options `--limit`, by default LIST_LIMIT, `--offset` and `--pages`.
+    `--table` has no effect.
     """
     parser.add_argument(
         "-p",
@@ -43,8 +46,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_jobs(arguments: Namespace) -> int:
-    """Print the queue of a resource pool in the form of `add_output_options`, and return 0. An
-    empty queue gives only the titles, or `[]`.
+    """Print the queue of a resource pool as text, CSV, JSON or YAML, and return 0. An empty queue
+    gives only the titles, or `[]`.
 
     The default is the default compute pool. At most LIST_LIMIT jobs are printed unless `--limit` or
     `--pages` is given, and `--offset` skips the first. `--reverse` reverses the order before the
@@ -67,7 +70,7 @@ def list_jobs(arguments: Namespace) -> int:
 
 def add_update_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `update_job`: JOB, stored as the text `job_id`, exactly one of the
-    options for OPERATIONS, and the output form without CSV.
+    options for OPERATIONS, and the output form (`--json` or `--yaml`).
     """
     parser.add_argument(
         "job_id",
@@ -110,7 +113,7 @@ def update_job(arguments: Namespace) -> int:
 
 def add_update_batch_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `update_jobs`: JOB.OPERATION=VALUE, repeatable, stored as a list of
-    results of `parse_operation`, and the output form.
+    results of `parse_operation`, and the output form (`--json`, `--yaml` or `--csv`).
     """
     parser.add_argument(
         "operations",

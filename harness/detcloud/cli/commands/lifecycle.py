@@ -105,7 +105,8 @@ def unarchive_experiment(arguments: Namespace) -> int:
 
 def add_continue_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `continue_experiment`: EXPERIMENT, `--config`, options for following,
-    and the output form without CSV. `--config-file` of Determined ends with a usage error.
+    and the output form (`--json` or `--yaml`). `--config-file` of Determined ends with a usage
+    error.
     """
     add_experiment_argument(parser)
     add_overrides_option(parser)

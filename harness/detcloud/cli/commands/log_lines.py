@@ -120,10 +120,17 @@ def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
 
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    """Poll the logs of all trials until the experiment has ended and all lines are printed. The
-    wait has no limit.
+    """Poll the logs of all trials and print the new lines that match the options, until the
+    experiment has ended and all lines are printed.
 
-    Each line is flushed. The fields of `experiment` are updated.
+    Trials that are created later are included. Each line begins with the trial's id, or as JSON
+    contains the id, and is flushed. `--head` limits all lines of a trial, and `--tail` the lines at
+    the first reading. The wait has no limit. The fields of `experiment` are updated.
+
+    Args:
+        experiment: the experiment.
+        screen: prints the lines.
+        arguments: the line filters, `--head`, `--tail`, `--timestamps` and `--json`.
 
     Raises:
         DetcloudError: a request to the cluster failed.
@@ -185,7 +192,10 @@ def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
 
 
 class _LineReader:
-    """A reader of a trial's log that applies the line filters, `--head` and `--tail`."""
+    """A reader of a trial's log that applies the line filters, `--head` and `--tail`.
+
+    The line filters are `--since`, `--until`, `--rank`, `--level` and `--search`.
+    """
 
     def __init__(self, trial: Trial, arguments: Namespace) -> None:
         self._cursor = trial.log_cursor(_line_filter(arguments))

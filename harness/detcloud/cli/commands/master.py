@@ -29,8 +29,8 @@ INFO_COLUMNS = (
 
 
 def show_info(arguments: Namespace) -> int:
-    """Print the address, the id, the version and the pools of the cluster in the form of
-    `add_output_options`, and return 0. JSON and YAML have all fields.
+    """Print the address, the id, the version and the pools of the cluster as text, CSV, JSON or
+    YAML, and return 0. JSON and YAML have all fields.
 
     Raises:
         DetcloudError: no cluster is available, or the request failed.

@@ -111,14 +111,18 @@ def show_trial_metrics(arguments: Namespace) -> int:
 
 
 def add_ranks_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `list_metric_ranks`: TRIAL and the output form."""
+    """Add the arguments of `list_metric_ranks`: TRIAL and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_trial_argument(parser)
     add_output_options(parser)
 
 
 def list_metric_ranks(arguments: Namespace) -> int:
-    """Print the ranks that `trial metrics --rank` accepts in the form of `add_output_options`, and
-    return 0. The list is empty if no rank reported separately.
+    """Print a trial's ranks with separate metrics as text, CSV, JSON or YAML, and return 0. `trial
+    metrics --rank` accepts these ranks.
+
+    The list is empty if no rank reported separately.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such trial, or another request
@@ -208,7 +212,7 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
     metrics.
 
     `--points` limits the points of a curve, and `--name` limits the metrics. Each group needs a
-    request.
+    request. Without `--group`, a request for the names of the groups comes first.
 
     Raises:
         DetcloudError: a request failed, for example for a number of points that the cluster does

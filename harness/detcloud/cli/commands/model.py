@@ -46,8 +46,9 @@ MODEL_DETAILS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_models`: filters, `--all`, the order and the output form.
-    `--workspace-names` may be repeated and have several names, separated by commas.
+    """Add the options of `list_models`: filters, `--all`, the order and the output form (`--json`,
+    `--yaml` or `--csv`). `--workspace-names` may be repeated and have several names, separated by
+    commas.
     """
     parser.add_argument(
         "-w",
@@ -71,8 +72,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_models(arguments: Namespace) -> int:
-    """Print the models that match all filters in the form of `add_output_options`, and return 0.
-    Without matches, print only the titles, or `[]`.
+    """Print the models that match all filters as text, CSV, JSON or YAML, and return 0. Without
+    matches, print only the titles, or `[]`.
 
     By default, the model that changed last comes last. Archived models are omitted without `--all`.
 
@@ -94,7 +95,7 @@ def list_models(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `describe_model`: NAME, `--version`, None by default, and the output
-    form.
+    form (`--json`, `--yaml` or `--csv`).
     """
     add_name_argument(parser)
     parser.add_argument(
@@ -104,8 +105,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_model(arguments: Namespace) -> int:
-    """Print a model in the form of `add_output_options`, or with `--version` a version of the
-    model. Return 0.
+    """Print a model as text, CSV, JSON or YAML, or with `--version` a version of the model. Return
+    0.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such model or version, or another
@@ -121,7 +122,7 @@ def describe_model(arguments: Namespace) -> int:
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `create_model`: NAME, `--workspace-name`, the fields of a model, and the
-    output form. The options are None by default.
+    output form (`--json`, `--yaml` or `--csv`). The options are None by default.
     """
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
     parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace of the model")
@@ -147,7 +148,7 @@ def create_model(arguments: Namespace) -> int:
 
 def add_set_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `set_model`: NAME, the fields of a model, None by default, and the
-    output form.
+    output form (`--json`, `--yaml` or `--csv`).
     """
     add_name_argument(parser)
     parser.add_argument("--description", metavar="TEXT", help="a description of the model")

@@ -49,14 +49,16 @@ VERSION_DETAILS = (
 
 
 def add_versions_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `list_versions`: NAME and the output form."""
+    """Add the arguments of `list_versions`: NAME and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_name_argument(parser)
     add_output_options(parser)
 
 
 def list_versions(arguments: Namespace) -> int:
-    """Print the versions of a model in the form of `add_output_options`, newest first, and return
-    0. Without versions, print only the titles, or `[]`.
+    """Print the versions of a model as text, CSV, JSON or YAML, newest first, and return 0. Without
+    versions, print only the titles, or `[]`.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such model, or another request
@@ -69,7 +71,7 @@ def list_versions(arguments: Namespace) -> int:
 
 def add_register_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `register_version`: NAME, the UUID of a checkpoint or a beginning of the
-    UUID, the fields of a version, and the output form.
+    UUID, the fields of a version, and the output form (`--json`, `--yaml` or `--csv`).
     """
     add_name_argument(parser)
     parser.add_argument(
@@ -101,7 +103,7 @@ def register_version(arguments: Namespace) -> int:
 
 def add_set_version_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `set_version`: NAME, NUMBER, the fields of a version, and the output
-    form.
+    form (`--json`, `--yaml` or `--csv`).
     """
     add_name_argument(parser)
     add_number_argument(parser)
@@ -157,7 +159,7 @@ def delete_version(arguments: Namespace) -> int:
 
 def add_export_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `export_version`: NAME, NUMBER, the path DIR, stored as `folder`, and
-    the output form without CSV.
+    the output form (`--json` or `--yaml`).
     """
     add_name_argument(parser)
     add_number_argument(parser)

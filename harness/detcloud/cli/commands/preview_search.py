@@ -23,7 +23,9 @@ BAR_CELLS = 24
 
 
 def add_preview_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `preview_search`: the path FILE, `--config` and the output form."""
+    """Add the arguments of `preview_search`: the path FILE, `--config` and the output form
+    (`--json`, `--yaml` or `--csv`).
+    """
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     add_overrides_option(parser)
     add_output_options(parser)
@@ -87,7 +89,8 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
     Args:
         preview: the result of `_run_preview`.
         rungs: the result of `_rung_items`.
-        form: the output form. Only `text` has bars, if the search has several rungs.
+        form: the output form, `text`, `csv`, `json` or `yaml`. Only `text` has bars, if the search
+            has several rungs.
     """
     columns = [field_column("Bracket", "bracket")] if len(preview["brackets"]) > 1 else []
     columns += [

@@ -42,8 +42,11 @@ def add_list_projects_arguments(parser: ArgumentParser) -> None:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_workspaces` and `list_projects`: `--sort-by`, which has one choice,
-    `--order-by`, paging without a limit, and the output form.
+    """Add the options of `list_workspaces` and `list_projects`: `--sort-by` with the single choice
+    `name`, and `--order-by`, by default `asc`.
+
+    Also add the paging options `--limit`, by default without a limit, `--offset` and `--pages`, and
+    the output form (`--json`, `--yaml` or `--csv`).
     """
     parser.add_argument(
         "--sort-by", choices=("name",), default="name", help="the only order supported"
@@ -92,8 +95,8 @@ def list_workspaces(arguments: Namespace) -> int:
 
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
-    """Print the items after `--order-by`, `--limit` and `--offset` in the form of
-    `add_output_options`. With `desc`, `items` is reversed in place before the cut.
+    """Print the items after `--order-by`, `--limit` and `--offset` as text, CSV, JSON or YAML. With
+    `desc`, `items` is reversed in place before the cut.
 
     Args:
         columns: the columns of the table and of CSV.

@@ -113,8 +113,8 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
-    """Print the resource pools in the form of `add_output_options`, with a column of prices if a
-    pool has offerings. Return 0. JSON and YAML have all fields.
+    """Print the resource pools as text, CSV, JSON or YAML, with a column of prices if a pool has
+    offerings. Return 0. JSON and YAML have all fields.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -126,13 +126,15 @@ def list_pools(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `describe_pool`: POOL and the output form."""
+    """Add the arguments of `describe_pool`: POOL and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_name_argument(parser)
     add_output_options(parser)
 
 
 def describe_pool(arguments: Namespace) -> int:
-    """Print a pool in the form of `add_output_options`, and return 0.
+    """Print a pool as text, CSV, JSON or YAML, and return 0.
 
     As text, also print the pool's instances, if any, and the last BOOT_LINES_MAX lines of the
     output of each instance that did not boot. Other forms have the pool alone; JSON and YAML have
@@ -247,7 +249,7 @@ def remove_pool(arguments: Namespace) -> int:
 
 def add_apply_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `apply_configuration`: the path FILE, `--dry-run`, and the output form
-    without CSV.
+    (`--json` or `--yaml`).
     """
     parser.add_argument("file", type=Path, metavar="FILE", help="a cluster configuration")
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")

@@ -56,10 +56,11 @@ def run_handlers(kind: str) -> Handlers:
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the options of `list_runs`: the filters `--all`, `--workspace` and `--state`, `--quiet`,
-    the order, paging and the output form.
+    the order, and the output form (`--json`, `--yaml` or `--csv`).
 
-    By default, the newest LIST_LIMIT runs of this user are listed, by descending id. The parser
-    does not check the names of states.
+    Also add the paging options `--limit`, `--offset` and `--pages`. By default, the newest
+    LIST_LIMIT runs of this user are listed, by descending id. The parser does not check the names
+    of states.
     """
     parser.add_argument("-a", "--all", action="store_true", help="also list runs of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
@@ -82,8 +83,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """Print the runs of a kind in the form of `add_output_options`, by default only the newest runs
-    of this user. Return OK.
+    """Print the runs of a kind as text, CSV, JSON or YAML, by default only the newest runs of this
+    user. Return OK.
 
     `--limit` is LIST_LIMIT by default. With `--quiet`, print only ids, a line for each, whatever
     the form. Without runs, print only the titles, `[]`, or nothing with `--quiet`. Notes on
@@ -178,7 +179,7 @@ def kill_runs(kind: str, arguments: Namespace) -> int:
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `print_config`: ID and the output form without CSV."""
+    """Add the arguments of `print_config`: ID and the output form (`--json` or `--yaml`)."""
     add_id_argument(parser)
     add_output_options(parser, csv=False)
 

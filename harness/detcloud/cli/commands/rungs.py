@@ -29,7 +29,7 @@ TRIALS_SHOWN = 5
 
 def add_rungs_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `show_rungs`: EXPERIMENT, `--trials`, None by default, and the output
-    form.
+    form (`--json`, `--yaml` or `--csv`).
     """
     add_experiment_argument(parser)
     parser.add_argument(

@@ -29,12 +29,12 @@ from detcloud.cli.rendering.spot_report import render_spot_report
 from detcloud.cli.rendering.table import Column, Item, cell_text
 from detcloud.shared.plurals import count_text
 
-MODULE = "control_plane.simulation"
+MODULE = "simulator.search"
 
 
 def add_simulate_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `simulate_search`: the path FILE, `--slots`, the source of curves, the
-    deadline, `--config`, `--plot` and the output form without CSV.
+    deadline, `--config`, `--plot` and the output form (`--json` or `--yaml`).
 
     `--slots` is required, and `--seed` is 0 by default. `--curves` and `--experiment` exclude each
     other. `--plot` is stored as `png`.
@@ -238,6 +238,8 @@ def _best_points(result: Item) -> list[Point]:
 def _cluster_text(result: Item) -> str:
     """Return the slots of the simulated cluster, the slots of a trial, and the used share in
     percent.
+
+    For example `8 slots, 2 per trial; 93.1 % used`.
     """
     each = result["slots_per_trial"]
     slots = count_text(result["slots"], "slot")

@@ -18,12 +18,12 @@ from detcloud.cli.rendering.table import Column, Item
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 
-MODULE = "lambdas.simulation"
+MODULE = "simulator"
 
 
 def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
     """Add the options of `simulate_cluster`: seeds, faults, the size of the clusters, the virtual
-    time, `--output`, and the output form without CSV.
+    time, `--output`, and the output form (`--json` or `--yaml`).
 
     All are None by default, for the default of the simulation. `--seed` and `--seeds` exclude each
     other.

@@ -15,14 +15,16 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_slots`: `--agent`, None by default, and the output form."""
+    """Add the options of `list_slots`: `--agent`, None by default, and the output form (`--json`,
+    `--yaml` or `--csv`).
+    """
     parser.add_argument("--agent", metavar="AGENT", help="list only slots of this agent")
     add_output_options(parser)
 
 
 def list_slots(arguments: Namespace) -> int:
-    """Print the slots of all agents, or of the agent of `--agent`, in the form of
-    `add_output_options`. Return 0. Without slots, print only the titles, or `[]`.
+    """Print the slots of all agents, or of the agent of `--agent`, as text, CSV, JSON or YAML.
+    Return 0. Without slots, print only the titles, or `[]`.
 
     Raises:
         DetcloudError: no cluster is available, no agent has the id and none or several have the

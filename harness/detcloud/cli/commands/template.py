@@ -27,14 +27,16 @@ CONFIG_COLUMNS = (*COLUMNS, field_column("Configuration", "config"))
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_templates`: `--details` and the output form."""
+    """Add the options of `list_templates`: `--details` and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     parser.add_argument("-d", "--details", action="store_true", help="also show the configurations")
     add_output_options(parser)
 
 
 def list_templates(arguments: Namespace) -> int:
-    """Print the templates in the form of `add_output_options`, and return 0. With `--details`, the
-    table also has the configurations. Without templates, print only the titles, or `[]`.
+    """Print the templates as text, CSV, JSON or YAML, and return 0. With `--details`, the table
+    also has the configurations. Without templates, print only the titles, or `[]`.
 
     Raises:
         DetcloudError: no cluster is available, or the request failed.
@@ -46,7 +48,9 @@ def list_templates(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `describe_template`: NAME and the output form."""
+    """Add the arguments of `describe_template`: NAME and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     add_name_argument(parser)
     add_output_options(parser)
 

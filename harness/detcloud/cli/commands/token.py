@@ -33,7 +33,9 @@ COLUMNS = (
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `create_token`: USER, `--role` or `--join`, `--description`,
-    `--expires-days`, and the output form without CSV. All are None if not given.
+    `--expires-days`, and the output form (`--json` or `--yaml`).
+
+    If not given, the output form is `text`, and all other arguments are None.
     """
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
@@ -84,7 +86,7 @@ def create_token(arguments: Namespace) -> int:
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `list_tokens`: USER, None by default, `--show-inactive` and the output
-    form.
+    form (`--json`, `--yaml` or `--csv`).
     """
     parser.add_argument("user", nargs="?", metavar="USER", help="list only tokens of this user")
     parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
@@ -92,8 +94,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_tokens(arguments: Namespace) -> int:
-    """Print the tokens that match the filters in the form of `add_output_options`, and return 0.
-    Revoked tokens are omitted unless `--show-inactive` is given.
+    """Print the tokens that match the filters as text, CSV, JSON or YAML, and return 0. Revoked
+    tokens are omitted unless `--show-inactive` is given.
 
     Administrators see all tokens, and other users their own tokens. The list never has the secret
     of a token. Without tokens, print only the titles, or `[]`.
@@ -112,7 +114,7 @@ def list_tokens(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `describe_tokens`: TOKEN, repeatable, stored as the list of integers
-    `ids`, and the output form.
+    `ids`, and the output form (`--json`, `--yaml` or `--csv`).
     """
     parser.add_argument(
         "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids of `detcloud token list`"
@@ -121,8 +123,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_tokens(arguments: Namespace) -> int:
-    """Print the tokens with the given ids in this order, in the form of `add_output_options`.
-    Return 0. Revoked tokens are included, and secrets are not printed.
+    """Print the tokens with the given ids in this order, as text, CSV, JSON or YAML. Return 0.
+    Revoked tokens are included, and secrets are not printed.
 
     Raises:
         DetcloudError: a token does not exist or belongs to another user, no cluster is available,

@@ -55,8 +55,10 @@ METRIC_COLUMNS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, the order, paging without a
-    limit, and the output form. `--sort-by` and `--order-by` are None by default.
+    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, `--sort-by` and `--order-by`,
+    None by default, and the output form (`--json`, `--yaml` or `--csv`).
+
+    Also add the paging options `--limit`, by default without a limit, `--offset` and `--pages`.
     """
     add_experiment_argument(parser)
     add_metadata_option(parser)
@@ -76,8 +78,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_trials(arguments: Namespace) -> int:
-    """Print the trials of an experiment in the form of `add_output_options`, by default the best
-    first for a search. Return 0.
+    """Print the trials of an experiment as text, CSV, JSON or YAML, by default the best first for a
+    search. Return 0.
 
     For the searcher `single`, the order is by number. `--limit` and `--offset` cut the sorted list;
     `--limit` has no default. `--metadata` limits the trials. Without trials, print only the titles,
@@ -127,8 +129,10 @@ def sort_trials(
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `describe_trial`: TRIAL, `--metrics`, `--metrics-summary`, paging
-    without a limit, and the output form.
+    """Add the arguments of `describe_trial`: TRIAL, `--metrics`, `--metrics-summary`, and the
+    output form (`--json`, `--yaml` or `--csv`).
+
+    Also add the paging options `--limit`, by default without a limit, `--offset` and `--pages`.
     """
     add_trial_argument(parser)
     parser.add_argument(
@@ -144,8 +148,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_trial(arguments: Namespace) -> int:
-    """Print a trial in the form of `add_output_options`, and with options also metrics and
-    summaries. Return 0.
+    """Print a trial as text, CSV, JSON or YAML, and with options also metrics and summaries. Return
+    0.
 
     Fields on losses and damages are printed only if the trial has these. With `--metrics` and
     `--metrics-summary`, further tables follow, or further fields in JSON and YAML. `--limit` and
@@ -184,7 +188,7 @@ def describe_trial(arguments: Namespace) -> int:
 
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `kill_trial`: TRIAL and the output form without CSV."""
+    """Add the arguments of `kill_trial`: TRIAL and the output form (`--json` or `--yaml`)."""
     add_trial_argument(parser)
     add_output_options(parser, csv=False)
 

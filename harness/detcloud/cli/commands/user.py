@@ -19,8 +19,8 @@ IDENTITY_COLUMNS = (
 
 
 def show_identity(arguments: Namespace) -> int:
-    """Print the user and the role of this machine's token, and the cluster's address, in the form
-    of `add_output_options`. Return 0.
+    """Print the user and the role of this machine's token, and the cluster's address, as text, CSV,
+    JSON or YAML. Return 0.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the token or does not answer.

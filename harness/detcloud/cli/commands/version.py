@@ -20,8 +20,8 @@ COLUMNS = (
 
 
 def show_versions(arguments: Namespace) -> int:
-    """Print the versions of this program and of the cluster, and the cluster's address, in the form
-    of `add_output_options`. Return 0.
+    """Print the versions of this program and of the cluster, and the cluster's address, as text,
+    CSV, JSON or YAML. Return 0.
 
     The cluster's version is N/A, or null in JSON and YAML, if no cluster is configured or answers.
     No cluster is started.

@@ -68,8 +68,9 @@ def metadata_handler(
     """Return the handler of `NOUN set metadata`.
 
     The handler fetches the owner, merges the values of the command line into the stored metadata,
-    prints a confirmation and returns OK. The handler raises the errors of `load_owner` and of
-    `set_metadata_values`.
+    prints a confirmation and returns OK. The handler raises the errors of `load_owner`. It raises
+    DetcloudError if the cluster refuses the metadata or does not answer, or if other users changed
+    the metadata each time. It raises InvalidCall if a path fits several keys.
 
     Args:
         noun: the noun that the confirmation message shows, such as `trial`.

@@ -32,8 +32,10 @@ def _progress_text(experiment: Item) -> str | None:
 
 
 def _trial_counts_text(experiment: Item) -> str:
-    """Return the numbers of trials by kind, for example `8 requested, 1 errored`. Return "" without
-    numbers.
+    """Return the numbers of trials by kind, for example `8 requested, 1 errored`, in the order of
+    the experiment's field `trials`.
+
+    Numbers of 0 are included. Return "" if the field is missing or empty.
     """
     counts = experiment.get("trials") or {}
     return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -60,8 +60,8 @@ def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
     """Print an empty line and the numbers that the experiments' trials reported, a row for each
     number.
 
-    The rows are fetched from the cluster and printed in the form of `add_output_options`, by
-    default as a table. Without reports, only the titles or `[]` follow.
+    The rows are fetched from the cluster and printed as a table, CSV, JSON or YAML. Without
+    reports, only the titles or `[]` follow.
 
     Raises:
         DetcloudError: a request to the cluster failed.

@@ -16,7 +16,8 @@ from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
-    """Add `--json`, `--yaml` and, if `csv`, `--csv`, which exclude each other.
+    """Add the options of the output form: `--json`, `--yaml` and, if `csv`, `--csv`, which exclude
+    each other.
 
     `form` has the choice: `json`, `yaml`, `csv` or, by default, `text`. `print_items` and
     `print_record` read the choice.
@@ -31,8 +32,8 @@ def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
 
 
 def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
-    """Print a list to stdout in the form of `add_output_options`: a table as text, else CSV, JSON
-    or YAML.
+    """Print a list to stdout as text, CSV, JSON or YAML, as the options of `add_output_options`
+    demand. Text is a table.
 
     All items are read first. The table fits the terminal by omitting and cutting columns, and CSV
     has all columns. JSON and YAML have all fields. An empty list gives the titles alone, or `[]` in
@@ -57,7 +58,8 @@ def print_note(text: str) -> None:
 
 
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
-    """Print an item to stdout in the form of `add_output_options`.
+    """Print an item to stdout as text, CSV, JSON or YAML, as the options of `add_output_options`
+    demand.
 
     As text, each column has a line with title and value, and a value of several lines continues on
     further lines. CSV has a line of titles and a line of values. JSON and YAML have all fields as

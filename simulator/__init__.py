@@ -1,0 +1,1 @@
+"""The simulator: whole clusters and single searches in virtual time, with and without faults."""

@@ -1,0 +1,1 @@
+"""The invariants that hold after each commit of a simulated cluster."""

@@ -1,0 +1,1 @@
+"""The control plane of a simulated cluster: hosts with faulty tables, and the network."""

@@ -1,0 +1,1 @@
+"""The machines of a simulated cluster: cloud, agents, and processes of trials."""

@@ -1,0 +1,291 @@
+"""A simulated agent, which follows docs/agent-protocol.md like the real agent.
+
+- Reports of trials are on the machine's disk. The agent itself stores no offsets.
+- The agent makes a single call at a time, and ignores answers after its timeout.
+- If a newer session of the agent exists, the agent kills all its processes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from control_plane.actors.step import CommandRefused
+from control_plane.agents.service import SyncResponse
+from control_plane.simulation.virtual_clock import VirtualClock
+from simulator.faults.fault_state import FaultState
+from simulator.hosts.hosts import Host
+from simulator.hosts.network import Network
+from simulator.machines.machine_agent import MachineAgent
+from simulator.machines.process import EndNotice, ProcessEnvironment, TrialProcess
+from simulator.machines.report_stream import Line
+from simulator.machines.training import Training
+
+PATIENT_MS = 1_500
+STEADY_MS = (10_000, 15_000)
+BUSY_MS = 1_000
+BACKOFF_MS_FIRST, BACKOFF_MS_MAX = 200, 15_000
+LINES_PER_CALL = 40
+START_MS = (1_000, 20_000)
+
+
+@dataclass(frozen=True)
+class AgentEnvironment:
+    """The parts of the simulation that all agents share."""
+
+    clock: VirtualClock
+    faults: FaultState
+    network: Network
+    process_environment: ProcessEnvironment
+    training_for: Callable[[Mapping[str, Any]], Training]
+    """Returns the training for a process's specification. Equal trials get equal trainings."""
+    on_process_start: Callable[["SimulatedAgent", Mapping[str, Any]], None]
+    """Called with an agent and a specification before the agent starts the process."""
+
+
+class SimulatedAgent(MachineAgent[TrialProcess]):
+    """An agent on a simulated machine, with the processes of trials on this machine.
+
+    Attributes:
+        is_cut_off: whether no call of the agent reaches the API.
+        is_down: whether the machine reboots, and nothing runs on it.
+        is_gone: whether the machine has ended for good.
+        synced_ms: the virtual time of the last answer.
+    """
+
+    def __init__(self, environment: AgentEnvironment, name: str, pool: str, slots: int) -> None:
+        super().__init__(name, pool, slots)
+        self.is_cut_off = False
+        self.is_gone = False
+        self.is_down = False
+        self.synced_ms = environment.clock.now_ms
+        self._environment = environment
+        self._run_generation = 0
+        self._is_calling = False
+        self._is_fencing = False
+        self._failures = 0
+        self._due_ms = 0
+        self._wakes = 0
+        self._notice: EndNotice | None = None
+
+    def start(self) -> None:
+        """Start or restart the agent's process, which keeps the processes and reports on the disk.
+
+        The agent enrols again and ignores answers to earlier calls. Do nothing during a reboot.
+        """
+        if self.is_down:
+            return
+        self._run_generation += 1
+        self.forget_session()
+        self._is_calling, self._is_fencing, self._failures, self._wakes = False, False, 0, 0
+        self._wake(0)
+
+    def reboot(self, minutes: int) -> None:
+        """Reboot the machine, which takes this number of minutes.
+
+        All processes end at once. After the reboot, the agent starts and reports them as lost.
+        """
+        self._run_generation += 1
+        self._wakes = 1
+        self.is_down = True
+        for process in list(self.processes.values()):
+            process.vanish()
+
+        def boot() -> None:
+            self.is_down = False
+            for process in self.processes.values():
+                if not process.has_exit:
+                    process.fail("lost", "the machine was started again")
+            self.start()
+
+        self._call_later(minutes * 60_000, boot)
+
+    def vanish(self) -> None:
+        """End the machine and all of the processes for good, without any report."""
+        self.is_gone = True
+        self._run_generation += 1
+        for process in self.processes.values():
+            process.vanish()
+
+    def give_notice(self, notice: EndNotice) -> None:
+        """Announce the machine's end to all present and future processes of the machine."""
+        self._notice = notice
+        for process in list(self.processes.values()):
+            process.give_notice(notice)
+
+    @property
+    def has_notice(self) -> bool:
+        """Whether the machine's end has been announced."""
+        return self._notice is not None
+
+    def answer_held_call(self) -> None:
+        """Let the agent make the next call within 50 ms, as the end of a long poll does.
+
+        Do nothing if an earlier call is scheduled or the machine has ended.
+        """
+        self._wake(self._environment.faults.random.randint(5, 50))
+
+    def used_slots(self) -> int:
+        """Return the number of slots that running processes use."""
+        return sum(
+            len(process.slots) for process in self.processes.values() if not process.has_ended
+        )
+
+    def _wake_for_report(self, is_urgent: bool) -> None:
+        """Schedule a call for a new report: at once if urgent, else within PATIENT_MS."""
+        self._wake(0 if is_urgent else PATIENT_MS)
+
+    def _wake(self, delay_ms: int) -> None:
+        """Schedule the next call after `delay_ms`, unless an earlier call is scheduled.
+
+        Do nothing after the end of the machine.
+        """
+        due_ms = self._environment.clock.now_ms + delay_ms
+        if self.is_gone or (self._wakes and self._due_ms <= due_ms):
+            return
+        self._due_ms = due_ms
+        self._wakes += 1
+        self._call_later(delay_ms, lambda: self._wake_at(due_ms))
+
+    def _wake_at(self, due_ms: int) -> None:
+        """Make a call, unless the schedule has changed since this time was chosen."""
+        if self._due_ms == due_ms and self._wakes:
+            self._wakes = 0
+            self._make_call()
+
+    def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after `delay_ms`, unless the agent's process has ended by then."""
+        generation = self._run_generation
+
+        def run_unless_gone() -> None:
+            if self._run_generation == generation and not self.is_gone:
+                action()
+
+        clock = self._environment.clock
+        clock.call_at(clock.now_ms + delay_ms, run_unless_gone)
+
+    def _make_call(self) -> None:
+        """Enrol if the agent has no session, else sync. Do nothing during another call."""
+        if self._is_calling or self._is_fencing:
+            return
+        self._is_calling = True
+        generation = self._run_generation
+        if self.epoch is None:
+            self._call(
+                generation, lambda host: self.request_session(host.agents), self._handle_enrolment
+            )
+        else:
+            request = self.sync_request(self.epoch, LINES_PER_CALL)
+            self._call(
+                generation, lambda host: host.agents.sync(self.name, request), self._handle_answer
+            )
+
+    def _call(
+        self, generation: int, operation: Callable[[Host], Any], on_answer: Callable[[Any], None]
+    ) -> None:
+        """Make a call, and ignore the outcome if the agent's process has ended by then."""
+
+        def handle_answer(answer: Any) -> None:
+            if generation == self._run_generation:
+                self._is_calling, self._failures = False, 0
+                self.synced_ms = self._environment.clock.now_ms
+                on_answer(answer)
+
+        def handle_failure(refused: CommandRefused | None) -> None:
+            if generation == self._run_generation:
+                self._is_calling = False
+                self._handle_failure(refused)
+
+        self._environment.network.call(
+            operation,
+            handle_answer,
+            handle_failure,
+            is_cut_off=lambda: self.is_cut_off or self.is_gone,
+        )
+
+    def _handle_enrolment(self, epoch: int) -> None:
+        self.begin_session(epoch)
+        self._wake(0)
+
+    def _handle_failure(self, refused: CommandRefused | None) -> None:
+        """Schedule the next call with a random back-off after a failed call.
+
+        After the refusals "conflict" and "not_found", the agent enrols again. After "conflict", it
+        also kills its processes.
+
+        Args:
+            refused: the refusal, or None without an answer.
+        """
+        self._failures += 1
+        delay_ms_max = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, 10))
+        delay_ms = self._environment.faults.random.randint(BACKOFF_MS_FIRST, delay_ms_max)
+        if refused is not None and refused.code == "conflict":
+            self.epoch = None
+            self._kill_fenced_trials(delay_ms)
+            return
+        if refused is not None and refused.code == "not_found":
+            self.epoch = None
+        self._wake(delay_ms)
+
+    def _kill_fenced_trials(self, delay_ms: int) -> None:
+        """Kill all processes, then schedule the next call after `delay_ms`.
+
+        Another agent may already run these trials, so no call is made before the processes end.
+        """
+        self._is_fencing = True
+        for process in list(self.processes.values()):
+            process.fence()
+
+        def end_fencing() -> None:
+            self._is_fencing = False
+            self._wake(delay_ms)
+
+        self._call_later(1, end_fencing)
+
+    def _handle_answer(self, answer: SyncResponse) -> None:
+        """Apply the desired state of an answer, and schedule the next call.
+
+        The delay is 0 if reports are left, short if processes changed, and long otherwise.
+        """
+        is_news = self.apply_answer(answer)
+        has_more = self.has_unacknowledged_reports
+        random = self._environment.faults.random
+        steady_ms = random.randint(*STEADY_MS)
+        self._wake(0 if has_more else BUSY_MS if is_news else steady_ms)
+
+    def _start_process(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Add the process of an allocation, apply the entry's directives, and schedule the start.
+
+        Call `on_process_start` before, and report the states of the container. If the machine has
+        got a notice of its end, give the process this notice.
+
+        By the fault `failed_starts`, the process ends at once with a report of a failed start.
+        """
+        environment = self._environment
+        spec = entry["spec"]
+        environment.on_process_start(self, spec)
+        process = TrialProcess(
+            name,
+            environment.process_environment,
+            self._wake_for_report,
+            slots=tuple(spec["slots"]),
+            rank=spec["node_rank"],
+            training=environment.training_for(spec),
+            spec=spec,
+        )
+        self._add_process(process)
+        if environment.faults.draw_fault("failed_starts", environment.faults.rates.failed_starts):
+            process.fail("start_failed", "the disk is full")
+            return
+        process.apply_directives(entry["directives"])
+        for state in ("PULLING", "STARTING", "RUNNING"):
+            process.report(_container_line(state))
+        process.start(environment.faults.random.randint(*START_MS))
+        if self._notice is not None:
+            process.give_notice(self._notice)
+
+    def _make_unstarted_process(self, name: str) -> TrialProcess:
+        return TrialProcess(name, self._environment.process_environment, self._wake_for_report)
+
+
+def _container_line(state: str) -> Line:
+    return {"kind": "container", "state": state}

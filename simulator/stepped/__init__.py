@@ -1,0 +1,1 @@
+"""Clusters and fleets in steps: a test moves the clock, and chooses the faults."""
