@@ -276,16 +276,20 @@ def _policy_line(names: Names, role: str, document: Document) -> str:
 
 
 def _profile_lines(name: str) -> Iterator[str]:
-    """Yield the script line that creates an instance profile with the equally named role.
+    """Yield script lines that create an instance profile with the equally named role.
 
-    An existing profile stays as it is, even without a role.
+    An existing profile stays. The role is added unless the profile has the role, so that a second
+    run completes an interrupted one.
     """
     profile = ("--instance-profile-name", name)
     there, create = (
         _run("iam", f"{verb}-instance-profile", *profile) for verb in ("get", "create")
     )
+    yield f"{there} > /dev/null 2>&1 || {create} > /dev/null"
+    query = ("--query", "InstanceProfile.Roles[].RoleName", "--output", "text")
+    roles = _run("iam", "get-instance-profile", *profile, *query)
     add = _run("iam", "add-role-to-instance-profile", *profile, "--role-name", name)
-    yield f"{there} > /dev/null 2>&1 || {{ {create} > /dev/null; {add}; }}"
+    yield f"{roles} | grep -qx {shlex.quote(name)} || {add}"
 
 
 def _tag(key: str, value: str) -> str:

@@ -21,7 +21,10 @@ def available_bytes(root: Path = ROOT) -> int | None:
 
 
 def _free_of_machine(root: Path) -> list[int]:
-    """Return a list with the machine's available bytes, or an empty list if unknown."""
+    """Return a list with the machine's available bytes, from `proc/meminfo` below `root`.
+
+    Return an empty list if unknown.
+    """
     for line in _read(root / "proc" / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return [int(line.split()[1]) * 1024]

@@ -91,8 +91,9 @@ class BackgroundSave:
     def start(self, save: Save, task: Callable[[], None]) -> None:
         """Run `task`, which stores the checkpoint of `save`, in a new thread.
 
-        First wait for the previous background save and raise its error, as `wait` does. An
-        Exception of `task` is kept for `wait` and `raise_failure`.
+        First wait for the previous background save. If the previous save failed, raise the error
+        and do not run `task`. After `abandon`, start without a wait. An Exception of `task` is kept
+        for `wait` and `raise_failure`, but ignored after `abandon`.
         """
         self.wait()
         self.running = save

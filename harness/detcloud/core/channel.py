@@ -65,8 +65,10 @@ class Channel:
     def gather(self, value: Any) -> list[Any] | None:
         """Return the values of all ranks, in the order of the ranks, on rank 0.
 
-        Return None on the other ranks. Every rank must call this. A process alone gets a list of
-        its own value. Raises DetcloudError if another process has exited, and errors of pickling.
+        Rank 0 waits for all ranks. Return None on the other ranks, which only send. Every rank must
+        call this. A process alone gets a list of its own value. Raises DetcloudError on rank 0 if
+        another process has exited, on the other ranks if rank 0 has exited. Raises errors of
+        pickling.
         """
         if self.chief is not None:
             _send(self.chief, value)
@@ -76,8 +78,8 @@ class Channel:
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank; ignore the argument elsewhere.
 
-        Every rank must call this. Raises DetcloudError if another process has exited, and errors of
-        pickling.
+        Every rank must call this; all but rank 0 wait. A process alone gets `value` itself. Raises
+        DetcloudError if another process has exited, and errors of pickling.
         """
         if self.chief is not None:
             return _receive(self.chief, 0)
@@ -134,7 +136,7 @@ def _accept(
             if time.monotonic() > give_up_at:
                 missing = ", ".join(str(n) for n in range(1, size) if (n, 0) not in connections)
                 raise DetcloudError(
-                    f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: "
+                    f"ranks {missing} of {size} did not connect within {JOIN_SECONDS_MAX:.0f} s: "
                     "every process has to make its DistributedContext"
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):

@@ -128,9 +128,13 @@ class CheckpointContext:
         """Fill an empty folder by `write` and store the files, both in a background thread.
 
         Return the new checkpoint's UUID at once. `write` must not use data that the caller changes
-        later. `bytes_expected` is the expected size, or 0. An earlier background checkpoint is
-        awaited first. Calls and errors are as for `store_path` with `asynchronous`, without
-        `shard`.
+        later. `bytes_expected` is the expected size, or 0. Only the chief may call this. First wait
+        for an earlier background checkpoint, and raise its error. On a cluster, `metadata` must
+        contain `steps_completed`.
+
+        Raises InvalidCall on other ranks, InvalidValue for invalid `steps_completed` or too large
+        metadata, and DetcloudError for metadata that is no JSON. An error of `write` or of storing
+        is raised by the next call that stores, reports or waits, or at the end of `core.init`.
         """
         self.wait()
         checked = self._saver.checked_metadata(metadata)
@@ -177,15 +181,23 @@ class CheckpointContext:
         """Store the files of `directory` as a checkpoint and return the checkpoint's UUID.
 
         Store all files, or only those that `selector` accepts by relative path. Links count as
-        their targets. `metadata`, `shard`, `asynchronous`, waiting, reports and errors are as for
-        `store_path`. A rank without files of a sharded checkpoint passes None as `directory`.
+        their targets. `metadata` is plain JSON data; on a cluster it must contain
+        `steps_completed`, the number of completed batches. Without `shard` only the chief may call
+        this. With `shard` every rank calls this, and all files and metadata become one checkpoint.
+        A rank without files of a sharded checkpoint passes None as `directory`.
 
-        With `asynchronous`, files may be deleted or replaced after the return. A file that is
-        modified in place fails the checkpoint, unless `growing` accepts the file, such as a log: it
-        is then copied.
+        First wait for an earlier background checkpoint, and raise its error. The start and the end
+        of storing are reported. If storage is disabled, print a warning and store nothing.
 
-        Raises InvalidCall if `directory` is None without `shard`, with a `selector`, or on all
-        ranks. Raises DetcloudError if `directory` is no directory or contains a special file.
+        With `asynchronous`, a thread stores the files. The next call that stores, reports or waits,
+        or the end of `core.init`, then raises an error of the save. Files may be deleted or
+        replaced after the return. A file that is modified in place fails the checkpoint, unless
+        `growing` accepts the file, such as a log: it is then copied.
+
+        Raises InvalidCall on a rank that may not store, and if `directory` is None without `shard`,
+        with a `selector`, or on all ranks. Raises InvalidValue for invalid `steps_completed` or too
+        large metadata. Raises DetcloudError if `directory` is no directory or contains a special
+        file, for metadata that is no JSON, and if storing or a report fails.
         """
         if directory is None and selector is not None:
             raise InvalidCall("upload got a selector and no directory to select from")
@@ -228,8 +240,13 @@ class CheckpointContext:
         and deletes the folder after all have left the block. With `NoSharedDownload` each rank has
         its own folder.
 
-        Errors are as for `download`. An exception that leaves the block on the chief is printed and
-        reported as a load failure, if the run began from this checkpoint.
+        First wait for a background save of this checkpoint, and raise its error. Raises
+        DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if the store
+        fails, and CheckpointDamaged if files are missing or differ. On ranks that wait for the
+        first rank, every failure is a DetcloudError. Raises errors of the own `selector`.
+
+        Damage of the run's first checkpoint is also reported. An exception that leaves the block on
+        the chief is printed and reported as a load failure, if the run began from this checkpoint.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -259,9 +276,11 @@ class CheckpointContext:
     ) -> None:
         """Copy a checkpoint's files into `directory`, and verify the copies.
 
-        Existing files of the same names are replaced. `selector` and `download_mode` are as for
-        `restore_path`. If ranks share the download, only the `directory` of the node's first rank
-        is used. A running background save of this checkpoint ends first, and its error is raised.
+        Copy all files, or only those that `selector` accepts by name. Existing files of the same
+        names are replaced. By default every rank of a node must call this. The node's first rank
+        then copies the files that any of them selects, into its own `directory`. With
+        `NoSharedDownload` each rank copies for itself. A running background save of this checkpoint
+        ends first, and its error is raised.
 
         Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
         the store fails, and CheckpointDamaged if files are missing or differ. On ranks that wait
@@ -324,14 +343,24 @@ class CheckpointContext:
 
     @accept_names(storage_id="checkpoint")
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
-        """Return the metadata of a checkpoint, from the manifest. Errors are as for `download`."""
+        """Return the metadata of a checkpoint, from the manifest in the store.
+
+        First wait for a background save of this checkpoint, and raise its error. Raises
+        DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if the store
+        fails, and CheckpointDamaged if the manifest is missing or damaged. Damage of the run's
+        first checkpoint is also reported.
+        """
         with self._open_reader(checkpoint) as reader:
             metadata: dict[str, Any] = reader.read_manifest()["metadata"]
         return metadata
 
     @contextmanager
     def _open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
-        """Wait for a running save of the checkpoint, and yield a reader as the catalog does."""
+        """Wait for a running save of the checkpoint, raise its error, and yield a reader.
+
+        Raises DetcloudError if storage is disabled, or on a cluster if the UUID is unknown. Pass on
+        CheckpointDamaged from the block; damage of the run's first checkpoint is also reported.
+        """
         self._await_save(checkpoint)
         with self._catalog.open_reader(checkpoint) as reader:
             yield reader

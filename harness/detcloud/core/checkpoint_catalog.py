@@ -73,8 +73,9 @@ class CheckpointCatalog:
 
     @contextmanager
     def open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
-        """Yield a reader of the checkpoint. Errors are as for `open_store` and `resolve`.
+        """Yield a reader of the checkpoint.
 
+        Raises DetcloudError if storage is disabled, or on a cluster if the UUID is unknown.
         Pass on CheckpointDamaged from the block. On the chief of a trial on a cluster, first print
         and report the damage if the run began from this checkpoint.
         """

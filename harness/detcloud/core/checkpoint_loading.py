@@ -51,7 +51,8 @@ class LoadWatch:
         """Report `error` as a load failure if the first checkpoint is being loaded, and print the
         failure.
 
-        End the loading in any case, as `end` does. At most one failure is reported in a run.
+        In any case, record that no checkpoint is being loaded now. At most one failure is reported
+        in a run.
         DetcloudError, InvalidHP and exceptions that are no Exception, such as SystemExit, are not
         reported. If the report fails, print the reason and raise nothing.
         """
@@ -63,10 +64,11 @@ class LoadWatch:
 
     @contextmanager
     def watch(self, checkpoint: str | CheckpointReference) -> Iterator[None]:
-        """Watch a block that loads `checkpoint`, and report an exception as `note_error` does.
+        """Watch a block that loads `checkpoint`: print and report an exception as a load failure.
 
-        Pass on every exception. A block of a checkpoint other than the run's first is watched only
-        if `begin` was called before, without `end`. After a block without an exception, the watch
+        Pass on every exception. DetcloudError, InvalidHP and exceptions that are no Exception are
+        not reported. A block of a checkpoint other than the run's first is watched only if `begin`
+        was called before, without `end`. After a block without an exception, the watch
         has the same state as before the block.
         """
         uuid = checkpoint if isinstance(checkpoint, str) else checkpoint.uuid

@@ -39,7 +39,11 @@ class CheckpointSaver:
         *,
         on_cluster: bool,
     ) -> None:
-        """Create a saver. On a cluster, metadata must contain `steps_completed`."""
+        """Create a saver. Store nothing yet.
+
+        `saves` runs the saves, one at a time. If `on_cluster`, the metadata of every checkpoint
+        must contain `steps_completed`.
+        """
         self._writer = writer
         self._catalog = catalog
         self._saves = saves
@@ -55,7 +59,11 @@ class CheckpointSaver:
 
         Every rank must call this. `metadata` is copied at the block's end. With `asynchronous`, a
         thread stores the files. If the block raises, send the failure to all ranks and pass on the
-        exception. The checkpoint then fails on every rank. Errors are as for `store_shard`.
+        exception. The checkpoint then fails on every rank.
+
+        The end of storing raises errors, with `asynchronous` in the thread. DetcloudError: storing
+        failed on any rank. InvalidCall: ranks have different values or files of one name.
+        InvalidValue: the merged metadata are invalid.
         """
         save = Save(self._distributed.broadcast(str(uuid.uuid4())))
         # Training exchanges values during the save, so the save needs separate connections.
@@ -159,7 +167,9 @@ class CheckpointSaver:
         """Store the files as the checkpoint of `save`, and close `sources`.
 
         Set the size of `save`, and add the checkpoint to the catalog. `metadata` is a result of
-        `checked_metadata`. Errors are as for `CheckpointWriter.store_files`.
+        `checked_metadata`. If storage is disabled, only print a warning. Raises DetcloudError if a
+        file cannot be stored or was modified, or a report fails. After a failed file, the stored
+        files are deleted.
         """
         with contextlib.closing(sources):
             if self._writer is None:

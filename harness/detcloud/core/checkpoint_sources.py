@@ -70,7 +70,8 @@ class Sources:
 def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
     """Return the files of `directory`, or only the files that `selector` accepts. Copy nothing.
 
-    Raises DetcloudError if `directory` is no directory, or as `files_to_store` does.
+    Raises DetcloudError if `directory` is no directory or cannot be read, and for special files, a
+    file with the manifest's name, or too many files. Raises StorageError for an invalid name.
     """
     if not directory.is_dir():
         raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
@@ -86,7 +87,9 @@ def link_sources(
     accepts are copied, as are files that cannot be linked. Delete the link folders beside
     `directory` that earlier runs of this trial left, and those of any trial after a week.
 
-    Raises DetcloudError as `list_sources` does, and if a file can be neither linked nor copied.
+    Raises DetcloudError if `directory` is no directory or cannot be read, and for special files, a
+    file with the manifest's name, or too many files. Raises DetcloudError if a file can be neither
+    linked nor copied, and StorageError for an invalid name.
     """
     found = list_sources(directory, selector).files
     folder = _new_folder(directory, spec)
@@ -186,14 +189,20 @@ def _owner_prefix(spec: TrialSpec) -> str:
 
 
 def _link(source: Path, link: Path, *, is_growing: bool) -> None:
-    """Link `source` at `link`, or copy a file that is growing or cannot be linked."""
+    """Link `source` at `link`, or copy a file that is growing or cannot be linked.
+
+    Create missing folders of `link`. Raises OSError if the file can be neither linked nor copied.
+    """
     link.parent.mkdir(parents=True, exist_ok=True)
     if is_growing or not _try_to_link(source, link):
         shutil.copyfile(source, link)
 
 
 def _try_to_link(source: Path, link: Path) -> bool:
-    """Create a hard link. Return False if the file system refuses."""
+    """Create a hard link at `link` to `source`. Return False after any OSError.
+
+    Such errors are an existing `link`, a missing `source`, and a file system without links.
+    """
     try:
         os.link(source, link)
     except OSError:

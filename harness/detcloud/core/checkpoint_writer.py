@@ -157,7 +157,11 @@ class CheckpointWriter:
         digest: str,
         metadata: dict[str, Any],
     ) -> None:
-        """Report a stored checkpoint, with the searcher metric at that batch if known."""
+        """Report a stored checkpoint, with the searcher metric at that batch if known.
+
+        `common` are the fields of all reports of this checkpoint, `digest` the SHA-256 of the
+        manifest. Raises DetcloudError if the report cannot be written.
+        """
         # A background save may end after later validations, so the metric is looked up by batch.
         metric = self._metric_at(common["steps_completed"])
         self._report(

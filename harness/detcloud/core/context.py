@@ -51,7 +51,10 @@ class Context:
     on_cluster: bool
     """Whether a cluster runs the trial. Otherwise metrics are only printed."""
     read_directives: Callable[[], Directives]
-    """Returns the cluster's newest directives. Raises DetcloudError if the file is malformed."""
+    """Returns the cluster's newest directives: the length to train, and requests to stop.
+
+    Raises DetcloudError if the file is malformed.
+    """
     loop: LoopOfTrial = field(default_factory=LoopOfTrial)
     """The training loop that runs, which decides the settings that are read."""
 

@@ -67,7 +67,9 @@ class DistributedContext:
     ) -> None:
         """Connect to the trial's processes by `chief_ip`. Without `chief_ip`, open no connection.
 
-        The class describes the arguments and errors.
+        The class describes the arguments. Return after all processes have connected. Raises
+        DetcloudError if a process does not connect within 10 minutes, two processes claim a rank,
+        or the chief cannot listen.
         """
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
@@ -86,8 +88,11 @@ class DistributedContext:
 
         `detcloud.launch.torch_distributed` uses torch's launcher. `chief_ip` defaults to
         MASTER_ADDR, then 127.0.0.1. `cross_rank` and `cross_size` are GROUP_RANK and
-        GROUP_WORLD_SIZE, if set. Raises NoLauncher unless RANK, WORLD_SIZE, LOCAL_RANK and
-        LOCAL_WORLD_SIZE are numbers. Otherwise as the constructor.
+        GROUP_WORLD_SIZE, if set. Return after all processes have connected.
+
+        Raises NoLauncher, a DetcloudError, unless RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE
+        are numbers. Raises DetcloudError if a process does not connect within 10 minutes, two
+        processes claim a rank, or the chief cannot listen.
         """
         rank, size, local_rank, local_size = _numbers(_TORCH_VARIABLES, "torch_distributed")
         chief = chief_ip or os.environ.get("MASTER_ADDR") or "127.0.0.1"
@@ -102,8 +107,13 @@ class DistributedContext:
     def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> DistributedContext:
         """Return the context of a Horovod worker; `hvd` is Horovod's module after `hvd.init()`.
 
-        Without `hvd`, read Horovod's environment variables, and raise NoLauncher if a variable is
-        missing. `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1. Otherwise as the constructor.
+        Without `hvd`, read Horovod's six environment variables, from HOROVOD_RANK to
+        HOROVOD_CROSS_SIZE. `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1. Return after all
+        processes have connected.
+
+        Raises NoLauncher, a DetcloudError, if a needed variable is no number. Raises DetcloudError
+        if a process does not connect within 10 minutes, two processes claim a rank, or the chief
+        cannot listen.
         """
         if hvd is not None:
             names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
@@ -118,9 +128,13 @@ class DistributedContext:
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
         """Return the context of a worker of DeepSpeed's launcher.
 
-        The size of a node is LOCAL_WORLD_SIZE, else LOCAL_SIZE. `chief_ip` defaults to
-        DET_CHIEF_IP, then MASTER_ADDR, then 127.0.0.1. Raises NoLauncher if a variable is missing.
-        Otherwise as the constructor.
+        Read RANK, WORLD_SIZE, LOCAL_RANK, and LOCAL_WORLD_SIZE or else LOCAL_SIZE, the size of a
+        node. `chief_ip` defaults to DET_CHIEF_IP, then MASTER_ADDR, then 127.0.0.1. Return after
+        all processes have connected.
+
+        Raises NoLauncher, a DetcloudError, if a variable is no number. Raises DetcloudError if a
+        process does not connect within 10 minutes, two processes claim a rank, or the chief cannot
+        listen.
         """
         local_size = "LOCAL_WORLD_SIZE" if os.environ.get("LOCAL_WORLD_SIZE") else "LOCAL_SIZE"
         rank, size, local_rank, local = _numbers((*_TORCH_VARIABLES[:3], local_size), "deepspeed")
@@ -133,10 +147,12 @@ class DistributedContext:
 
         The strategy is MultiWorkerMirroredStrategy for several workers, MirroredStrategy for one
         worker with several GPUs, and otherwise TensorFlow's default. Without TF_CONFIG, the process
-        is the only worker. The first worker's host is the `chief_ip`.
+        is the only worker. The first worker's host is the `chief_ip`. Return after all workers have
+        connected.
 
         Raises DetcloudError if TensorFlow is not installed or the task is no worker, and ValueError
-        or KeyError for a malformed TF_CONFIG. Otherwise as the constructor.
+        or KeyError for a malformed TF_CONFIG. Raises DetcloudError if a worker does not connect
+        within 10 minutes, two workers claim a rank, or the chief cannot listen.
         """
         try:
             strategies = importlib.import_module("tensorflow").distribute
@@ -179,7 +195,9 @@ class DistributedContext:
     def allgather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of the ranks, on every rank.
 
-        Calls and errors are as for `gather`.
+        Every rank must call this. Values are pickled. A process alone gets a list of its own value.
+        Raises DetcloudError if the processes cannot exchange values, or if another process has
+        exited. Raises errors of pickling.
         """
         channel = self._require_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
@@ -188,7 +206,9 @@ class DistributedContext:
     def broadcast(self, value: Value) -> Value:
         """Return rank 0's value on every rank; the argument of other ranks is ignored.
 
-        Calls and errors are as for `gather`.
+        Every rank must call this. The value is pickled. A process alone gets `value` itself. Raises
+        DetcloudError if the processes cannot exchange values, or if another process has exited.
+        Raises errors of pickling.
         """
         return cast("Value", self._require_channel().broadcast(value))
 
@@ -196,8 +216,9 @@ class DistributedContext:
     def gather_local(self, value: Value) -> list[Value] | None:
         """Return the values of this node's ranks, in order, on the node's first rank.
 
-        Return None on the other ranks. Every rank of the node must call this. Errors are as for
-        `gather`.
+        Return None on the other ranks. Every rank of the node must call this. Raises DetcloudError
+        if the processes cannot exchange values, or if another rank of the node has exited. Raises
+        errors of pickling.
         """
         return self._require_local_channel().gather(value)
 
@@ -205,7 +226,8 @@ class DistributedContext:
     def allgather_local(self, value: Value) -> list[Value]:
         """Return the values of this node's ranks, in order, on each rank of the node.
 
-        Every rank of the node must call this. Errors are as for `gather`.
+        Every rank of the node must call this. Raises DetcloudError if the processes cannot exchange
+        values, or if another rank of the node has exited. Raises errors of pickling.
         """
         channel = self._require_local_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
@@ -214,7 +236,8 @@ class DistributedContext:
     def broadcast_local(self, value: Value = None) -> Value:  # type: ignore[assignment]
         """Return the value of this node's first rank on all ranks of the node.
 
-        Every rank of the node must call this. Errors are as for `gather`.
+        Every rank of the node must call this. Raises DetcloudError if the processes cannot exchange
+        values, or if another rank of the node has exited. Raises errors of pickling.
         """
         return cast("Value", self._require_local_channel().broadcast(value))
 
@@ -263,7 +286,8 @@ class DistributedContext:
     def _connect(self, chief_ip: str) -> None:
         """Open the channels between all ranks and, with several nodes, between the ranks of a node.
 
-        Wait for all processes. Errors are as for `open_channels`.
+        Wait for all processes, at most 10 minutes. Raises DetcloudError if a process does not
+        connect in time, two processes claim a rank, or the chief cannot listen.
         """
         key = channel_key(_allocation_name())
         address = _address(chief_ip, alone=self.cross_size == 1)
@@ -297,7 +321,10 @@ class DistributedContext:
         return _ALONE
 
     def _require_local_channel(self) -> Channel:
-        """Return the channel of this node's ranks. Errors are as for `_require_channel`."""
+        """Return the channel of this node's ranks; for a rank alone, one without connections.
+
+        Raises DetcloudError if several ranks of the node have no channel.
+        """
         return self._local_channel or (self._require_channel() if self.local_size > 1 else _ALONE)
 
 
@@ -308,9 +335,12 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
     """Return the context of a launcher's worker.
 
     Recognise torch's launcher, DeepSpeed, and Horovod with several processes, in this order, by the
-    variables of the environment. Return None without a launcher. Wait for the other processes, as
-    the constructor of DistributedContext does, with its errors. Raises NoLauncher if other
-    variables of the launcher are missing.
+    variables of the environment. Return None without a launcher. Otherwise return after all
+    processes have connected.
+
+    Raises NoLauncher, a DetcloudError, if other variables of the launcher are missing. Raises
+    DetcloudError if a process does not connect within 10 minutes, two processes claim a rank, or
+    the chief cannot listen.
     """
     if "TORCHELASTIC_RUN_ID" in environment and "RANK" in environment:
         return DistributedContext.from_torch_distributed()

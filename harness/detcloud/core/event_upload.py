@@ -65,7 +65,7 @@ class EventUploader:
         self._thread.start()
 
     def upload_soon(self) -> None:
-        """Make the thread scan the folder now."""
+        """Make the thread scan the folder now, and return at once. Failed uploads only print."""
         self._wanted.set()
 
     def close(self) -> None:

@@ -14,9 +14,10 @@ MESSAGE_CHARACTERS_MAX = 2000
 
 
 def report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
-    """Append `exit` reports to the trial's report files after `error`, as `report_exit` does.
+    """Append `exit` reports to the trial's report files after `error`, with reason and message.
 
-    If a report fails, print the reason to stderr instead of raising DetcloudError.
+    If a report fails or the file of directives is malformed, print the reason to stderr instead of
+    raising DetcloudError.
     """
     try:
         report_exit(directory, context, error)
@@ -28,11 +29,12 @@ def report_exit(directory: TrialDirectory, context: Context, error: BaseExceptio
     """Append the `exit` report: reason, directives' revision, and the outcome of a notice.
 
     `error` is the exception that ended the block, or None. Every rank reports a failure, with the
-    error's text. The chief, and each rank that an earlier attempt has reported, report a good end.
+    error's text. The chief, and each rank with a report of an earlier attempt, report a good end.
     The first worker of each node also reports a good end in the report file of the node. Refused
     hyperparameters are reported as an `early_exit` as well.
 
-    Raises DetcloudError if a report cannot be written or the directives are invalid.
+    Raises DetcloudError if a report cannot be written or the file of directives, the cluster's
+    instructions, is malformed.
     """
     reason = _exit_reason(context, error)
     # The chief reports a good end for all. A rank with an earlier attempt's report reports too.
@@ -96,7 +98,8 @@ def _exit_reason(context: Context, error: BaseException | None) -> str:
     An `error` gives `invalid_hp` or `errored`. A successful SystemExit counts as no error. Then an
     early exit gives `stop_requested` or `invalid_hp`. Then the operations' Outcome decides, then an
     acknowledged request to stop gives `preempted`. Otherwise the reason is `completed` if no
-    operation is left, else `stop_requested`. Raises DetcloudError for invalid directives.
+    operation is left, else `stop_requested`. Raises DetcloudError if the cluster's file of
+    directives is malformed.
     """
     if error is not None and is_success(error):
         error = None

@@ -29,9 +29,10 @@ class FrameworkLoop:
     def __init__(self, context: Context, *, saves_by_policy: bool = True) -> None:
         """Record that a framework's loop trains, and wait for the first operation.
 
-        If the code itself decides how long to train, only wait for the cluster's first directives.
-        All ranks must do this. `saves_by_policy`: the adapter saves a checkpoint whenever
-        `report_validation` returns True. Errors are as for `SearcherContext.operations`.
+        If the code itself decides how long to train, only wait until the cluster has announced
+        this. All ranks must do this. `saves_by_policy`: the adapter saves a checkpoint whenever
+        `report_validation` returns True. Raises DetcloudError if the cluster's file of directives
+        is malformed, or if another process has exited.
         """
         self._context = context
         context.loop.kind = TrainingLoop.FRAMEWORK
@@ -83,7 +84,8 @@ class FrameworkLoop:
 
         `steps` and `epochs` are the completed batches and epochs. If the code decides how long to
         train, `share` is the completed part, from 0 to 1. Report nothing on ranks other than the
-        chief, or after the last operation. Errors are as for `TrainContext.report_progress`.
+        chief, or after the last operation. Raises DetcloudError if the report cannot be written,
+        and the error of a failed background checkpoint.
         """
         if not self._context.is_chief or self.has_ended:
             return
@@ -102,8 +104,12 @@ class FrameworkLoop:
         best value. Metrics that were already reported at this batch are skipped. The
         `checkpoint_policy` decides: True for `all`, False for `none`. For `best`, True if the
         searcher metric is better than every earlier one of the experiment and this loop, and False
-        without the metric. Without a cluster, always True. Errors are as for
-        `TrainContext.report_metrics`.
+        without the metric. Without a cluster, always True.
+
+        Raises InvalidValue or InvalidType for an invalid `steps`. Raises DetcloudError for values
+        that JSON cannot contain, and if the report cannot be written or exceeds 256 KiB. Also if
+        another process has exited or the cluster's file of directives is malformed. Raises the
+        error of a failed background checkpoint.
         """
         experiment_best = self._context.train.get_experiment_best_validation()
         if self._context.distributed.can_exchange:
@@ -129,7 +135,13 @@ class FrameworkLoop:
 
         The files are stored after the block: in the background, except if `is_last` or if the
         configuration forbids background saves. With `shard`, every rank calls this; otherwise only
-        the chief. Metadata and errors are as for `CheckpointContext.store_path`.
+        the chief. First wait for an earlier background checkpoint, and raise its error. On a
+        cluster, `metadata` must contain `steps_completed`, the number of completed batches.
+
+        The block's begin or end raises InvalidCall on a rank that may not store, and InvalidValue
+        for invalid `steps_completed` or too large metadata. Raises DetcloudError for metadata that
+        is no JSON, or if storing or a report fails. A failed background save raises its error at a
+        later report, save or wait.
         """
         behind = self.stores_behind(is_last=is_last)
         return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)
@@ -148,8 +160,9 @@ class FrameworkLoop:
         Call this after the checkpoint is saved. Return whether a next operation is open. Return
         False if none was open. Wait for a background checkpoint and raise its error.
 
-        Raises DetcloudError if the searcher's metric is missing, the report cannot be written or
-        the directives are invalid. Raises InvalidValue if the metric is no number.
+        Raises DetcloudError if the searcher's metric is missing, the report cannot be written,
+        the cluster's file of directives is malformed, or another process has exited. Raises
+        InvalidValue if the metric is no number.
         """
         if self.operation is None:
             return False
@@ -165,9 +178,11 @@ class FrameworkLoop:
         return self.operation is not None
 
     def _take_operation(self) -> None:
-        """Wait for the next operation and open the operation. At the end, set `has_ended`.
+        """Wait for the next operation, and set `operation`; at the end, None, and set `has_ended`.
 
-        Errors are as for `SearcherContext.operations`.
+        Raises InvalidCall if the open operation was neither completed nor preempted. Raises
+        DetcloudError if the cluster's file of directives is malformed, or if another process has
+        exited.
         """
         assert self._operations is not None
         self.operation = next(self._operations, None)

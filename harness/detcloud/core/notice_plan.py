@@ -59,6 +59,9 @@ class Situation:
 def choose_action(now: Situation) -> tuple[Choice, str]:
     """Return the choice and the reason, a text for the log.
 
+    SAVE: store a new checkpoint. FINISH: wait for the running upload, then leave. KEEP: leave at
+    once, with the last stored checkpoint.
+
     If the work is saved, return KEEP. While the upload of the saved work still runs, return FINISH
     if the upload can end in time or the deadline has passed, else KEEP.
 
@@ -73,7 +76,7 @@ def choose_action(now: Situation) -> tuple[Choice, str]:
             return Choice.KEEP, "the latest checkpoint has all of the work"
         return _finish_in_time(now, "the upload that runs has all of the work")
     if now.bytes_per_second is None:
-        return Choice.SAVE, "no checkpoint was stored before, so nobody knows how long it takes"
+        return Choice.SAVE, "no checkpoint was stored before, so the duration of a save is unknown"
     if now.seconds_left <= 0:
         return Choice.SAVE, "the deadline has passed, and each moment may still do"
     running, own = _running_seconds(now), _seconds(now, now.state_bytes or 0)
@@ -91,9 +94,11 @@ def choose_action(now: Situation) -> tuple[Choice, str]:
 
 
 def _finish_in_time(now: Situation, text: str) -> tuple[Choice, str]:
-    """Return FINISH if the running upload can end in time, else KEEP. `text` begins the reason.
+    """Return FINISH, with the reason, if the running upload can end before the deadline, else KEEP.
 
-    If the deadline has passed, return FINISH.
+    FINISH: wait for the upload, then leave. KEEP: leave at once, with the last stored checkpoint.
+    If the deadline has passed, or the rate of uploads is unknown, return FINISH. `text` begins the
+    reason.
     """
     seconds, have = _running_seconds(now), max(0.0, now.seconds_left - RESERVE_SECONDS)
     if now.seconds_left <= 0 or seconds <= have:

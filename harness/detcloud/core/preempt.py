@@ -23,7 +23,7 @@ class PreemptMode(Enum):
     ChiefOnly = "CHIEF_ONLY"
     """Only the chief asks. Your code sends the answer to the other ranks."""
     WorkersAskMaster = "WORKERS_ASK_MASTER"
-    """Each rank reads its own directives, so the answers may differ between ranks."""
+    """Each rank reads the cluster's request itself, so the answers may differ between ranks."""
     WorkersAskSelf = WorkersAskMaster
     """Another name of WorkersAskMaster."""
 
@@ -31,8 +31,8 @@ class PreemptMode(Enum):
 class PreemptContext:
     """Answers whether to stop, without delay, so that code may ask at every batch.
 
-    A single process reads the directives at most every 100 ms. In the mode WorkersAskChief, several
-    processes agree on a common check at which to stop.
+    A single process reads the directives, the file with the cluster's requests, at most every
+    100 ms. In the mode WorkersAskChief, several processes agree on a common check at which to stop.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PreemptContext:
         mode: PreemptMode = PreemptMode.WorkersAskChief,
         on_first_check: Callable[[], None] | None = None,
     ) -> None:
-        """Create the context. `read` returns the newest directives.
+        """Create the context. `read` returns the newest directives, with the request to stop.
 
         `on_first_check` is called once, when the code first asks whether to stop. In the mode
         WorkersAskChief, several connected processes start a thread for their agreement. Raises
@@ -77,7 +77,7 @@ class PreemptContext:
         After an agreement of several processes, all ranks get True at a common check.
 
         Raises InvalidCall on ranks other than the chief in the mode ChiefOnly, and DetcloudError if
-        the directives are invalid.
+        the file of directives is malformed.
         """
         self._note_check()
         is_wanted = (
@@ -97,8 +97,9 @@ class PreemptContext:
         """Return whether a request to stop has a deadline: an interruption notice, a kill or
         SIGTERM.
 
-        If this returned True and your code exits, the trial resumes later. Errors are as for
-        `should_preempt`.
+        If this returned True and your code exits, the trial resumes later. Raises InvalidCall on
+        ranks other than the chief in the mode ChiefOnly, and DetcloudError if the file of
+        directives is malformed.
         """
         self._note_check()
         if self._agreement is not None:
@@ -115,7 +116,7 @@ class PreemptContext:
         it yet.
 
         The call does not count as a promise to stop. The first call runs `on_first_check`. Raises
-        DetcloudError if the directives are invalid.
+        DetcloudError if the file of directives is malformed.
         """
         if not self.was_asked:
             self._note_first_check()
@@ -192,9 +193,10 @@ class PreemptContext:
             self._on_first_check()
 
     def _pending(self) -> Preemption | None:
-        """Return the request that reached this process directly, or else the directives' request.
+        """Return the request that reached this process directly, or else the cluster's request.
 
-        Return None without a request.
+        The cluster's request is the one of the last reading of the directives. Return None without
+        a request.
         """
         return self._requested or self._directed
 
@@ -202,7 +204,7 @@ class PreemptContext:
         """Return the request of this process, preferably with a deadline. Return None without a
         request.
 
-        Runs in the agreement's thread. Invalid directives count as no request.
+        Runs in the agreement's thread. A malformed file of directives counts as no request.
         """
         try:
             directed = self._read().preempt
@@ -213,9 +215,10 @@ class PreemptContext:
         return max(requests, key=lambda request: request.deadline_ms is not None, default=None)
 
     def _read_directives(self) -> None:
-        """Read the directives, unless the last read was less than 100 ms ago.
+        """Read the cluster's request from the file of directives, and store the request.
 
-        Raises DetcloudError if the directives are invalid.
+        Do nothing if the last reading was less than 100 ms ago. Raises DetcloudError if the file is
+        malformed.
         """
         now = time.monotonic()
         if now >= self._next_read:

@@ -118,10 +118,11 @@ class Sampler:
     def __init__(
         self, proc: Path, read_gpus: Callable[[], Metrics] = dict, start: float | None = None
     ) -> None:
-        """Read the counters for the first time.
+        """Read the counters of processors, disks and network for the first time.
 
-        `read_gpus` returns the metrics of the GPUs. `start` is the monotonic time of this first
-        reading, by default now.
+        `proc` is the folder /proc; files that cannot be read are skipped. `read_gpus` returns the
+        metrics of the GPUs, and is called by `sample` only. `start` is the monotonic time of this
+        first reading, by default now. Raises ValueError for malformed counters.
         """
         self._proc = proc
         self._read_gpus = read_gpus
@@ -131,8 +132,9 @@ class Sampler:
     def sample(self, now: float) -> dict[str, Metrics]:
         """Return the metrics of each group at the monotonic time `now`, in seconds.
 
-        Units are percent, GiB, and operations or bytes per second. Groups without values are
-        omitted.
+        The groups are `cpu`, `memory`, `disk`, `network` and `gpu`. Units are percent, GiB, and
+        operations or bytes per second. Groups without values are omitted. Files that cannot be read
+        are skipped. Raises ValueError for malformed counters.
         """
         counters, seconds = self._counters(), max(now - self._before_at, 1e-3)
         grown = {name: counters[name] - self._before.get(name, 0.0) for name in counters}
@@ -149,7 +151,8 @@ class Sampler:
     def _counters(self) -> Counters:
         """Return the present counters of processors, disks and network, from files in /proc.
 
-        Files that cannot be read are skipped, so that the result may be empty.
+        Files that cannot be read are skipped, so that the result may be empty. Raises ValueError
+        for malformed counters.
         """
         return {
             **_processor_counters(self._read("stat")),
@@ -158,7 +161,7 @@ class Sampler:
         }
 
     def _memory_metrics(self) -> Metrics:
-        """Return the available memory in GiB, or nothing if unknown."""
+        """Return `memory_free`, the available memory in GiB, or an empty dict if unknown."""
         for line in self._read("meminfo"):
             if line.startswith("MemAvailable:"):
                 return {"memory_free": int(line.split()[1]) * 1024 / _GIBIBYTE}
@@ -219,9 +222,11 @@ def _gpu_metrics(library: Any, handles: list[Any]) -> Iterator[tuple[str, float]
 
 
 def _processor_counters(lines: list[str]) -> Metrics:
-    """Return the total and idle time of all processors in the kernel's ticks (proc_stat(5)).
+    """Return `cpu_ticks` and `cpu_idle_ticks`, the times of all processors together.
 
-    Return an empty dict if the lines contain no such counters.
+    The unit is the kernel's tick (proc_stat(5)). `cpu_ticks` is the total time. Idle time includes
+    waiting for disks. Return an empty dict if no line begins with `cpu`. Raises ValueError for
+    malformed counters.
     """
     for line in lines:
         fields = line.split()
@@ -233,7 +238,10 @@ def _processor_counters(lines: list[str]) -> Metrics:
 
 
 def _processor_metrics(grown: Metrics) -> Metrics:
-    """Return the use of all processors in percent, or nothing if no time has passed."""
+    """Return `cpu_util_simple`, the use of all processors in percent.
+
+    `grown` is the growth of each counter. Return an empty dict if no time has passed.
+    """
     ticks = grown.get("cpu_ticks", 0.0)
     if ticks <= 0:
         return {}
@@ -243,7 +251,8 @@ def _processor_metrics(grown: Metrics) -> Metrics:
 def _disk_counters(lines: list[str]) -> Metrics:
     """Return the sums of transfers and bytes over all disks (the kernel's admin-guide/iostats).
 
-    Return an empty dict without lines.
+    The keys are `disk_iops`, `disk_throughput_read` and `disk_throughput_write`. Return an empty
+    dict without lines. Raises ValueError for malformed counters.
     """
     totals = {"disk_iops": 0.0, "disk_throughput_read": 0.0, "disk_throughput_write": 0.0}
     for line in lines:
@@ -270,7 +279,8 @@ def _is_disk(name: str) -> bool:
 def _network_counters(lines: list[str]) -> Metrics:
     """Return the bytes of all network interfaces except the loopback (proc_pid_net(5)).
 
-    Return an empty dict without lines.
+    The keys are `net_throughput_recv` and `net_throughput_sent`. Return an empty dict without
+    lines. Raises ValueError for malformed counters.
     """
     totals = {"net_throughput_recv": 0.0, "net_throughput_sent": 0.0}
     for line in lines:

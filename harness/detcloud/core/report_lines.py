@@ -10,7 +10,10 @@ from detcloud.shared.json_values import short_text
 def print_report(kind: str, **fields: object) -> None:
     """Print a line to stdout for a report of metrics or of a checkpoint; ignore other kinds.
 
-    Characters that the output's encoding lacks become question marks.
+    The kinds `metrics` and `rank_metrics` need the fields `group`, `steps_completed` and `metrics`;
+    metrics that are no dict are ignored. The kind `checkpoint` needs `uuid` and `steps_completed`.
+    Raises KeyError for a missing field. Characters that the output's encoding lacks become question
+    marks.
     """
     if kind in ("metrics", "rank_metrics") and isinstance(metrics := fields["metrics"], dict):
         values = " ".join(f"{name}={short_text(value)}" for name, value in metrics.items())

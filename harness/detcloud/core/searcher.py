@@ -128,9 +128,10 @@ class SearcherOperation:
         self._report("completed", length=self.length, metric=None, message=message)
 
     def _metric_fields(self, metric: Any) -> dict[str, Any]:
-        """Return the report's fields with the metric as a number, or a custom search's value.
+        """Return the report's fields: `metric`, a number, or `value`, a custom search's value.
 
-        Errors are as for `complete`.
+        Raises InvalidValue if the metric is no number, or for custom searches if the value is None
+        or exceeds 8 KiB. Raises DetcloudError if the value is no JSON.
         """
         number = _one_number(metric)
         # A custom search receives the exact integer instead of infinity.
@@ -211,6 +212,7 @@ class SearcherContext:
     ) -> None:
         """Create the context.
 
+        `read` returns the newest directives: the file by which the cluster sets the length.
         `is_timed`: the search stops the trial by a time metric. `takes_values`: the search accepts
         any JSON value as its metric. `await_checkpoint` waits for a background checkpoint.
         """
@@ -235,12 +237,13 @@ class SearcherContext:
         Wait for each operation. Afterwards `outcome` is the reason. Without a cluster, or if the
         configuration has no searcher.max_length, yield a single operation of `max_length`; without
         a cluster the default is 1. All ranks must iterate alike and get the same operations, unless
-        `searcher_mode` is ChiefOnly.
+        `searcher_mode` is ChiefOnly. All errors are raised during the iteration.
 
         Raises InvalidCall if your code asks for the next operation without completing the last one
         or being preempted. Raises InvalidCall on other ranks than the chief in the mode ChiefOnly.
         Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
-        length. Raises DetcloudError if the directives are invalid or another process has exited.
+        length. Raises DetcloudError if the cluster's file of directives is malformed or another
+        process has exited. Raises ValueError for an unknown mode.
         """
         if not self._on_cluster:
             self._current = None
@@ -278,8 +281,8 @@ class SearcherContext:
         """Wait for the next operation, or for the reason why the operations have ended.
 
         Return the length, the length in the configuration's unit or None, and the unit of the
-        first. Or return an Outcome. Raises InvalidValue if nothing defines the length, and
-        DetcloudError for invalid directives.
+        first. Or return an Outcome. Raises InvalidValue if nothing defines the length. Raises
+        DetcloudError if the cluster's file of directives is malformed.
         """
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
@@ -297,8 +300,9 @@ class SearcherContext:
         """Return whether the searcher decides how long to train.
 
         Return False without a cluster, for a search that stops trials by time, and without
-        searcher.max_length. Wait for the cluster's first directives. All ranks must call this.
-        Raises DetcloudError if the directives are invalid or another process has exited.
+        searcher.max_length. Wait until the cluster has announced the first length. All ranks must
+        call this. Raises DetcloudError if the cluster's file of directives is malformed or another
+        process has exited.
         """
         if not self._on_cluster or self._is_timed:
             return False
@@ -312,7 +316,7 @@ class SearcherContext:
         """Wait for the first length and return the length. Return None if the trial must end
         before.
 
-        Raises DetcloudError if the directives are invalid.
+        Raises DetcloudError if the cluster's file of directives is malformed.
         """
         while True:
             directives = self._read()
@@ -325,7 +329,7 @@ class SearcherContext:
         """Return whether no operation is open and the cluster will send no more.
 
         For an endless training, return whether no preemption is requested. Raises DetcloudError if
-        the directives are invalid.
+        the cluster's file of directives is malformed.
         """
         directives = self._read()
         if directives.length == ENDLESS:

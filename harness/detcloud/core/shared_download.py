@@ -49,8 +49,9 @@ def fetch(
     accepts; a selector of None accepts all. With `ranks` of None no rank waits. Copies stay after
     an error.
 
-    Raises the errors of `open_reader`, CheckpointDamaged, StorageError, and errors of the own
-    selector. Raises DetcloudError if another rank's selector fails or another rank has exited.
+    Raises DetcloudError if `open_reader` finds no such checkpoint or storage is disabled. Raises
+    CheckpointDamaged, StorageError, and errors of the own selector. Raises DetcloudError if another
+    rank's selector fails or another rank has exited.
     """
     try:
         with open_reader() as reader:

@@ -21,11 +21,15 @@ class SigtermHandler:
     The script's earlier handler is called after the preemption is recorded. If the code has asked
     whether to stop, an exception of that handler is kept for `raise_postponed`. The code can then
     save its work first. Nothing is installed in a thread other than the main thread, or over a
-    handler that is not Python's. Directives stop such a trial.
+    handler that is not Python's. A trial without this handler learns of the stop by the
+    directives, the file with the cluster's requests.
     """
 
     def __init__(self, preempt: PreemptContext) -> None:
-        """Install the handler, if possible. `preempt` receives the requests to stop."""
+        """Install the handler, if this is the main thread and the earlier handler is Python's.
+
+        `preempt` receives the requests to stop.
+        """
         self._preempt = preempt
         self._postponed: BaseException | None = None
         self._previous = signal.getsignal(signal.SIGTERM)

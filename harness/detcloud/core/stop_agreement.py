@@ -73,9 +73,9 @@ class StopAgreement:
     def _run(self) -> None:
         """Take part in the agreement until `close`, or on a worker until the chief has exited.
 
-        Send this rank's request to the chief as `_notice` does, and answer each message as
-        `_receive` does. The chief continues without a worker that has exited. At the end, checks
-        that wait in `should_stop` return. Lost connections raise nothing.
+        Send the first request of each urgency that this rank sees to the chief, and answer each
+        message. The chief continues without a worker that has exited. At the end, checks that wait
+        in `should_stop` return. Lost connections raise nothing.
         """
         # The agreement ends when the connections are closed.
         with contextlib.suppress(OSError, EOFError, ValueError):
@@ -114,13 +114,17 @@ class StopAgreement:
     def _receive(self, connection: Connection[Any, Any]) -> None:
         """Read a message of a connection, and carry out the step of the agreement.
 
-        - `request`, on the chief: ask every rank for the count of checks.
-        - `collect`, on a worker: send this rank's count, and hold the next check until `stop`.
-        - `checks`, on the chief: store a worker's count, as in `_finish_rounds`.
-        - `stop`, on a worker: set the check at which to stop, as in `_stop`.
+        A check is a call of `should_stop`. The message is one of:
 
-        On the chief, remove a worker that has exited, and continue without the worker. Raises
-        EOFError or OSError if the chief has exited.
+        - `request`, on the chief: ask every worker for its count of checks, and hold the chief's
+          own checks. Do nothing after an earlier request of the same urgency.
+        - `collect`, on a worker: send this rank's count, and hold the next check until `stop`.
+        - `checks`, on the chief: store a worker's count. After the last count, send every worker
+          the check at which to stop.
+        - `stop`, on a worker: set the check at which to stop, and release held checks.
+
+        On the chief, remove a worker that has exited, and continue without the worker: the counts
+        may now be complete. Raises EOFError or OSError if the chief has exited.
         """
         try:
             kind, *values = connection.recv()
@@ -166,8 +170,9 @@ class StopAgreement:
     def _finish_rounds(self) -> None:
         """On the chief, send the check at which to stop to all workers, if every rank has answered.
 
-        This is the check after the highest count of checks. Set the chief's own stop as `_stop`
-        does. Do nothing while the count of a rank is missing. Workers that have exited are skipped.
+        This is the check after the highest count of checks. Set the same check for the chief, and
+        wake its waiting checks. Do nothing while the count of a rank is missing. Workers that have
+        exited are skipped.
         """
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):

@@ -68,7 +68,8 @@ class TrainContext:
     ) -> None:
         """Create the context. An `events` of None marks a worker, whose metrics are kept by rank.
 
-        `read` returns the newest directives. `metric` is the name of the searcher's metric.
+        `read` returns the newest directives, the cluster's instructions, which include the best
+        validation. `metric` is the name of the searcher's metric.
         """
         self._metric = metric
         self._validated: dict[int, float] = {}
@@ -96,8 +97,12 @@ class TrainContext:
     ) -> None:
         """Report metrics of the group `training`, averages over the last `batches` batches.
 
-        Only the length of `batch_metrics` is used, if `batches` is None. Errors are as for
-        `report_metrics`.
+        Only the length of `batch_metrics` is used, if `batches` is None.
+
+        Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
+        if `steps_completed` is out of range, or for a name that was just reported. Raises
+        DetcloudError for values that JSON cannot contain, and if the report cannot be written or
+        exceeds 256 KiB. Raises the error of a failed background checkpoint.
         """
         if batches is None and batch_metrics is not None:
             batches = len(batch_metrics)
@@ -106,10 +111,16 @@ class TrainContext:
 
     @accept_names(latest_batch="steps_completed")
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of the group `validation`. Errors are as for `report_metrics`.
+        """Report metrics of the group `validation`.
 
         Values of type bytes are omitted with a line in the log. The searcher's metric is kept for
-        the report of a checkpoint at this batch. Raises InvalidCall for a value of None.
+        the report of a checkpoint at this batch.
+
+        Raises InvalidCall for a value of None. Raises InvalidType if `steps_completed` is no int or
+        `metrics` no dict. Raises InvalidValue if `steps_completed` is out of range, or for a name
+        that was just reported. Raises DetcloudError for values that JSON cannot contain, and if the
+        report cannot be written or exceeds 256 KiB. Raises the error of a failed background
+        checkpoint.
         """
         self._report_group("validation", steps_completed, metrics)
 
@@ -136,7 +147,12 @@ class TrainContext:
         """Report the metrics whose names were not reported yet for this group and batch.
 
         Frameworks log some numbers twice. Values of None and bytes are omitted. On ranks other than
-        the chief nothing is stored. Errors are as for `report_metrics`.
+        the chief nothing is stored.
+
+        Raises InvalidValue for an invalid group or `steps_completed`, and InvalidType if
+        `steps_completed` is no int. Raises DetcloudError for values that JSON cannot contain, and
+        if the report cannot be written or exceeds 256 KiB. Raises the error of a failed background
+        checkpoint.
         """
         reported = self._names_reported(group, steps_completed)
         self._is_shared = True
@@ -165,7 +181,7 @@ class TrainContext:
 
         The value is read from the newest directives in the trial's directory, without a call of the
         cluster. Return None before the first value, and without a cluster. Raises DetcloudError if
-        the directives are invalid.
+        the file of directives is malformed.
         """
         return self._read().best_validation
 
@@ -294,8 +310,13 @@ class TrainContext:
         """Check and report metrics of a group. In the AUTO mode, also write TensorBoard events.
 
         `extra` are further fields of the report. On a worker whose loop all ranks share, check and
-        remember the metrics only. Other workers print once where their reports are shown. Errors
-        are as for `report_metrics` and `report_validation_metrics`.
+        remember the metrics only. Other workers print once where their reports are shown.
+
+        Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
+        if `steps_completed` is out of range, or for a name that was just reported. Raises
+        InvalidCall for a validation metric of None. Raises DetcloudError for values that JSON
+        cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the error of
+        a failed background checkpoint.
         """
         _check_steps(steps_completed)
         if group == "validation":

@@ -21,13 +21,15 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the workers with the suitable launcher and return the exit code.
+    """Run the workers with the suitable launcher.
 
-    On a single slot, replace this process by the worker. On several slots of one machine, use
-    Horovod if the package and `horovodrun` are installed. Otherwise print a notice and use
-    torch_distributed without the overrides, the user's options before `--`. Raises SystemExit: 1
-    for invalid arguments, 0 after the usage for `-h`. Raises OSError if the worker of a single slot
-    cannot be started.
+    On a single slot, replace this process by the worker. On several slots of one machine, replace
+    this process by `horovodrun` if this program and the package are installed. Otherwise print a
+    notice and use torch_distributed without the overrides, the user's options before `--`. Then
+    return 0, 1 after a failure, 128 + n after signal n.
+
+    Raises SystemExit: 1 for invalid arguments, 0 after the usage for `-h`. Raises OSError if the
+    system cannot run the worker of a single slot, or `horovodrun`.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)

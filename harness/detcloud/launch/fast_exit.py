@@ -17,9 +17,11 @@ _installations: list[bool] = []
 
 
 def install_fast_exit() -> None:
-    """Register the fast exit for `exit_process` in this process. Repeated calls have no effect.
+    """Prepare this process for a later call of `exit_process`. Repeated calls have no effect.
 
-    Call this before other functions are registered, because atexit calls the first one last.
+    Register an atexit function that ends the process at once, without the interpreter's cleanup.
+    The function does nothing unless `exit_process` was called. Call this before other functions are
+    registered, because atexit calls the first one last.
     """
     if not _installations:
         _installations.append(True)

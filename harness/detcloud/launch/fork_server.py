@@ -58,7 +58,7 @@ def main() -> None:
 def _receive_request(channel: socket.socket) -> tuple[str, int]:
     """Wait for a request; return the launch's directory and the descriptor of the lock.
 
-    Exit the process if the agent's end of the socket has closed.
+    If the agent's end of the socket has closed, end this process at once with the exit code 0.
     """
     try:
         request, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 1)
@@ -70,7 +70,10 @@ def _receive_request(channel: socket.socket) -> tuple[str, int]:
 
 
 def _send_answer(channel: socket.socket, answer: Mapping[str, object]) -> None:
-    """Send an answer as JSON. Exit the process if the agent's end of the socket has closed."""
+    """Send an answer as JSON. Raises OSError other than ConnectionError.
+
+    If the agent's end of the socket has closed, end this process at once with the exit code 0.
+    """
     try:
         channel.send(json.dumps(answer).encode())
     except ConnectionError:

@@ -27,7 +27,8 @@ def location_path(kind: str) -> Path:
 def write_location(kind: str, **fields: object) -> None:
     """Replace the location file by `fields` as JSON, readable only by the user.
 
-    Raises OSError if the file cannot be written or is a link.
+    Raises OSError if the file cannot be written or is a link, and KeyError without the variable
+    HOME.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(location_path(kind), flags, 0o600)
@@ -39,7 +40,7 @@ def report_location(kind: str, port: int) -> None:
     """Report the host, the port and the location file's path. Do nothing outside of a trial.
 
     The report is an `environment` line with the field `kind`. Raises DetcloudError if the trial's
-    directory is invalid or the report cannot be written.
+    directory is invalid or the report cannot be written, and KeyError without the variable HOME.
     """
     directory = TrialDirectory.from_environment()
     if directory is not None:

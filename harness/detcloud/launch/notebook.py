@@ -87,7 +87,7 @@ def server_options(port: int, idle_seconds: int | None, idle_type: str) -> list[
 
 
 def _find_free_port() -> int:
-    """Return a port of the loopback address that is free now."""
+    """Return a port of the loopback address that is free now, and do not reserve the port."""
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
         port: int = listener.getsockname()[1]

@@ -34,7 +34,8 @@ class OutputLog:
     def write(self, content: bytes) -> None:
         """Append `content` up to the limit. Keep the last bytes beyond the limit for `close`.
 
-        The first call beyond the limit appends a notice. Failed writes are counted, not raised.
+        The first call beyond the limit appends a notice. A failed write raises nothing; the lost
+        bytes are counted, and the next write that succeeds first appends their number.
         """
         head = content[: max(0, self._room)]
         if head:

@@ -17,15 +17,19 @@ SWEEP_SECONDS_MAX = 10.0
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of orphaned descendants. Linux only.
+    """Make this process the parent of orphaned descendants.
 
-    Without this call, daemons become children of init, and `kill_descendants` misses daemons.
+    Do nothing on systems other than Linux; a failure is ignored. Without the effect, daemons become
+    children of init, and `kill_descendants` misses daemons.
     """
     _set_process_option(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Make the kernel kill this process when the parent process ends. Linux only."""
+    """Make the kernel kill this process when the parent process ends.
+
+    Do nothing on systems other than Linux; a failure is ignored.
+    """
     _set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -42,7 +46,8 @@ def process_record(pid: int) -> dict[str, object]:
 def has_ended(leader: int) -> bool:
     """Return whether the child `leader` has ended but is not reaped yet.
 
-    Always return False where Python lacks `waitid`. Raises ChildProcessError for a reaped child.
+    Neither wait nor reap the child. Always return False where Python lacks `waitid`. Raises
+    ChildProcessError for a reaped child.
     """
     # Python on macOS has waitid since 3.13. Before, the group is killed only after the reaping.
     if not hasattr(os, "waitid"):

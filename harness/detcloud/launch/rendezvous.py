@@ -21,9 +21,9 @@ def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str
     """Return the options that precede the user's `overrides`, and the options that follow.
 
     `overrides` are the user's options of torch's launcher, which replace the preceding options:
-    rank and address of the node, or the backend and its endpoint. The option of `_host_option`
-    follows, because it contains the user's settings; for the `static` rendezvous, none does. Both
-    lists are empty with `--standalone`.
+    rank and address of the node, or the backend and its endpoint. A `--rdzv_conf` that names the
+    host of torch's store follows, because it repeats the user's `--rdzv_conf`. For the `static`
+    rendezvous, no option follows. Both lists are empty with `--standalone`.
     """
     if "--standalone" in overrides:
         return [], []

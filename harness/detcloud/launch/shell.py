@@ -113,7 +113,11 @@ def _reap_sessions(sessions: int) -> int:
 def _fork_session(
     greeted: GreetedConnection, lobby: Lobby, waiting: Iterable[GreetedConnection]
 ) -> None:
-    """Fork a process that serves the connection, and close the connection in this process."""
+    """Fork a process that serves the connection, and close the connection in this process.
+
+    The new process closes the connections of `lobby` and `waiting`, and ends with this process.
+    Raises OSError if the system cannot fork.
+    """
     server = os.getpid()
     with greeted.connection:
         if os.fork() == 0:
@@ -226,10 +230,10 @@ class Program:
 
 
 def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
-    """Start a program in a new terminal of the greeting's size.
+    """Start a program in a new terminal of the greeting's size, and return the program.
 
-    If the program cannot be started, the terminal shows an error and the code is 127. Raises
-    OSError without a free terminal.
+    If the program cannot be started, the terminal shows an error and the program's exit code is
+    127. Raises OSError without a free terminal.
     """
     environment = {**os.environ, "TERM": greeting.terminal}
     process, terminal = pty.fork()

@@ -60,7 +60,7 @@ class ProcessTable:
     """The processes of this machine at the time of creation."""
 
     def __init__(self) -> None:
-        """Read all processes from /proc, except ended processes."""
+        """Read all processes from /proc, except ended processes. Without /proc, find none."""
         self._parents: dict[int, int] = {}
         self._children: dict[int, list[int]] = {}
         self._commands: dict[int, bytes] = {}
@@ -76,7 +76,8 @@ class ProcessTable:
                 self._children.setdefault(parent, []).append(pid)
 
     def children(self, pid: int) -> list[int]:
-        """Return the processes that `pid` has started, or inherited from an ended process.
+        """Return the ids of the processes that `pid` has started, or inherited from an ended
+        process.
 
         Return an empty list for an unknown process.
         """
@@ -115,7 +116,11 @@ class ProcessTable:
 
 
 def find_listeners(trial_directory: str) -> list[int]:
-    """Return the ids of the live processes that read the directives of this trial's directory."""
+    """Return the ids of the live processes that read this trial's directives themselves.
+
+    The directives are the file in `trial_directory` by which the cluster asks the trial to stop.
+    Return an empty list if the directory cannot be read.
+    """
     out = f"{trial_directory}/out"
     try:
         names = [name for name in os.listdir(out) if name.startswith(CLAIM_PREFIX)]  # noqa: PTH208

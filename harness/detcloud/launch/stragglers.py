@@ -61,9 +61,10 @@ class StragglerWatch:
 
 
 def _attempt_of(process: Process) -> int | None:
-    """Return the attempt that a worker's process belongs to.
+    """Return the number of the attempt that a worker's process belongs to.
 
-    Return None for a process without ATTEMPT_VARIABLE or whose environment cannot be read.
+    An attempt is a start of all workers by torch's launcher. Return None if ATTEMPT_VARIABLE is
+    missing or no number in the process's environment, or the environment cannot be read.
     """
     with contextlib.suppress(OSError):
         for variable in (PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):

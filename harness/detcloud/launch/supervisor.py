@@ -284,11 +284,11 @@ class Supervisor:
     ) -> None:
         """Send SIGTERM to the programs that do not read the directives, or postpone the signal.
 
-        The agent has written the directive before `request`. A process that reads its directives
-        gets SIGTERM after LISTENING_SHARE of the grace. If the request's `saves` is set, a program
-        without a handler gets no signal, since it may read the directives itself. A hook gets
-        SIGTERM at once. Without a request, write stop.json for the agent, which then directs the
-        trial to stop.
+        The directives are the file by which the agent asks the trial to stop. The agent has written
+        the directive before `request`. A process that reads its directives gets SIGTERM after
+        LISTENING_SHARE of the grace. If the request's `saves` is set, a program without a handler
+        gets no signal, since it may read the directives itself. A hook gets SIGTERM at once.
+        Without a request, write stop.json for the agent, which then directs the trial to stop.
         """
         finder = _load_stop_signals()
         in_hook = self.stage == "hook" and not self.folder.has_hook_passed()
@@ -308,8 +308,9 @@ class Supervisor:
     def _signal_trainers(self, leader: int) -> bool:
         """Send SIGTERM to the training processes that catch SIGTERM. Return whether any exists.
 
-        Processes that read the directives come first. If none of them catches SIGTERM, search the
-        processes below `leader`. Return False if stop_signals.py cannot be imported.
+        Processes that read the directives, the file with the cluster's requests to stop, come
+        first. If no such process catches SIGTERM, search `leader` and the processes below. Return
+        False if stop_signals.py cannot be imported.
         """
         finder = _load_stop_signals()
         if finder is None:

@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The worker's output lines get the node's rank as a prefix. With several nodes, set TF_CONFIG.
     Print the reason and return 1 for options other than `--port PORT`. Raises SystemExit: 1 for
-    other invalid arguments, 0 after the usage for `-h`.
+    other invalid arguments, 0 after the usage for `-h`. Raises OSError if the system cannot run
+    Python.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()

@@ -35,11 +35,14 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the workers until all have succeeded or a worker has failed, and return the exit code.
+    """Run the workers until all have succeeded or a worker has failed.
 
-    After a failure, all workers are ended; print the reason and append an `exit` line to the
-    trial's report. Set the workers' environment variables in this process. Raises SystemExit: 1 for
-    invalid arguments, 0 after the usage for `-h`.
+    Return 0 after success, 1 after a failure, 128 + n after signal n to this process. After a
+    failure, all workers are ended; print the reason and append an `exit` line to the trial's
+    report. If the line cannot be written, only print the error.
+
+    Set the workers' environment variables in this process. Raises SystemExit: 1 for invalid
+    arguments, 0 after the usage for `-h`, another code for options that torch cannot parse.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = _with_free_port(Gang.from_environment())
@@ -109,11 +112,12 @@ def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
 
 
 def _run_workers(torch_argv: list[str], folder: str) -> int:
-    """Run torch's launcher with `torch_argv`, and return the exit code.
+    """Run torch's launcher with `torch_argv` until all workers have ended.
 
-    `folder` is the folder that the launcher shares with its workers. Workers that hang after a
-    failure are killed. After a failure, print the reason and append an `exit` line to the trial's
-    report.
+    Return 0 after success, 1 after a failure, 128 + n after signal n to this process. `folder` is
+    the folder that the launcher shares with its workers. Workers that hang after a failure are
+    killed. After a failure, print the reason and append an `exit` line to the trial's report.
+    Raises SystemExit for options that torch cannot parse.
     """
     # Imported after the arguments are parsed, because the import is slow (docs/benchmarks.md,
     # `starts`).

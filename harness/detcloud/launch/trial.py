@@ -27,8 +27,9 @@ MESSAGE_CHARACTERS_MAX = 2000
 def main() -> int:
     """Run the trial that DETCLOUD_TRIAL_DIR describes, and return the exit code of the process.
 
-    Append an `exit` line to the trial's report unless the trial's code has done this. Return 1 if
-    the directory is missing or invalid, or after an exception, whose traceback is printed. Raises
+    Append an `exit` line to the trial's report unless the trial's code has done this. Return the
+    code of a command or of a SystemExit, else 0. Return 1 if the directory is missing or invalid,
+    or after an exception. The traceback is printed, for a DetcloudError only the message. Raises
     DetcloudError if the exit line cannot be written.
     """
     try:
@@ -96,11 +97,12 @@ def _lost_training(spec: TrialSpec) -> str:
 
 
 def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
-    """Return the reason of the exit, and "", for a command that ended with 0 without a report.
+    """Return the reason and message of the exit, for a command that ended with 0 without a report.
 
-    In an endless training, the reason is `preempted` after a request to stop, else `completed`. In
-    other trainings, it is `completed` if the cluster needs no more, else `stop_requested`. Raises
-    DetcloudError if the directives are invalid.
+    The message is "". In an endless training, the reason is `preempted` after a request to stop,
+    else `completed`. In other trainings, the reason is `completed` if the cluster needs no more,
+    else `stop_requested`. Raises DetcloudError if the directives, the file with the cluster's
+    instructions, are malformed.
     """
     directives = directory.directives.read()
     if directives.length == ENDLESS:
@@ -110,7 +112,10 @@ def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
 
 
 def _write_exit(directory: TrialDirectory, reason: str, message: str) -> None:
-    """Append the `exit` line to the trial's report. Raises DetcloudError if this fails."""
+    """Append the `exit` line, with reason and message, to the trial's report.
+
+    Raises DetcloudError if this fails.
+    """
     extra = {"message": message[:MESSAGE_CHARACTERS_MAX]} if message else {}
     revision = directory.directives.latest.revision
     directory.report.append("exit", reason=reason, directive_revision=revision, **extra)

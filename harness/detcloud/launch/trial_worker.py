@@ -16,8 +16,9 @@ USAGE = "usage: python3 -m detcloud.launch.trial_worker FILE:CLASS"
 def main() -> int:
     """Train the class of the command line in this process, and return the exit code.
 
-    Return 1 after an exception, which is printed, and for invalid arguments. Return the code of a
-    SystemExit.
+    Return 0 after success, and after printing the usage for `-h`. Return 1 after an exception,
+    which is printed, and for invalid arguments. Return the code of a SystemExit: 0 for None, 1 for
+    a text.
     """
     if sys.argv[1:2] and sys.argv[1] in HELP_OPTIONS:
         print(f"{USAGE}\n\nTrains the class as the worker of a launcher, or alone.")

@@ -138,7 +138,9 @@ def main(argv: Sequence[str]) -> int:
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, and announce this wrapper to the launcher meanwhile.
 
-    The kernel ends this process when its parent ends. Results are as for `_run_worker`.
+    The kernel ends this process when its parent ends. Return the worker's exit code, 128 + n after
+    signal n, 127 if the command cannot be started, REFUSED_CODE after a refusal of the
+    hyperparameters.
     """
     end_with_parent(os.getppid())
     adopt_orphans()
@@ -150,9 +152,10 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    Write the mark of `mark_failure` after a failure or a refusal of the hyperparameters. A worker
-    that has ended after a signal to this wrapper marks nothing. Return 127 if the command cannot be
-    started, REFUSED_CODE after a refusal, 128 + n after signal n.
+    After a failure or a refusal of the hyperparameters, write the mark by which other wrappers
+    learn of the failure. A worker that has ended after a signal to this wrapper marks nothing.
+    Return 127 if the command cannot be started, REFUSED_CODE after a refusal, 128 + n after
+    signal n.
     """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
@@ -196,7 +199,9 @@ def _kill_orphans() -> None:
 
 
 def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
-    """Forward the worker's output until the worker has ended, and return the exit code of Popen.
+    """Forward the worker's output until the worker has ended, and return the exit code.
+
+    The code is -n after signal n.
 
     Kill the worker if another worker of the trial has failed and FAILED_GRACE_SECONDS have passed
     since the first of the `terminated` times, the times of signals to this wrapper.

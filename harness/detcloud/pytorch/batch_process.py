@@ -104,7 +104,10 @@ class TorchBatchProcessorContext:
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics on the chief. Other processes store the metrics by rank.
 
-        Errors are as for `core.TrainContext.report_metrics`.
+        Raises InvalidValue for a group that is empty or has a dot, an invalid `steps_completed`, or
+        a name that was just reported. Raises InvalidType if `steps_completed` is no int or
+        `metrics` no dict. Raises DetcloudError for values that JSON cannot contain, and if the
+        report cannot be written or exceeds 256 KiB.
         """
         self.core.train.report_metrics(group, steps_completed, metrics)
 
@@ -117,8 +120,11 @@ class TorchBatchProcessorContext:
     ) -> MetricReducer:
         """Report a metric that the processor collects, at the end and when the trial stops.
 
-        Arguments, result and errors are as for `PyTorchTrialContext.wrap_reducer`, except that
-        `for_training` and `for_validation` change nothing.
+        `reducer` is a MetricReducer, a subclass, or a function of the list of all values. Return
+        the MetricReducer, to which the processor adds values by `update(value)`. With `name`, the
+        reducer returns the metric; without `name`, a dict of metrics. `for_training` and
+        `for_validation` change nothing. Raises InvalidType for another object, and InvalidValue for
+        a reducer wrapped twice.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 
@@ -238,8 +244,11 @@ class _Processing:
 
         Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
         call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
-        return False. A call after the end returns True without a processor. Raises errors of the
-        processor, and DetcloudError if a report or checkpoint cannot be stored.
+        return False. A call after the end returns True without a processor. All processes call
+        this and return the same.
+
+        Raises errors of the processor, the reducers and the data set. Raises DetcloudError if a
+        report or checkpoint cannot be stored or another process has exited.
         """
         if self._is_done:
             return True
@@ -281,7 +290,10 @@ class _Processing:
         return self._core.preempt.should_preempt()
 
     def _report_progress(self, share: float) -> None:
-        """Report the share of processed batches, 0 to 1, on the chief."""
+        """Report the share of processed batches, 0 to 1, on the chief; do nothing elsewhere.
+
+        Raises DetcloudError if the report cannot be written.
+        """
         if self._core.is_chief:
             self._core.train.report_progress(share)
 
@@ -302,10 +314,14 @@ class _Processing:
             (folder / PROGRESS_FILE).write_text(json.dumps({"batch_completed": self._steps}))
 
     def _report(self, first: int) -> None:
-        """Report the metrics of the reducers as a validation, on the chief.
+        """Reduce the metrics of the reducers, and report the metrics as a validation on the chief.
 
-        Do nothing without new batches since batch `first`, or without reducers. Set `metric` to the
-        searcher's metric if present. All processes must call this.
+        Do nothing if this run, which began at batch `first`, has no new batch, or without reducers.
+        Every process must call this, and sets `metric` to the searcher's metric if it is a number.
+
+        Raises errors of the reducers, and InvalidType for a reducer that returns a dict in spite of
+        a name, or no dict without a name. Raises DetcloudError if the report fails or another
+        process has exited.
         """
         if self._steps == first:
             return

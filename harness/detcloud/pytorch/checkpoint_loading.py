@@ -89,7 +89,11 @@ def load_trial_from_checkpoint_path(
 
 
 def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
-    """Raise DetcloudError if the checkpoint's facts name another class than PyTorchTrial."""
+    """Raise DetcloudError if the checkpoint names another kind of trial than PyTorchTrial.
+
+    `load_data` is the content of the checkpoint's load_data.json. A checkpoint that names no kind
+    counts as one of a PyTorchTrial. `folder` is only named in the message.
+    """
     kind = load_data.get("trial_type") or "PyTorchTrial"
     if kind != "PyTorchTrial":
         raise DetcloudError(

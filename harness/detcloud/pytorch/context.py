@@ -55,8 +55,13 @@ def init(
     Without `enable_tensorboard_logging`, reported metrics are not written as event files.
 
     The processes join torch's process group, and the trial's number of threads is set in torch. The
-    block's end closes the context. The end and errors are handled as by `detcloud.core.init`, with
-    its errors at the start. Raises DetcloudError for an invalid `aggregation_frequency`.
+    block's end closes the context, waits for a background checkpoint and raises its error. On a
+    cluster, the end is reported. InvalidHP becomes SystemExit(0); the trial ends without a restart.
+    Other exceptions pass and count as failures.
+
+    Raises DetcloudError if another process has this rank, or for an invalid
+    `aggregation_frequency`. Also if the specification, the checkpoint store or a launcher's
+    variables are invalid. torch raises RuntimeError if a process does not join in time.
     """
     with core.init(
         hparams=hparams,
@@ -119,8 +124,10 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
         """Return a context without a cluster, to try a trial's methods in a script or notebook.
 
-        A range of a hyperparameter becomes the first value. The context is closed when the process
-        exits. Errors are as for `init`.
+        A range of a hyperparameter becomes the first value. Seed the generators, and select
+        deterministic algorithms. The context is closed when the process exits. Raises DetcloudError
+        for an invalid `optimizations.aggregation_frequency`, checkpoint store or launcher's
+        variable.
         """
         hparams = first_hparams(config.get("hyperparameters") or {})
         block = init(hparams=hparams, exp_conf=config)
@@ -218,8 +225,10 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     ) -> Any:
         """Return models and optimizers after `apex.amp.initialize` with mixed precision.
 
-        Return both unchanged if not `enabled`. `opt_level` and `options` go to apex. Raises
-        DetcloudError after `use_amp` or without apex.
+        `opt_level` and `options` go to apex. From then on, `backward` and `step_optimizer` of this
+        context use apex. If not `enabled`, return both unchanged and change nothing. Raises
+        DetcloudError after `use_amp`, also if not `enabled`. Otherwise raises DetcloudError if apex
+        is not installed, and errors of apex.
         """
         if self.precision.is_automatic:
             raise DetcloudError(

@@ -171,8 +171,9 @@ class DataLoader:
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
         """Return an endless iterator over batches, from number `first` since the trial's start.
 
-        `seed` decides the order. In a share, `first` counts the batches of this process. During the
-        iteration, InvalidCall is raised for a sampler that yields no batch.
+        `seed` decides the order. In a loader of `share`, the part of one process, `first` counts
+        the batches of this process. The iteration raises InvalidCall for a sampler that yields no
+        batch, and errors of the data set.
         """
         return self._iterate(seed, first=first)
 
@@ -197,7 +198,8 @@ class DataLoader:
     def _iterate(self, seed: int, first: int = 0, passes: int | None = None) -> Iterator[Any]:
         """Return an iterator over `passes` passes from batch `first` on. For None, it never ends.
 
-        The other arguments are as for `batches_from`.
+        `seed` decides the order. In a share, `first` counts the batches of this process. The
+        iteration raises InvalidCall for a sampler that yields no batch.
         """
         workers = self.num_workers
         order = _BatchOrder(
@@ -328,7 +330,10 @@ class _BatchOrder(Sampler[list[int]]):
                 sampler.set_epoch(number)
 
     def _pass_batches(self, number: int) -> Iterator[list[int]]:
-        """Yield the batches of a pass without changing the random generators of the training."""
+        """Yield the batches of pass `number`, each as a list of indices.
+
+        The random generators of the training stay unchanged. Raises errors of the sampler.
+        """
         if self._is_seeded:
             yield from self._batches
             return

@@ -100,7 +100,7 @@ class DistributedModel(DistributedDataParallel):
         """Call the module. With gradients, prepare the averaging in the backward pass.
 
         If the last backward pass missed parameters, average before each step from now on; rank 0
-        prints a notice. Then DetcloudError is raised if the ranks do not agree.
+        prints a notice. Raises DetcloudError if the pass missed parameters only on some ranks.
         """
         if self.averages_at_step or not torch.is_grad_enabled():
             return self.module(*inputs, **options)
@@ -140,10 +140,12 @@ class DistributedModel(DistributedDataParallel):
     def settle(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Average the parameters' gradients over processes unless the backward passes have done so.
 
-        Every rank calls this method before a step. If the backward passes missed gradients, set
-        `averages_at_step`, so that later batches are always averaged here; rank 0 prints a notice.
+        Every rank calls this method before a step. If the backward passes of this rank have
+        averaged all gradients, return at once, without an exchange.
 
-        Raises DetcloudError if the ranks do not agree within AGREEMENT_SECONDS.
+        If the passes missed gradients, wait until every rank has found the same. Then set
+        `averages_at_step`, so that later batches are always averaged here; rank 0 prints a notice.
+        Raises DetcloudError if only some ranks find this within AGREEMENT_SECONDS.
         """
         if not self.averages_at_step:
             reason = self._find_omission(parameters)
@@ -168,7 +170,10 @@ class DistributedModel(DistributedDataParallel):
         return self.module.load_state_dict(*arguments, **options)
 
     def _find_omission(self, parameters: Sequence[torch.nn.Parameter]) -> str:
-        """Return why gradients of this batch were not averaged, or "" if they were."""
+        """Return why this rank's gradients of this batch were not averaged, or "" if they were.
+
+        Return "" as well if the batch has no gradients. Exchange nothing with other ranks.
+        """
         if self._is_unfinished():
             return _UNREACHED
         use = self._use
@@ -186,9 +191,9 @@ class DistributedModel(DistributedDataParallel):
         return False
 
     def _average_at_steps(self, reason: str) -> None:
-        """Average at steps from now on, if all ranks agree. Rank 0 prints a notice with the reason.
+        """Average at steps from now on, if all ranks call this. Rank 0 prints the reason.
 
-        Raises DetcloudError if the ranks do not agree within AGREEMENT_SECONDS.
+        Raises DetcloudError if a rank does not call this within AGREEMENT_SECONDS.
         """
         name = type(self.module).__name__
         try:

@@ -51,9 +51,11 @@ class Evaluation:
         return metrics | self._context.reducers.reduce(distributed, training=False)
 
     def _evaluate_whole(self) -> dict[str, Any]:
-        """Return the metrics of `evaluate_full_dataset` as numbers and lists.
+        """Return the metrics of the trial's `evaluate_full_dataset`. Called on the chief only.
 
-        Raises InvalidType if the method returns no dict.
+        The method gets the batches of all processes. Tensors and arrays become numbers or lists;
+        other values stay unchanged. Raises InvalidType if the method returns no dict, and errors of
+        the method.
         """
         evaluate = bind_names(self._trial.evaluate_full_dataset, "data_loader")
         evaluated = evaluate(whole_loader(self._loader))
@@ -61,10 +63,11 @@ class Evaluation:
         return {name: plain_metric(value) for name, value in metrics.items()}
 
     def _evaluate_batches(self, loader: Loader) -> dict[str, Any] | None:
-        """Return the metrics of `evaluate_batch`, reduced over all processes. Errors are as for
-        `metrics`.
+        """Return the metrics of `evaluate_batch`, reduced over all processes.
 
-        Return None if a deadline stopped the validation.
+        Return None if a deadline stopped the validation. All processes call this and get the
+        metrics. Call the hooks of validation epochs. Raises InvalidCall if the loader has no batch,
+        DetcloudError for invalid metrics, and errors of the trial's code.
         """
         distributed, moved_batch = self._core.distributed, self._context.batch_mover()
         batch_metrics = BatchMetrics(self._trial)

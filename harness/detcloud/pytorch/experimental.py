@@ -61,9 +61,16 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator for the function that creates the training set.
+        """Return a decorator for the function that creates the training set (map-style).
 
-        Arguments, effects and errors are those of `DataLayer.cache_train_dataset`.
+        The decorated function returns a CachedDataset. All processes of the trial must call the
+        decorated function. If the cache lacks this id and version, the samples are stored first. If
+        the trial must stop meanwhile, the decorated function raises SystemExit with 0. It raises
+        DetcloudError for samples that a cache cannot store, and for failures of the store or disk.
+
+        With `shuffle`, each epoch has another order, or the same with `skip_shuffle_at_epoch_end`.
+        `num_workers` processes compute the samples for each process of the trial. Raises
+        DetcloudError for an id or version that cannot name a folder.
         """
         return self.data_layer.cache_train_dataset(
             dataset_id,
@@ -81,9 +88,16 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator for the function that creates the validation set.
+        """Return a decorator for the function that creates the validation set (map-style).
 
-        Arguments, effects and errors are those of `DataLayer.cache_validation_dataset`.
+        The decorated function returns a CachedDataset. All processes of the trial must call the
+        decorated function. If the cache lacks this id and version, the samples are stored first. If
+        the trial must stop meanwhile, the decorated function raises SystemExit with 0. It raises
+        DetcloudError for samples that a cache cannot store, and for failures of the store or disk.
+
+        With `shuffle`, all validations have the same shuffled order. `num_workers` processes
+        compute the samples for each process of the trial. Raises DetcloudError for an id or version
+        that cannot name a folder.
         """
         return self.data_layer.cache_validation_dataset(
             dataset_id, dataset_version, shuffle, num_workers=num_workers

@@ -49,8 +49,9 @@ class Environment:
 
     @property
     def per_slot_batch_size(self) -> int:
-        """The records in a slot's share of a batch, rounded down. Errors are as for
-        `global_batch_size`.
+        """The records in a slot's share of a batch, rounded down.
+
+        Raises DetcloudError if the hyperparameter `global_batch_size` is missing.
         """
         return self.global_batch_size // self._slots
 

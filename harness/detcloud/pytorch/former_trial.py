@@ -28,8 +28,8 @@ def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorc
     """Return the trial, or an adapter if `train_batch` takes the model.
 
     `build_model` alone does not decide: it may be a helper of a trial in the present form. An
-    adapter of a trial with `build_model` wraps the model with the context. Raises DetcloudError as
-    FormerTrial does.
+    adapter of a trial with `build_model` wraps the model with the context. Raises DetcloudError if
+    the trial then defines no optimizer or an invalid scheduler, and errors of the trial's code.
     """
     count = argument_count(trial.train_batch)
     if hasattr(trial, "build_model") and count in (None, 4):
@@ -47,7 +47,8 @@ class FormerTrial(PyTorchTrial):
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
         """Build and wrap the trial's objects, unless a model is wrapped already.
 
-        Raises DetcloudError as the class says, and errors of the trial's code.
+        Raises DetcloudError if the trial defines no optimizer or an invalid scheduler, and errors
+        of the trial's code.
         """
         if not hasattr(trial, "optimizer"):
             raise DetcloudError(
@@ -66,7 +67,8 @@ class FormerTrial(PyTorchTrial):
         """Create and wrap the trial's scheduler, if any.
 
         Raises DetcloudError if `create_lr_scheduler` returns anything but an LRScheduler or None.
-        Raises errors of `wrap_lr_scheduler` and of the trial's code.
+        Also for an optimizer that is not wrapped, a frequency below 1, and a ReduceLROnPlateau
+        without MANUAL_STEP. Raises errors of the trial's code.
         """
         create = getattr(self.trial, "create_lr_scheduler", None)
         scheduler = create(self._context.get_optimizer()) if create is not None else None

@@ -56,9 +56,10 @@ def distribute_model(
 ) -> torch.nn.Module:
     """Return a model that averages gradients over all processes, a DistributedModel.
 
-    Return `model` itself without a process group or trainable parameters. Gradients are exchanged
-    in buckets of `bucket_mib` MiB, or of torch's default size for None. All processes must call
-    this.
+    `device` is the device on which the model already is. Return `model` itself without a process
+    group or trainable parameters. Gradients are exchanged in buckets of `bucket_mib` MiB, or of
+    torch's default size for None. All processes must call this, and wait for each other. Raises
+    errors of torch, such as RuntimeError for models that differ between processes.
     """
     if not torch_distributed.is_initialized() or not any(
         parameter.requires_grad for parameter in model.parameters()

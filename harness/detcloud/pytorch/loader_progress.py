@@ -54,7 +54,12 @@ class LoaderProgress:
     def _batches(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Yield the batches of an epoch, and keep the generators' state at the epoch's start.
 
-        After `load_state_dict`, repeat the interrupted epoch's order and skip its trained batches.
+        The generators are those of the loader, the samplers and this process. `begin` starts the
+        loader's own iteration.
+
+        After `load_state_dict`, set the generators to the start of the interrupted epoch, then load
+        and skip its trained batches. Then set the generators to their saved state, and yield the
+        rest.
         """
         state, self._resumed = self._resumed, None
         if state is not None:

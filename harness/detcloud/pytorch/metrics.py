@@ -94,10 +94,12 @@ class MetricAverage:
     def over_all_processes(
         self, distributed: DistributedContext, notice: PartialMetricNotice | None = None
     ) -> MetricAverage:
-        """Return the average over the batches of all processes, equal on each process.
+        """Return a new average over the batches of all processes, equal on each process.
 
-        Return this object itself in a single process. All processes must call this. `notice` prints
-        metrics that some processes lack. Raises DetcloudError if another process has exited.
+        Return this object itself in a single process, or if the processes cannot exchange values.
+        All processes must call this. Only batches with a value of a metric count. `notice` prints
+        metrics that some processes lack; None prints nothing. Raises DetcloudError if another
+        process has exited.
         """
         if distributed.size == 1 or not distributed.can_exchange:
             return self

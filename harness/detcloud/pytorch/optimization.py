@@ -259,7 +259,10 @@ class Optimization:
     def _counts_around_step(
         self, mode: StepMode, batch_idx: int, epoch_length: int
     ) -> tuple[int, int]:
-        """Return the counts of a mode's events before and after the optimizer step at a batch."""
+        """Return the counts of a mode's events before and after the optimizer step at a batch.
+
+        The events are batches, epochs or optimizer steps. Both counts are 0 for MANUAL_STEP.
+        """
         aggregated = self.aggregation_frequency
         match mode:
             case StepMode.STEP_EVERY_BATCH:
@@ -351,7 +354,9 @@ class Optimization:
     def _scheduler_state(self, scheduler: TorchLRScheduler) -> dict[str, Any]:
         """Return a scheduler's state as plain data, without attributes that have no plain form.
 
-        Print the name of each omitted attribute, such as a function, once in a run.
+        Plain data are numbers, texts, tensors, and dicts, lists, tuples and sets of these. NumPy
+        values become tensors, enums their values. Print the name of each omitted attribute, such as
+        a function, once in a run.
         """
 
         def tell(name: str, value: Any) -> None:

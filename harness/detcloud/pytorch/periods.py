@@ -24,7 +24,7 @@ class Epoch:
     """A number of passes over the training data, or as a period the epochs at its end."""
 
     value: int | Collection[int]
-    """As for Batch, counted in epochs."""
+    """A number from 1. For a period, either its multiples, or a collection of epoch numbers."""
 
 
 Period = Batch | Epoch

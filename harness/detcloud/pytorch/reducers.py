@@ -96,8 +96,10 @@ class Reducers:
         """Add a reducer, and return the MetricReducer: `reducer`, a new instance, or a
         FunctionReducer.
 
-        Arguments are as for `PyTorchTrialContext.wrap_reducer`. Raises InvalidType for another
-        object, and InvalidValue for an object that was wrapped before.
+        With `name`, the reducer returns the metric; with None, a dict of metrics. The metrics are
+        reported with training workloads and validations if `for_training` and `for_validation`.
+        Raises InvalidType for another object, and InvalidValue for an object that was wrapped
+        before.
         """
         if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
             reducer = reducer()
@@ -148,7 +150,8 @@ def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[s
     """Return the metrics of the reducers `due`, by name.
 
     `slots` has a list per process with the data of each reducer. Of equal names, the later metric
-    counts. Raises InvalidType as `Reducers.reduce`, and errors of the reducers.
+    counts. Raises InvalidType if a reducer without a name returns no dict, or a named reducer
+    returns a dict. Raises errors of the reducers.
     """
     metrics: dict[str, Any] = {}
     for wrapped, *collected in zip(due, *slots, strict=True):
@@ -160,7 +163,8 @@ def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[s
 def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
     """Return a reducer's result as metrics by name, with numbers and lists.
 
-    Raises InvalidType as `Reducers.reduce`.
+    Raises InvalidType if a reducer without a name returns no dict, or a named reducer returns a
+    dict.
     """
     if wrapped.name is None and not isinstance(value, dict):
         raise InvalidType(

@@ -214,9 +214,9 @@ def _set_dtype(dtype: Any, state: Any) -> None:
 
 
 def _empty_array(_kind: object, _shape: object, _dtype: object) -> Any:
-    """Return an empty array, in place of NumPy's `_reconstruct`.
+    """Return an empty NumPy array, in place of NumPy's `_reconstruct`. Ignore the arguments.
 
-    The file's next step sets the state.
+    The file's next step sets the type, shape and content.
     """
     return np.ndarray.__new__(np.ndarray, (0,), "b")
 

@@ -76,7 +76,11 @@ def _script_folder(kind: type[Any]) -> str:
 
 
 def _copy_code(code: Path, target: Path) -> None:
-    """Copy the files of the code below `target`. Print a notice instead if they are too large."""
+    """Copy the files of the code below `target`, without hidden and compiled files and links.
+
+    Copy nothing, and print a notice to stderr, if the files exceed FILES_MAX or BYTES_MAX. Raises
+    OSError if a file cannot be read or written.
+    """
     files, size = [], 0
     for file in _code_files(code):
         files.append(file)

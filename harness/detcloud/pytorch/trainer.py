@@ -260,7 +260,9 @@ class Trainer:
     def _steps_completed(self, checkpoint: CheckpointReference | str) -> int:
         """Return the trained batches of a checkpoint, from the metadata, or 0 without this entry.
 
-        Errors are as for `core.CheckpointContext.get_metadata`.
+        `checkpoint` is a reference or a UUID. First wait for a background save of this checkpoint.
+        Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
+        the store fails, and CheckpointDamaged if the manifest is missing or damaged.
         """
         metadata: dict[str, Any] = self._context.core.checkpoint.get_metadata(checkpoint)
         return int(metadata.get("steps_completed", 0))
@@ -320,7 +322,8 @@ class Trainer:
         """Return the length in batches: 1 in a test, ENDLESS if only the search decides.
 
         Print a notice if the length differs from the search's time. Raises InvalidValue without a
-        cluster and `max_length`, and errors of `length_batches`.
+        cluster and `max_length`. Raises InvalidType if `max_length` is not a Batch or Epoch with a
+        single number, and DetcloudError for a number below 1.
         """
         if testing:
             return 1
@@ -337,6 +340,6 @@ class Trainer:
 def _period_or_default(period: Period | None, epoch_length: int, default: Interval) -> Interval:
     """Return a period in batches. Return the default for None.
 
-    Errors are as for `period_batches`.
+    Raises InvalidType if `period` is not a Batch or Epoch, and DetcloudError for a number below 1.
     """
     return default if period is None else period_batches(period, epoch_length)

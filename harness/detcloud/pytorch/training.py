@@ -133,8 +133,8 @@ class Training:
     def _start(self) -> None:
         """Restore the checkpoint, begin the batches, and call `on_training_start`.
 
-        If the plan says so, also validate before the first batch. Errors are as for
-        `TrainingState.restore`.
+        If the plan says so, also validate before the first batch. Raises DetcloudError if the
+        checkpoint cannot be read or does not fit the trial, and errors of the trial's code.
         """
         self._core.train.allow_repeats()
         drawn = self._state.restore()
@@ -281,10 +281,15 @@ class Training:
     def _run_validation(self) -> None:
         """Validate, call the hooks, report the metrics, and advance the position.
 
-        The metrics are reported as the chief's `on_validation_end` has changed them. The position
-        then states the metric and whether the policy requires a checkpoint. If a deadline stops the
-        validation, restore the random generators and report nothing, so that the resumed trial
-        validates again. Errors are as for `Evaluation.metrics`, `_searcher_metric` and reports.
+        All processes call this. The metrics are reported as the chief's `on_validation_end` has
+        changed them. The position then states the metric and whether the policy requires a
+        checkpoint. If a deadline stops the validation, restore the random generators and report
+        nothing, so that the resumed trial validates again.
+
+        Raises InvalidCall if the loader has no batch, or if the searcher's metric is missing or no
+        number. Under the rules of a Determined release that ends the search instead, the metric
+        counts as NaN. Raises DetcloudError for invalid metrics, or if a report cannot be written.
+        Raises errors of the trial's code.
         """
         generators_before = generators.capture_state()
         self._context.reducers.reset()
@@ -354,13 +359,18 @@ class Training:
         return math.nan
 
     def _must_stop(self) -> bool:
-        """Return whether the trial must stop after this workload. All processes must call this."""
+        """Return whether the trial must stop after this workload, equal on every process.
+
+        All processes must call this. Raises DetcloudError if the cluster's file of directives is
+        malformed or another process has exited.
+        """
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:
         """Return whether the code of any process has requested the end of the trial.
 
-        The processes exchange their answers, so every process must call this method.
+        The processes exchange their answers, so every process must call this method and gets the
+        same answer. Raises DetcloudError if another process has exited.
         """
         requested = self._context.get_stop_requested()
         return (

@@ -42,7 +42,11 @@ STATE_PARTS = (
 
 
 def checkpoint_metadata(steps: int) -> dict[str, Any]:
-    """Return the metadata of a trial's checkpoint after `steps` batches, as in Determined."""
+    """Return the metadata of a trial's checkpoint after `steps` batches, with Determined's keys.
+
+    The keys are `steps_completed`, `framework` (torch and its version), `format` and
+    `determined_version`.
+    """
     return {
         "steps_completed": steps,
         "framework": f"torch-{torch.__version__}",
@@ -76,8 +80,9 @@ class TrainingState:
     def restore(self) -> dict[str, Any] | None:
         """Load the plan's checkpoint, and return the generators' state, to be restored later.
 
-        Return None without a checkpoint, and after a warm start, which loads only the weights.
-        Raises DetcloudError if the checkpoint cannot be read or does not fit the trial.
+        Return None without a checkpoint, and after a warm start, which loads only the weights. All
+        processes call this. Raises DetcloudError if the checkpoint cannot be read or does not fit
+        the trial, or if another process has exited. Raises errors of the hooks.
         """
         if self._plan.checkpoint is None:
             return None
@@ -87,7 +92,9 @@ class TrainingState:
     def _restore(self) -> dict[str, Any] | None:
         """Load the checkpoint into models, optimizers, callbacks, averages and position.
 
-        Results and errors are as for `restore`.
+        All processes call this. Return the generators' state, to be restored later. After a warm
+        start, which loads only the weights, return None. Raises DetcloudError if the checkpoint
+        cannot be read or does not fit the trial, and errors of the hooks.
         """
         state = self._load()
         if state is None:
@@ -108,7 +115,7 @@ class TrainingState:
     def _answered_batches(self) -> int:
         """Return the length, in batches, for which the searcher has got a metric.
 
-        Raises DetcloudError if the directives are invalid.
+        Raises DetcloudError if the cluster's file of directives is malformed.
         """
         directives = self._core.read_directives()
         is_epochs = directives.length_unit == EPOCHS
@@ -119,7 +126,7 @@ class TrainingState:
 
         `is_last`: nothing follows, so the state is stored before the return. Otherwise it may be
         stored in the background. Raises DetcloudError if this or the previous checkpoint cannot be
-        stored.
+        stored or another process has exited, and errors of the hooks.
         """
         if self._is_stale():
             self._save(is_last=is_last)
@@ -146,7 +153,9 @@ class TrainingState:
     def finish_save(self) -> None:
         """Wait for the checkpoint in the background, and call `on_checkpoint_upload_end`.
 
-        Do nothing if no checkpoint is unfinished. Raises DetcloudError if storing failed.
+        All processes call this, and wait until the chief has stored the checkpoint. Do nothing if
+        no checkpoint is unfinished. Raises DetcloudError if storing failed or another process has
+        exited, and errors of the hook.
         """
         uuid, self._unfinished_save = self._unfinished_save, None
         if uuid is None:
@@ -159,7 +168,8 @@ class TrainingState:
     def finish_stored_save(self) -> None:
         """Call `on_checkpoint_upload_end` if a callback has it and the background save is done.
 
-        All processes call this and agree. Raises DetcloudError if storing failed.
+        All processes call this and follow the chief. Raises DetcloudError if storing failed or
+        another process has exited, and errors of the hook.
         """
         if self._unfinished_save is None or not self._hooks.overrides(
             PyTorchCallback.on_checkpoint_upload_end
@@ -180,8 +190,10 @@ class TrainingState:
     def _save(self, *, is_last: bool) -> None:
         """Store the state on the chief after the previous checkpoint, and share the UUID.
 
-        If everything is stored, call `on_checkpoint_upload_end`. Raises DetcloudError if storing
-        fails, now or for the previous checkpoint.
+        All processes call this. If everything is stored, call `on_checkpoint_upload_end`. With
+        `is_last`, everything is stored before the return. Raises DetcloudError if storing fails,
+        now or for the previous checkpoint, or if another process has exited. Raises errors of the
+        hooks.
         """
         self.finish_save()
         steps = self.position.steps
@@ -198,8 +210,10 @@ class TrainingState:
     ) -> tuple[str, bool]:
         """Store the trial's state on the chief; return the UUID, and whether storing is over.
 
-        `ranks` are the states of all processes, or empty. Call the hooks of saving. Errors are as
-        for `StateStore.store`.
+        `ranks` are the states of all processes, or empty. Call the hooks of saving. With `is_last`,
+        everything is stored before the return. Otherwise storing may continue in the background.
+        Raises DetcloudError if the state has other objects than tensors and plain data, or if this
+        or the previous state cannot be stored. Raises errors of the hooks.
         """
         state = {
             **self._context.optimization.state_dict(),
@@ -243,8 +257,8 @@ class TrainingState:
     def _load(self) -> dict[str, Any] | None:
         """Load models and optimizers from the checkpoint; return the state of this process's loop.
 
-        Return None after a warm start. Call `on_checkpoint_load_start`. Errors are as for
-        `restore`.
+        Return None after a warm start. Call `on_checkpoint_load_start`. Raises DetcloudError if the
+        checkpoint cannot be read or does not fit the trial, and errors of the hook.
         """
         assert self._plan.checkpoint is not None
         optimization, distributed = self._context.optimization, self._core.distributed

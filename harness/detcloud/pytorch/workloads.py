@@ -106,8 +106,8 @@ class Position:
     ) -> Position:
         """Return the position after a validation at this position's `steps`.
 
-        The new position has `metric`, and `wants_checkpoint` as `is_wanted`. `metric` replaces
-        `best` if better by the schedule; a NaN never becomes the best metric.
+        `metric` is the searcher's metric; `wants_checkpoint` becomes the position's `is_wanted`.
+        `metric` replaces `best` if better by the schedule; a NaN never becomes the best metric.
         """
         best = self.best
         if metric == metric and (best is None or is_better(schedule, metric, best)):

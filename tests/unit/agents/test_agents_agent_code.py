@@ -22,7 +22,7 @@ def test_archives_of_earlier_versions_stay_stored(
     keep_agent_code(objects)
     keep_agent_code(objects)
     before = agent_code()
-    # Deployed anew, with other code.
+    # A second deployment, with other code.
     content = b"another version"
     other = AgentCode(content, hashlib.sha256(content).hexdigest())
     monkeypatch.setattr("control_plane.agents.agent_code.agent_code", lambda: other)

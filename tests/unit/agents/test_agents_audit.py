@@ -47,7 +47,7 @@ AGENT = AgentState("a", "default", 1, (), 0)
 
 
 def trial(trial_id: int, *messages: object) -> TrialState:
-    """Return a trial with a first allocation, after these messages."""
+    """Return a trial with a first allocation after further messages."""
     actor = ActorHarness(f"trial#{trial_id}")
     actor.deliver(replace(trial_created(), trial_id=trial_id), *messages)
     assert isinstance(actor.state, TrialState)
@@ -107,12 +107,12 @@ def test_running_allocation_without_trial_is_freed(state: TrialState | None) -> 
 
 
 @pytest.mark.parametrize("agent", [AGENT, None])
-def test_allocation_missing_on_its_agent_is_placed_again(
+def test_allocation_missing_on_the_agent_is_placed_again(
     agent: AgentState | None,
 ) -> None:
-    said = (("a", AllocationPlaced(4, 1, (0,))),)
+    placed = (("a", AllocationPlaced(4, 1, (0,))),)
     assert findings(HOLDING, running=True, agent=agent) == AuditFindings(
-        StaleAllocationsFound(()), (), said
+        StaleAllocationsFound(()), (), placed
     )
 
 
@@ -120,8 +120,8 @@ def test_allocation_missing_on_its_agent_is_placed_again(
 def test_allocation_only_on_the_agent_is_removed(
     state: TrialState | None,
 ) -> None:
-    said = (("a", AllocationRemoved(4, 1)),)
-    assert findings(state, desired=True) == AuditFindings(StaleAllocationsFound(()), (), said)
+    removed = (("a", AllocationRemoved(4, 1)),)
+    assert findings(state, desired=True) == AuditFindings(StaleAllocationsFound(()), (), removed)
 
 
 @LET_GO
@@ -142,7 +142,7 @@ SECOND = AgentState("a", "default", 2, ((3, "cpu", "u", "n"),), 0)
 
 
 def sessions(pools_epoch: int | None, lease: Lease) -> tuple[object, ...]:
-    """Return the messages to the pool about agent a, whose session 2 has slot 3."""
+    """Return the messages to the pool about agent a, which has slot 3 in session 2."""
     agents = {} if pools_epoch is None else {"a": AgentSlots(pools_epoch, (3,), {})}
     records = PoolRecords((), agents, {"a": lease})
     return find_differences(records, lambda trial_id: None, lambda name: SECOND).sessions
@@ -176,7 +176,7 @@ def test_agent_that_enrols_during_audit_has_no_findings() -> None:
     assert sessions(2, Lease(3, 0)) == ()
 
 
-def test_agent_enrolled_before_its_pool_existed_joins(tmp_path: Path) -> None:
+def test_agent_enrolled_before_the_pool_existed_joins(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -200,13 +200,13 @@ def test_audit_frees_allocations_in_several_messages(tmp_path: Path) -> None:
     assert engine.read_state("pool#default").queued == 0
 
 
-def test_audit_mails_its_findings(tmp_path: Path) -> None:
+def test_audit_mails_the_findings(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
     engine.execute_command("pool#default", PoolConfigured("default"))
     engine.execute_command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
-    # Trials 8 and 9 do not exist. The pool has placed one of the two and queued the other.
+    # Trials 8 and 9 do not exist. The pool has placed the first and queued the second.
     for trial_id in (8, 9):
         message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}")
         engine.post_message("pool#default", message, sender="nobody")
@@ -223,7 +223,7 @@ def test_audit_mails_its_findings(tmp_path: Path) -> None:
 
 
 def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> AuditFindings:
-    """Return the findings about a pool's jobs. Experiments 1 to 5 exist; `live` ones are active."""
+    """Return the findings about a pool's jobs. Experiments 1 to 5 exist, active if in `live`."""
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
 
@@ -238,17 +238,17 @@ def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> Audit
 ROW = JobRow(7)
 
 
-def test_jobs_equal_to_their_rows_have_no_findings() -> None:
+def test_jobs_equal_to_the_rows_have_no_findings() -> None:
     assert jobs({1: Group(ROW, has_row=True)}, {1: ROW}, 1) == NOTHING
-    # Experiment 1 has ended, and its last trial is about to release its slots.
+    # Experiment 1 has ended, and the last trial has not released the slots yet.
     assert jobs({1: Group(ROW, running=1, held=1)}, {}) == NOTHING
 
 
-def test_pool_reads_row_that_differs_from_its_job() -> None:
-    told = (JobChanged(1),)
-    assert jobs({}, {1: ROW}, 1).jobs == told
-    assert jobs({1: Group(ROW, has_row=True)}, {1: JobRow(7, weight=2.0)}, 1).jobs == told
-    assert jobs({1: Group(ROW, running=1)}, {1: ROW}, 1).jobs == told
+def test_pool_reads_row_that_differs_from_the_job() -> None:
+    changed = (JobChanged(1),)
+    assert jobs({}, {1: ROW}, 1).jobs == changed
+    assert jobs({1: Group(ROW, has_row=True)}, {1: JobRow(7, weight=2.0)}, 1).jobs == changed
+    assert jobs({1: Group(ROW, running=1)}, {1: ROW}, 1).jobs == changed
 
 
 def test_idle_job_without_row_is_forgotten() -> None:
@@ -258,7 +258,7 @@ def test_idle_job_without_row_is_forgotten() -> None:
     )
 
 
-def test_ended_experiment_corrects_its_row() -> None:
+def test_ended_experiment_corrects_the_row() -> None:
     found = jobs({1: Group(ROW, has_row=True)}, {1: ROW})
     assert (found.experiments, found.jobs) == ((1,), ())
     assert jobs({}, {9: ROW}).experiments == ()
@@ -284,7 +284,7 @@ def test_audit_finds_stale_rows(tmp_path: Path) -> None:
     assert audit_pool(engine, "default") == NOTHING
 
 
-def test_missing_gang_node_is_placed_with_its_rank() -> None:
+def test_missing_gang_node_is_placed_with_the_rank() -> None:
     places = (Place("b", (0,)), Place("a", (0,)))
     state = trial(4, SlotsAssigned(1, places))
     # The pool lost the first node's agent, so the pool counts a single node.

@@ -152,7 +152,7 @@ def test_killed_allocation_has_kill_entry() -> None:
 
 
 def test_kill_for_now_has_preempt_directive() -> None:
-    # The trial does not run yet, or its agent was disabled. A forced preemption lets it save.
+    # A trial that does not run yet, or a disabled agent: a forced preemption lets the trial save.
     state = trial(PreemptionRequested(1, "agent a was disabled", forced=True))
     (entry,) = entries_for(state, known=("4.1",))
     assert entry["state"] == "kill"
@@ -193,7 +193,7 @@ def test_unassigned_allocation_is_killed_or_forgotten() -> None:
     assert entries == [kill_entry("7.2"), kill_entry("9.1") | {"state": "forget"}]
 
 
-def test_exited_allocation_runs_until_its_trial_decides() -> None:
+def test_exited_allocation_runs_until_the_trial_decides() -> None:
     # The exit is still in the trial's mailbox, so the trial has not decided yet.
     (entry,) = entries_for(trial(), known=("4.1",), session=Session(exited=("4.1",)))
     assert entry["state"] == "run"
@@ -204,7 +204,7 @@ PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
 
 
 def test_new_allocation_waits_for_stale_allocation() -> None:
-    """A lost agent whose slots were assigned again has returned with an old allocation."""
+    """A lost agent has returned with an old allocation on slots that were assigned again."""
     waiting = {"allocation": "4.1", "state": "wait", "directives": None}
     assert entries_for(trial(), ("9.1",)) == [waiting, kill_entry("9.1")]
     gone = Session(exited=("9.1",))
@@ -233,7 +233,7 @@ def test_gang_node_waits_for_other_nodes() -> None:
 def test_all_nodes_of_a_broken_gang_are_killed() -> None:
     broken = AllocationExited(1, "errored", node_rank=0, nodes=2)
     [entry] = gang_on("b", SlotsAssigned(1, PLACES), broken)
-    # A worker that hangs on another machine is killed within ten seconds of the failure.
+    # A worker that hangs on a second machine is killed within ten seconds of the failure.
     assert (entry["state"], entry["grace_ms"]) == ("kill", BROKEN_GANG_GRACE_MS)
     # The worker may save a checkpoint.
     assert entry["directives"]["preempt"] is not None

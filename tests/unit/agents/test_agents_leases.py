@@ -1,4 +1,4 @@
-"""Leases: when agents are marked as lost, and when the server itself was down."""
+"""Leases: marking of silent agents as lost, and outages of the server."""
 
 import json
 from pathlib import Path
@@ -46,14 +46,14 @@ def pausing_marking(*, for_lapses: bool = False) -> Marking:
     return Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
 
 
-def test_agent_is_lost_after_its_lease_lapsed() -> None:
+def test_agent_is_lost_after_a_lapsed_lease() -> None:
     # 1 of 3: a third and not more.
     assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(
         LossDetection(NOW_MS), ("lapsed-0",)
     )
 
 
-def test_agent_is_alive_at_the_end_of_its_lease() -> None:
+def test_agent_is_alive_at_the_end_of_the_lease() -> None:
     assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(LossDetection(NOW_MS))
 
 
@@ -65,25 +65,25 @@ def test_more_than_a_third_lapsing_together_pauses_marking(
     lapsed: int, fresh: int, marks: bool
 ) -> None:
     # 2 of 5 is 0.4, 4 of 11 is 0.36; 2 of 6 is a third.
-    found = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS)
-    assert found == pausing_marking(for_lapses=True) if not marks else len(found.lost) == lapsed
+    marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS)
+    assert marking == pausing_marking(for_lapses=True) if not marks else len(marking.lost) == lapsed
 
 
 def test_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     leases = pool(1, 2) | {"gone": Lease(1, 0, lost=True)}
     assert decide_marking(leases, STEADY, NOW_MS).lost == ("lapsed-0",)
-    # 1 lapsed lease of 2 live ones is more than a third. Lost agents do not count.
+    # 1 lapsed lease of 2 live leases is more than a third. Lost agents do not count.
     many_gone = {f"gone-{n}": Lease(1, 0, lost=True) for n in range(9)}
-    found = decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS)
-    assert found == pausing_marking(for_lapses=True)
+    marking = decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS)
+    assert marking == pausing_marking(for_lapses=True)
 
 
 @pytest.mark.parametrize(
     ("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)]
 )
 def test_gap_between_passes_pauses_marking(gap_ms: int, away: bool) -> None:
-    found = decide_marking(pool(1, 9), LossDetection(NOW_MS - gap_ms), NOW_MS)
-    assert found == (pausing_marking() if away else Marking(LossDetection(NOW_MS), ("lapsed-0",)))
+    marking = decide_marking(pool(1, 9), LossDetection(NOW_MS - gap_ms), NOW_MS)
+    assert marking == (pausing_marking() if away else Marking(LossDetection(NOW_MS), ("lapsed-0",)))
 
 
 def test_gap_pauses_marking_without_lapsed_leases() -> None:
@@ -112,7 +112,7 @@ def test_clock_set_back_restarts_a_pause() -> None:
         decide_marking(pool(0, 3), LossDetection(ahead, ahead + LEASE_MS), NOW_MS)
         == pausing_marking()
     )
-    # A little is only another machine's clock.
+    # A small difference comes from a different machine's clock.
     assert decide_marking(pool(1, 9), LossDetection(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
 
 
@@ -182,7 +182,7 @@ def api_answers(is_silent: bool) -> bool:
 
 
 def test_api_outage_marks_no_agents() -> None:
-    # Few have lapsed so far, since the outage has just begun; and then all.
+    # Few leases have lapsed after the beginning of the outage; later all.
     for lapsed, fresh in ((1, 9), (3, 1), (1, 0)):
         marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=api_is_down)
         assert marking == Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
@@ -198,15 +198,15 @@ def test_api_is_not_probed_without_lapsed_leases() -> None:
 
 
 def test_probe_gets_whether_all_live_agents_lapsed() -> None:
-    told: list[bool] = []
+    silences: list[bool] = []
 
     def note(is_silent: bool) -> bool:
-        told.append(is_silent)
+        silences.append(is_silent)
         return False
 
     for fresh in (1, 0):
         decide_marking(pool(2, fresh), STEADY, NOW_MS, is_api_down=note)
-    assert told == [False, True]
+    assert silences == [False, True]
 
 
 def test_only_agent_of_pool_is_lost_if_the_api_answers() -> None:
@@ -385,7 +385,7 @@ def test_loss_detection_is_stored_between_passes(table: SqliteTable) -> None:
     assert marking.lost == ("a",)
 
 
-def test_pass_without_live_agents_writes_nothing(table: SqliteTable) -> None:
+def test_pass_without_live_agents_writes_no_row(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
     for pool in ("default", "empty"):
         assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance).lost == ()
@@ -403,7 +403,7 @@ def test_first_agent_of_empty_pool_causes_no_pause(table: SqliteTable) -> None:
         mark_lost_agents(table, "default", NOW_MS + minute * PASS_INTERVAL_MS, fail_to_advance)
     loss_detection = table.get(Key(LEASES, LOSS_DETECTION_SORT))
     assert loss_detection is not None
-    # The pass that paused loss detection, and the first that found nobody.
+    # The pass that paused loss detection, and the first pass without live agents.
     assert loss_detection.revision == 2
     later_ms = NOW_MS + 10 * PASS_INTERVAL_MS
     store_lease(table, "b", Lease(1, later_ms))
@@ -420,7 +420,7 @@ def test_pools_are_independent(table: SqliteTable) -> None:
 
 
 def test_overtaken_pass_marks_no_agents(table: SqliteTable) -> None:
-    """Another pass has found the API down meanwhile."""
+    """During the probe, a second pass finds that the API is down."""
     for name in "abcd":
         store_lease(table, name, LAPSED if name == "a" else FRESH)
     store_loss_detection = Put(

@@ -65,12 +65,12 @@ class Logs:
         lines: list[LogLine] = []
         place = LogPosition()
         while True:
-            found = self.find(place, ended=True, limit=limit, **filters)
-            lines += found.lines
-            if found.is_end:
+            page = self.find(place, ended=True, limit=limit, **filters)
+            lines += page.lines
+            if page.is_end:
                 return lines
-            assert found.next != place or found.lines
-            place = found.next
+            assert page.next != place or page.lines
+            place = page.next
 
 
 @pytest.fixture
@@ -84,18 +84,18 @@ def texts(lines: list[LogLine]) -> list[str]:
     return [line.text for line in lines]
 
 
-def test_lines_span_chunks(logs: Logs) -> None:
+def test_log_lines_span_chunks(logs: Logs) -> None:
     logs.write(b"one\ntw", 100)
     logs.write("ö\r\nth".encode()[:3], 200)
     logs.write("ö\r\nthree".encode()[3:], 300)
-    found = logs.find()
+    page = logs.find()
     # "one" is at offset 0. "twö" is at 4 and began in the first chunk. "three" has no end yet.
-    assert [(line.offset, line.time_ms, line.text) for line in found.lines] == [
+    assert [(line.offset, line.time_ms, line.text) for line in page.lines] == [
         (0, 100, "one"),
         (4, 100, "twö"),
     ]
-    assert (found.next, found.is_end) == (LogPosition(10), True)
-    assert texts(logs.find(found.next, ended=True).lines) == ["three"]
+    assert (page.next, page.is_end) == (LogPosition(10), True)
+    assert texts(logs.find(page.next, ended=True).lines) == ["three"]
 
 
 def test_characters_span_chunks(logs: Logs) -> None:
@@ -104,7 +104,7 @@ def test_characters_span_chunks(logs: Logs) -> None:
     assert texts(logs.find().lines) == ["a€b"]
 
 
-def test_line_ends_with_its_allocation(logs: Logs) -> None:
+def test_line_ends_with_the_allocation(logs: Logs) -> None:
     logs.write(b"broken off", epoch=1)
     logs.write(b"begun anew\n", epoch=2)
     assert [(line.offset, line.text) for line in logs.find().lines] == [
@@ -132,16 +132,16 @@ def test_long_line_is_cut_between_characters(logs: Logs) -> None:
 
 def test_overwritten_part_of_progress_bar_is_found(logs: Logs) -> None:
     logs.write(b"begin\n\r 10%\r 20%", 100)
-    found = logs.find()
+    page = logs.find()
     # The line begins at 6. The text after the last carriage return, at 11, may still change.
-    assert [(line.offset, line.text, line.unfinished) for line in found.lines] == [
+    assert [(line.offset, line.text, line.unfinished) for line in page.lines] == [
         (0, "begin", False),
         (6, "\r 10%", True),
     ]
-    assert (found.next, found.is_end) == (LogPosition(11), True)
-    assert logs.find(found.next).lines == []
+    assert (page.next, page.is_end) == (LogPosition(11), True)
+    assert logs.find(page.next).lines == []
     logs.write(b"\r 30%\n", 200)
-    assert [(line.text, line.unfinished) for line in logs.find(found.next).lines] == [
+    assert [(line.text, line.unfinished) for line in logs.find(page.next).lines] == [
         ("\r 20%\r 30%", False)
     ]
     assert texts(logs.all()) == ["begin", "\r 10%\r 20%\r 30%"]
@@ -149,10 +149,10 @@ def test_overwritten_part_of_progress_bar_is_found(logs: Logs) -> None:
 
 def test_crlf_is_not_overwritten_text(logs: Logs) -> None:
     logs.write(b"one\r")
-    found = logs.find()
-    assert (found.lines, found.next) == ([], START)
+    page = logs.find()
+    assert (page.lines, page.next) == ([], START)
     logs.write(b"\n")
-    assert texts(logs.find(found.next).lines) == ["one"]
+    assert texts(logs.find(page.next).lines) == ["one"]
 
 
 def test_search_reads_limited_bytes_and_chunks(logs: Logs) -> None:
@@ -178,8 +178,8 @@ def test_chunks_outside_time_range_are_not_read(
         return content(trial_id, chunk, start, end)
 
     monkeypatch.setattr(logs.trial_logs, "read_content", record_read)
-    found = logs.find(since_ms=3000, until_ms=3999)
-    assert texts(found.lines) == ["at 3", "cut 3 goes on"]
+    page = logs.find(since_ms=3000, until_ms=3999)
+    assert texts(page.lines) == ["at 3", "cut 3 goes on"]
     # Chunks have 19 bytes. The third is at 38, and byte 37 shows that a line begins at 38.
     assert sorted(set(read)) == [37, 38]
 
@@ -194,10 +194,10 @@ def test_line_begun_in_skipped_chunk_is_omitted(logs: Logs) -> None:
 
 def test_search_after_skipped_chunks_starts_at_a_line(logs: Logs) -> None:
     logs.write(b"early, and its e", 1000)
-    found = logs.find(since_ms=2000)
-    assert found.next == LogPosition(16, True)
+    page = logs.find(since_ms=2000)
+    assert page.next == LogPosition(16, True)
     logs.write(b"nd\nlate\n", 2000)
-    assert texts(logs.find(found.next, since_ms=2000).lines) == ["late"]
+    assert texts(logs.find(page.next, since_ms=2000).lines) == ["late"]
 
 
 def test_filters_by_rank_level_and_text(logs: Logs) -> None:
@@ -217,7 +217,7 @@ def test_line_without_level_counts_as_info(logs: Logs) -> None:
 
 
 def test_rows_of_first_releases_have_no_times(logs: Logs) -> None:
-    # Their text was an object, however small.
+    # The first releases stored any text as an object.
     old = "old " * SMALL_BYTES_MAX
     logs.write(f"{old}\n".encode())
     [row] = logs.table.query(f"trial#{TRIAL}", "L#", "L$").rows
@@ -281,7 +281,7 @@ def test_lines_do_not_depend_on_chunks(
     logs.table.close()
 
 
-# Texts that filters search for in pieces of the log, texts that hide them, and other texts.
+# Texts that filters search for in pieces of the log, texts that hide matches, and further texts.
 WORDS = (
     *("ERROR", "WARN", "FATAL: ", "info: ", "warning: ", "I0102 03:04:05 ", "W0102 03:04:05 "),
     *("[rank=1] ", "\x1b[31m", "Nee", "dle", "nEEdle", "é", " - ", "x", ": ", "\r"),

@@ -49,7 +49,7 @@ def test_offsets_span_all_allocations(logs: Logs) -> None:
         assert logs.read(after, 2) == ("abcdefgxyz"[after : after + 2], min(10, after + 2))
 
 
-def test_offset_beyond_end_reads_nothing(logs: Logs) -> None:
+def test_offset_beyond_end_reads_no_text(logs: Logs) -> None:
     logs.store(1, 0, b"abc")
     assert logs.read(99) == ("", 99)
 
@@ -80,7 +80,7 @@ def test_tail_begins_with_whole_character(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("text", [b"abc", LARGE])
-def test_storing_chunk_again_changes_nothing(logs: Logs, text: bytes) -> None:
+def test_repeated_chunk_changes_neither_log_nor_objects(logs: Logs, text: bytes) -> None:
     logs.store(1, 0, text)
     logs.store(1, 0, text)
     assert logs.read(0, 10_000) == (text.decode(), len(text))
@@ -135,17 +135,17 @@ def test_gang_nodes_write_one_log_with_ranks(logs: Logs) -> None:
     ]
 
 
-def test_lines_of_gang_nodes_keep_their_times(logs: Logs) -> None:
+def test_lines_of_gang_nodes_keep_times(logs: Logs) -> None:
     # In the node's log the lines begin at 0, 2 and 4, in the gang's, where each
     # has 9 bytes more, at 2, 2 + 11 and 2 + 22.
     logs.table.commit((logs.kept.store_chunk(7, node_chunk(0, 0, b"z\n", (0, 500))),))
     chunk = node_chunk(1, 0, b"a\nb\nc\n", (0, 1000), (4, 2000))
     logs.table.commit((logs.kept.store_chunk(7, chunk),))
-    found = [mark for each in logs.kept.read_chunks(7, 1, 0, 100) for mark in each.marks]
+    found = [mark for stored in logs.kept.read_chunks(7, 1, 0, 100) for mark in stored.marks]
     assert found == [(0, 500), (2, 1000), (2 + 22, 2000)]
 
 
-def test_a_repeat_replaces_no_object(logs: Logs) -> None:
+def test_repeated_chunk_replaces_no_object(logs: Logs) -> None:
     # The service account of the API may create objects in Google Cloud, but not delete or replace.
     key = ObjectKey(f"{NAMESPACE}/7/7.1/0-{len(LARGE)}")
     logs.kept.store_chunk(7, LogChunk("7.1", 0, LARGE))

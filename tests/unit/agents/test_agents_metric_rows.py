@@ -64,15 +64,15 @@ def read(
     table: StateTable, objects: ObjectStore, first: str = METRICS, last: str = METRICS_END
 ) -> list[tuple[Stream, int]]:
     """Return the stream and offset of each report, in the order of a reader."""
-    found: list[tuple[Stream, int]] = []
+    offsets: list[tuple[Stream, int]] = []
     before: dict[Stream, int] = {}
     for segment in read_segments(table, TRIAL, first, last):
         columns = segment.read_columns(objects).reports_after(before.get(segment.stream, 0))
-        for one in columns.reports():
-            assert one == report(one.offset)
-            found.append((segment.stream, one.offset))
-            before[segment.stream] = one.offset
-    return found
+        for metric_report in columns.reports():
+            assert metric_report == report(metric_report.offset)
+            offsets.append((segment.stream, metric_report.offset))
+            before[segment.stream] = metric_report.offset
+    return offsets
 
 
 def merge_rows(table: StateTable, objects: ObjectStore) -> int:
@@ -173,9 +173,9 @@ def test_full_row_moves_reports_to_object_store(table: SqliteTable, tmp_path: Pa
     [kept] = objects.list_objects(ObjectKey(f"metrics/{TRIAL}"))
     assert report_count(full.body) == 40
     assert kept.size >= FULL_BYTES > 50 * len(full.body)
-    written = [one for n in range(1, 41) for one in chance(n, n + 1)]
+    written = [item for n in range(1, 41) for item in chance(n, n + 1)]
     assert list(to_segment(full).read_columns(objects).reports()) == written
-    # A full row is not merged again, although the row itself is small without its reports.
+    # A full row is not merged again, although the row is small without the reports.
     for n in range(41, 61):
         table.commit(list(segment_writes(TRIAL, STREAM, chance(n, n + 1))))
     while merge_rows(table, objects):
@@ -198,7 +198,7 @@ def test_summary_stays_in_row(table: SqliteTable, objects: ObjectStore) -> None:
     assert found == given
 
 
-def test_a_repeat_replaces_no_object(objects: ObjectStore) -> None:
+def test_repeated_segment_replaces_no_object(objects: ObjectStore) -> None:
     numbers = Random(6)
     reports = [MetricReport(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
     [put] = segment_writes(TRIAL, STREAM, reports)
@@ -286,7 +286,7 @@ def test_crash_during_merge_loses_no_reports(
     torn_at=st.integers(0, 2_000),
     earlier=st.integers(0, 30),
 )
-def test_reads_during_merges_get_each_report_once(
+def test_reads_during_merges_get_reports_once(
     objects: ObjectStore, sizes: list[int], torn_at: int, earlier: int
 ) -> None:
     with_rows = SqliteTable(":memory:")
@@ -305,7 +305,7 @@ def test_reads_during_merges_get_each_report_once(
 def test_later_read_continues_at_offset(
     objects: ObjectStore, sizes: list[int], cuts: list[int], earlier: int
 ) -> None:
-    """Each page is read after another merge, from the offset where the previous page ended."""
+    """Each page is read after a merge, from the offset where the previous page ended."""
     table = SqliteTable(":memory:")
     offsets, act = _write_rows(table, objects, sizes, earlier)
     seen: list[int] = []
@@ -314,8 +314,8 @@ def test_later_read_continues_at_offset(
         place = find_start(table, TRIAL, STREAM, last) if seen else METRICS
         for segment in read_segments(table, TRIAL, place, group_range(STREAM.group)[1]):
             page = [
-                one
-                for one in segment.read_columns(objects)
+                offset
+                for offset in segment.read_columns(objects)
                 .reports_after(seen[-1] if seen else 0)
                 .offsets
             ]

@@ -73,8 +73,8 @@ def test_validation_has_searcher_metric() -> None:
 
 def test_damage_counts_from_chief_only_and_has_fallbacks() -> None:
     context = ReportContext("loss", fallbacks=("a", "b"))
-    found = to_message(Report(4, 2, "0", 100, DAMAGE), context)
-    assert found == CheckpointDamageReported(2, UUID, "no weights", ("a", "b"))
+    message = to_message(Report(4, 2, "0", 100, DAMAGE), context)
+    assert message == CheckpointDamageReported(2, UUID, "no weights", ("a", "b"))
     for writer in ("1", "7", "00", "agent", ""):
         assert to_message(Report(4, 2, writer, 100, DAMAGE), context) is None
 
@@ -111,18 +111,18 @@ def test_completed_length_becomes_message() -> None:
     assert read(COMPLETED | {"metric": 1}) == LengthReached(2, 100, 1.0)
 
 
-def test_value_becomes_message_with_its_metric() -> None:
-    told = COMPLETED | {"metric": None}
+def test_value_becomes_message_with_the_metric() -> None:
+    completed = COMPLETED | {"metric": None}
     both = {"loss": 0.25, "per_class": [1, "NaN"]}
     text = '{"loss":0.25,"per_class":[1,"NaN"]}'
-    assert read(told | {"value": both}) == LengthReached(2, 100, 0.25, value=text)
+    assert read(completed | {"value": both}) == LengthReached(2, 100, 0.25, value=text)
     for value in ({"accuracy": 1}, {"loss": "NaN"}, {"loss": "low"}, [0.25], "loss"):
-        message = read(told | {"value": value})
+        message = read(completed | {"value": value})
         assert isinstance(message, LengthReached)
         assert (message.metric, json.loads(message.value)) == (None, value)
     # 8190 letters and two quotes are 8 KiB.
-    assert read(told | {"value": "x" * 8190}) is not None
-    assert read(told | {"value": "x" * 8191}) is None
+    assert read(completed | {"value": "x" * 8190}) is not None
+    assert read(completed | {"value": "x" * 8191}) is None
 
 
 def test_length_without_searcher_metric_has_reason() -> None:
@@ -173,7 +173,7 @@ def test_checkpoint_becomes_message() -> None:
     passed_on = CheckpointReported(2, reference, 8, 1, {"note": "x"})
     assert read(CHECKPOINT) == passed_on
     assert read(CHECKPOINT | {"metric": 0.5}) == replace(passed_on, metric=0.5)
-    # NaN is a metric without a value, so the checkpoint counts. Another text is invalid.
+    # NaN is a metric without a value, so the checkpoint counts. Other texts are invalid.
     assert read(CHECKPOINT | {"metric": "NaN"}) == passed_on
     assert read(CHECKPOINT | {"metric": "half"}) is None
 
@@ -210,7 +210,7 @@ def test_exit_becomes_message() -> None:
     ],
 )
 def test_malformed_exit_becomes_message(change: dict[str, Any], expected: AllocationExited) -> None:
-    # Without a message for the exit, the trial would hold its slots forever.
+    # Without a message for the exit, the trial would keep the slots forever.
     assert read(EXITED | change, "agent") == expected
 
 
@@ -260,7 +260,7 @@ BAD_PATHS: list[object] = [
     f"1\\4\\2\\{UUID}",
     f"1/4/2/{UUID}?",
     f"s3://x/4/2/{UUID}",
-    # Other trials, other allocations, other checkpoints.
+    # Paths of other trials, allocations and checkpoints.
     f"1/5/2/{UUID}",
     f"1/5/4/{UUID}",
     f"4/5/2/{UUID}",
@@ -325,9 +325,9 @@ def test_checkpoint_counts_without_unstorable_metadata(
     metadata: object,
 ) -> None:
     # The metadata are also in the checkpoint's files.
-    found = read(CHECKPOINT | {"metadata": metadata})
-    assert isinstance(found, CheckpointReported)
-    assert found.metadata == {}
+    message = read(CHECKPOINT | {"metadata": metadata})
+    assert isinstance(message, CheckpointReported)
+    assert message.metadata == {}
 
 
 JSON = st.recursive(
@@ -345,7 +345,7 @@ LINES = st.sampled_from([*OF_TRIAL, EXITED, {"kind": "container", "state": "RUNN
 
 @settings(deadline=None, derandomize=True)
 @given(LINES, st.data(), st.sampled_from(["0", "agent"]))
-def test_any_line_gives_storable_message_or_none(
+def test_any_line_gives_a_storable_message_or_no_message(
     line: dict[str, Any], data: st.DataObject, writer: str
 ) -> None:
     field = data.draw(st.sampled_from(sorted(line)))
@@ -390,9 +390,9 @@ def test_batches_need_not_be_reported_as_time_metric() -> None:
     ],
 )
 def test_timed_search_gets_reason_for_missing_metric(metrics: dict[str, Any], lack: str) -> None:
-    heard = timed_message(metrics)
-    assert isinstance(heard, ValidationReported)
-    assert heard.missing_metric_reason == f"the validation at batch 60 {lack}"
+    message = timed_message(metrics)
+    assert isinstance(message, ValidationReported)
+    assert message.missing_metric_reason == f"the validation at batch 60 {lack}"
 
 
 NODE = ReportContext("loss", node_rank=1, nodes=2)

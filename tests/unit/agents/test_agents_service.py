@@ -52,7 +52,7 @@ RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 class Table(TableDecorator):
     """A SQLite table with hooks that run once.
 
-    `before_get` runs before the read of its key, `before_commit` before a commit.
+    `before_get` runs before the read of the key, `before_commit` before a commit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,7 +163,7 @@ def test_sync_accepts_reports_and_returns_desired_state(site: Site) -> None:
     assert site.engine.read_state("experiment#1").status == "COMPLETED"
 
 
-def test_repeated_sync_changes_nothing(site: Site) -> None:
+def test_repeated_sync_has_one_effect(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
@@ -187,7 +187,7 @@ def test_sync_reads_all_states_at_once(site: Site) -> None:
     assert {
         number: experiment.experiment_id for number, experiment in answer.experiments.items()
     } == {1: 1}
-    # The agent with its session, the lease, then the trials with their experiment.
+    # The agent and the session, the lease, then the trials and the experiment.
     heads = [Key(name, "M") for name in ("trial#1", "trial#2", "experiment#1")]
     assert [len(keys) for keys in site.table.reads] == [2, 1, 3]
     assert site.table.reads[-1] == tuple(heads)
@@ -200,7 +200,7 @@ def test_unknown_agent_must_enrol(site: Site) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_sync_of_another_session_is_refused(site: Site, epoch: int) -> None:
+def test_sync_with_a_wrong_epoch_is_refused(site: Site, epoch: int) -> None:
     site.enrol()
     site.submit(1)
     site.enrol()
@@ -211,7 +211,7 @@ def test_sync_of_another_session_is_refused(site: Site, epoch: int) -> None:
     assert site.trial().restarts == 0
 
 
-def test_session_ended_during_sync_accepts_nothing(site: Site) -> None:
+def test_session_ended_during_sync_is_refused(site: Site) -> None:
     # The lease was renewed, then the agent enrolled again, then the session's row was read.
     epoch = site.enrol()
     site.submit(1)
@@ -249,7 +249,7 @@ def test_forgotten_allocation_with_reported_exit_is_not_lost(
 ) -> None:
     epoch = site.enrol()
     site.submit(1)
-    # The host has no time left to advance the trial, whose mail waits for the tick.
+    # The host has no time left to advance the trial. The trial's mail waits for the tick.
     monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
@@ -274,7 +274,7 @@ def test_allocation_that_never_reached_the_agent_is_not_lost(site: Site) -> None
 def test_reports_about_other_agents_trials_are_discarded(site: Site) -> None:
     epoch = site.enrol()
     site.submit(2)
-    # Trial 2 waits for a slot, so its allocation is assigned to no agent.
+    # Trial 2 waits for a slot, so no agent has the allocation.
     failed = report({"kind": "exited", "reason": "completed"}, 10, trial=2)
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1"), (failed,)))
     assert site.trial(2).status == "ACTIVE"
@@ -285,7 +285,7 @@ def test_checkpoints_announced_after_a_runs_end_are_recorded(site: Site) -> None
     site.submit(2)
     begun = {"kind": "checkpoint_intent", "uuid": "0000000a-0000-4000-8000-000000000001"}
     stored = {"kind": "checkpoint", "uuid": begun["uuid"], "steps_completed": 3}
-    # Trial 2 runs on another agent. Trial 7 does not exist.
+    # Trial 2 does not run on the agent. Trial 7 does not exist.
     lines = [report(begun, 10, trial=2), report(stored, 20, trial=2), report(begun, 10, trial=7)]
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1", "7.1"), tuple(lines)))
     [row] = site.table.query("trial#2", "I#", "I$").rows
@@ -301,7 +301,7 @@ def test_next_run_gets_metadata_of_previous_run(site: Site) -> None:
     assert spec["metadata"] == {}
     line = report({"kind": "trial_metadata", "metadata": {"note": "x"}}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
-    # The agent has lost the allocation, so the trial gets another allocation.
+    # The agent has lost the allocation, so the trial gets a new allocation.
     spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
     assert spec["metadata"] == {"note": "x"}
 
@@ -356,7 +356,7 @@ def test_interrupted_forgetting_is_repeated(site: Site) -> None:
 def test_agent_that_enrols_meanwhile_is_not_forgotten(site: Site) -> None:
     lose(site, site.enrol())
     site.now_ms += FORGOTTEN_AFTER_MS
-    # Between the look at the leases and the word to the agent.
+    # The agent enrols after the leases were read and before the agent's actor is changed.
     site.table.before_commit = site.enrol
     assert forget_lost_agents(site.engine, "default") == ()
     assert len(partitions_of_agent(site)) == 3
@@ -457,7 +457,7 @@ def test_checkpoints_with_large_metadata_are_accepted(site: Site) -> None:
 
 
 def test_many_lost_allocations_are_reported_over_several_calls(site: Site) -> None:
-    # The agent lost all 110 running allocations and reports nothing else.
+    # The agent lost all 110 running allocations and sends no report.
     epoch = site.enrol(slots=110)
     site.submit(110)
     site.engine.advance_until_idle(["experiment#1"])
@@ -484,7 +484,7 @@ def test_terminating_instance_cannot_enrol(site: Site) -> None:
 
 
 def test_instance_terminated_during_enrolment_gets_no_session(site: Site) -> None:
-    """The provisioner looks for a session before a termination, so either side sees the other."""
+    """The provisioner looks for a session before a termination, so that either side notices."""
     write_instance_row(site, InstanceState.STARTING, 1)
     site.table.before_commit = lambda: write_instance_row(site, InstanceState.TERMINATING, 2)
     with pytest.raises(CommandRefused, match="no longer needs"):

@@ -57,22 +57,26 @@ def agent_report(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Repo
 def accept(
     *reports: Report, session: Session | None = None
 ) -> tuple[Session, list[Put], tuple[str, ...]]:
-    found = accept_reports("a", session or Session(), reports, CONTEXTS, NOW_MS)
-    return found.session, [put for put in found.writes if isinstance(put, Put)], found.receivers
+    accepted = accept_reports("a", session or Session(), reports, CONTEXTS, NOW_MS)
+    return (
+        accepted.session,
+        [put for put in accepted.writes if isinstance(put, Put)],
+        accepted.receivers,
+    )
 
 
 def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
     """Return the receiver and message of all mail."""
-    found = []
+    messages = []
     for put in writes:
         if put.key.sort.startswith("M#"):
             mail = read_mail(Row(put.key, put.revision, put.body, put.due_ms))
             kind = actor_type_at(put.key.partition)
-            found += [
+            messages += [
                 (put.key.partition, kind.decode_message(name, fields))
                 for name, fields in mail.messages
             ]
-    return found
+    return messages
 
 
 def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
@@ -174,7 +178,7 @@ def test_messages_of_an_allocation_share_a_row_in_order() -> None:
     ]
 
 
-def test_mail_names_previous_row_and_sorts_after_it() -> None:
+def test_mail_names_previous_row_and_sorts_later() -> None:
     session, first, _ = accept(line(10))
     session, second, _ = accept(line(20), session=session)
     one, two = (
@@ -287,12 +291,12 @@ def test_line_without_kind_is_acknowledged_and_discarded(kind: object) -> None:
 
 
 def test_last_environment_of_a_writer_is_stored() -> None:
-    said = [{"kind": "environment", "hostname": name} for name in "abc"]
-    reports = [Report(4, 1, "0", 10, said[0]), Report(4, 1, "0", 20, said[1])]
-    _, writes, mailed = accept(*reports, Report(4, 1, "1", 10, said[2]))
+    environments = [{"kind": "environment", "hostname": name} for name in "abc"]
+    reports = [Report(4, 1, "0", 10, environments[0]), Report(4, 1, "0", 20, environments[1])]
+    _, writes, mailed = accept(*reports, Report(4, 1, "1", 10, environments[2]))
     assert lines_in(writes) == {
-        "trial#4/E#00000001#0": said[1],
-        "trial#4/E#00000001#1": said[2],
+        "trial#4/E#00000001#0": environments[1],
+        "trial#4/E#00000001#1": environments[2],
     }
     assert mailed == ()
 
@@ -302,7 +306,7 @@ def test_last_metadata_of_a_trial_are_stored() -> None:
     _, writes, mailed = accept(Report(4, 1, "0", 10, first), Report(4, 2, "0", 10, second))
     assert lines_in(writes) == {"trial#4/U#": {"note": "b"}}
     assert mailed == ()
-    # Of a trial that is not the agent's.
+    # Trial 9 does not run on the agent.
     assert accept(Report(9, 1, "0", 10, first))[1] == []
 
 
@@ -403,7 +407,7 @@ def test_metrics_of_other_ranks_are_separate_and_send_no_message() -> None:
     fields = {"kind": "rank_metrics", "group": "validation", "steps_completed": 10}
     lines = [Report(4, 1, writer, 10, fields | {"metrics": {"loss": 0.5}}) for writer in "3a"]
     session, writes, receivers = accept(*lines)
-    # Only a rank can be the writer of rank metrics. The other line is acknowledged and discarded.
+    # Only a rank can be the writer of rank metrics. Lines of writer `a` are discarded.
     assert session.acked == {"4.1": {"3": 10, "a": 10}}
     [put] = writes
     assert receivers == ()

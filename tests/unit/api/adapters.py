@@ -1,4 +1,4 @@
-"""Adapters of a cluster whose API runs in the process of a test."""
+"""Adapters of a cluster with the API in the process of a test."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

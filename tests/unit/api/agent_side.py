@@ -1,4 +1,4 @@
-"""An agent that says over HTTP what a test wants it to say."""
+"""A simulated agent that sends syncs, reports and logs of a test over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ reproducibility: {experiment_seed: 7}
 
 
 class AppAgent:
-    """An enrolled agent of an application, without the other parts of the application's cluster.
+    """An enrolled agent of an application, without the rest of the application's cluster.
 
     Attributes:
         offsets: the reported bytes by allocation and writer.
@@ -50,7 +50,7 @@ class AppAgent:
         return answer
 
     def take_work(self) -> list[str]:
-        """Learns what it should run, and has it from now on."""
+        """Sync, store the allocations to run in `known`, and return `known`."""
         entries = self.sync().json["desired"]
         self.known = [entry["allocation"] for entry in entries if entry["state"] == "run"]
         return self.known
@@ -61,7 +61,7 @@ class AppAgent:
     def entries(
         self, allocation: str, *lines: dict[str, Any], writer: str = "0"
     ) -> list[dict[str, Any]]:
-        """Further lines of a writer, as the `reports` of a call."""
+        """Return further lines of a writer as `reports` of a sync; advance the writer's offset."""
         entries = []
         for line in lines:
             offset = self.offsets.get((allocation, writer), 0) + len(json.dumps(line)) + 1
@@ -74,7 +74,7 @@ class AppAgent:
         return self.sync(logs=[{"allocation": allocation, "offset": offset, "text": text}])
 
     def finish(self, allocation: str) -> None:
-        """The trial is done with everything."""
+        """Report a completed trial of length 10 and the exit of the process with code 0."""
         done = {"kind": "completed", "length": 10, "metric": 0.5}
         self.report(allocation, done)
         exited = {"kind": "exited", "reason": "completed", "code": 0}
@@ -102,7 +102,7 @@ def enrol_at(app: ASGIApp, name: str, slots: int = 2, pool: str = "default") -> 
 def checkpoint_line(
     trial_id: int, epoch: int, steps: int, experiment_id: int = 1
 ) -> dict[str, Any]:
-    """A line of a complete checkpoint at so many batches, with a UUID of its own."""
+    """Return the report of a complete checkpoint at `steps` batches; the UUID has the numbers."""
     uuid = f"0123abcd-0000-4000-8000-{trial_id:04d}{epoch:02d}{steps:06d}"
     return {
         "kind": "checkpoint",

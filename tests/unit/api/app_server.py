@@ -1,4 +1,4 @@
-"""An application of the API as a server on a port of its own, for clients that speak HTTP."""
+"""A server for an application of the API on a free port, for clients that speak HTTP."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.patience import wait_until
 
 @contextmanager
 def serve_app(app: FastAPI) -> Iterator[str]:
-    """Serve the application and yield its address."""
+    """Serve the application in a thread, yield the address, and stop the server at the end."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

@@ -49,22 +49,22 @@ class Cluster:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of those whose configuration names no place."""
+        """The folder of checkpoints of experiments without a configured `checkpoint_storage`."""
         assert isinstance(self.services.checkpoints, Directory)
         return Path(self.services.checkpoints.container_path)
 
     def get(self, path: str) -> Answer:
-        """Asked by the user."""
+        """Send GET as the user."""
         return call(self.app, "GET", V1 + path, token=TOKENS[Role.USER])
 
     def post(self, path: str, content: object, key: str | None = None) -> Answer:
-        """Asked by the user."""
+        """Send POST as the user, with `key` as the idempotency key."""
         headers = [] if key is None else [("idempotency-key", key)]
         token = TOKENS[Role.USER]
         return call(self.app, "POST", V1 + path, token=token, headers=headers, content=content)
 
     def store_code(self) -> str:
-        """Store model code with the files that the tests' entrypoints name; its digest."""
+        """Store model code with the files that the tests' entrypoints name; return the digest."""
         content = archive_of(*((name, b"print(1)\n") for name in ("model_def.py", "train.py")))
         digest = hashlib.sha256(content).hexdigest()
         self.objects.put(model_code_key(digest), content)
@@ -102,7 +102,7 @@ def build_cluster(root: Path, providers: frozenset[str] = frozenset(), **parts: 
 
 
 def put_instance(cluster: Cluster, row: InstanceRow, provider_type: str) -> None:
-    """Have an instance in the books, and its pool's fleet, which a type of provider launched."""
+    """Write the row of an instance and the fleet row of the pool with this provider type."""
     fleet = FleetRow(row.pool, json.dumps({"kind": provider_type}))
     bodies = {Key(FLEETS, row.pool): encode_row(fleet), instance_key(row): encode_row(row)}
     puts = [Put(key, 1, body, Expect.ANYTHING) for key, body in bodies.items()]
@@ -111,12 +111,12 @@ def put_instance(cluster: Cluster, row: InstanceRow, provider_type: str) -> None
 
 @cache
 def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
-    """An archive with one file, of the same bytes whenever it is packed."""
+    """Return an archive with a single file; equal arguments give equal bytes."""
     return archive_of((name, content))
 
 
 def archive_of(*entries: tuple[str | tarfile.TarInfo, bytes]) -> bytes:
-    """An archive of these entries, whatever they are."""
+    """Pack entries into an archive without any check."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for entry, content in entries:
@@ -131,7 +131,7 @@ class Note(BaseModel):
 
 
 def build_app_with_notes(root: Path) -> FastAPI:
-    """The application with one more noun, registered as any other is."""
+    """Return an application with a further noun, `notes`, registered like built-in nouns."""
     router = guarded_router("notes")
 
     @router.post("/notes")

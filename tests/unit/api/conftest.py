@@ -12,11 +12,11 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def cluster_with_local(tmp_path: Path) -> Cluster:
-    """A cluster whose pools may launch instances on its machine."""
+    """A cluster with pools that may launch instances on this machine."""
     return build_cluster(tmp_path / "objects", frozenset({"local"}))
 
 
 @pytest.fixture
 def cluster_with_aws(tmp_path: Path) -> Cluster:
-    """A cluster whose pools may launch instances of EC2."""
+    """A cluster with pools that may launch instances of EC2."""
     return build_cluster(tmp_path / "objects", frozenset({"aws"}))

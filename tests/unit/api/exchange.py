@@ -1,4 +1,4 @@
-"""One request to an ASGI application, byte for byte as it is given, and its answer."""
+"""Requests to an ASGI application sent byte for byte, and the answers."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     bytes_taken: int
-    """How much of the request's body the application has read."""
+    """The number of bytes of the body that the application has read."""
 
     @property
     def json(self) -> Any:
@@ -26,7 +26,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The code of an error."""
+        """The code of an error answer."""
         return str(self.json["error"]["code"])
 
 
@@ -41,17 +41,17 @@ def call(
     content: object = None,
     hangs_up: bool = False,
 ) -> Answer:
-    """Sends one request and waits for the whole answer.
+    """Send a request and return the complete answer.
 
     Args:
         app: the application.
         method: the verb.
-        target: the raw path with its query; nothing in it is tidied up.
+        target: the raw path with its query, sent unchanged.
         token: a bearer token.
-        headers: further headers; a Host given here replaces the usual one.
+        headers: further headers; a Host header replaces the default host.
         body: one block, or blocks as a chunked body.
         content: a value to send as JSON instead of `body`.
-        hangs_up: the connection ends where more of the body was promised.
+        hangs_up: whether the client disconnects before the body is complete.
     """
     if content is not None:
         body = json.dumps(content).encode()
@@ -76,7 +76,7 @@ async def exchange(
     hangs_up: bool = False,
     client: tuple[str, int] = ("203.0.113.1", 5000),
 ) -> Answer:
-    """Sends a request of just these headers and blocks, beside others of the same loop."""
+    """Send a request without additional headers, and return the answer."""
     raw_path, _, query = target.partition("?")
     scope = {
         "type": "http",

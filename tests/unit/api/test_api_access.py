@@ -19,14 +19,14 @@ from tests.unit.api.exchange import call
 
 OPEN = {
     ("GET", "/api/v1/health"),
-    # What they take stands for a token.
+    # The body holds a sign-in code or a token.
     ("POST", "/api/v1/sessions"),
-    # Code that everybody may have.
+    # Public code of the page.
     ("GET", "/"),
     ("GET", "/ui"),
     ("GET", "/ui/files.json"),
     ("GET", "/ui/{path:path}"),
-    # The proof in its body stands for a token.
+    # The proof in the body stands for a token.
     ("POST", "/api/v1/instances/{instance_id}/agent-code"),
     ("PUT", "/api/v1/instances/{instance_id}/boot-report"),
     ("PUT", "/api/v1/instances/{instance_id}/identity"),
@@ -35,7 +35,7 @@ SIGNED = {("GET", "/api/v1/objects/{key:path}"), ("PUT", "/api/v1/objects/{key:p
 
 
 def access_rules() -> dict[tuple[str, str], AccessRule]:
-    """The access rule of every route."""
+    """Return the access rule of each method and path."""
     rules = {}
     for route in all_routes():
         assert isinstance(route, GuardedRoute), f"{route} is not guarded"
@@ -44,7 +44,7 @@ def access_rules() -> dict[tuple[str, str], AccessRule]:
     return rules
 
 
-def test_every_route_asks_for_a_role_or_is_listed_here() -> None:
+def test_routes_require_a_role_or_are_listed_as_open() -> None:
     rules = access_rules()
     assert {route for route, rule in rules.items() if rule.is_signed} == SIGNED
     without = {route for route, rule in rules.items() if not rule.roles}
@@ -55,9 +55,7 @@ def test_every_route_asks_for_a_role_or_is_listed_here() -> None:
     "authorization",
     [None, "", "Bearer", "Bearer ", "Bearer nobody", "Basic dXNlcjpwYXNz", "Bearer " + "x" * 300],
 )
-def test_every_route_with_a_role_refuses_strangers(
-    cluster: Cluster, authorization: str | None
-) -> None:
+def test_routes_with_roles_refuse_strangers(cluster: Cluster, authorization: str | None) -> None:
     headers = [] if authorization is None else [("authorization", authorization)]
     for (method, path), rule in access_rules().items():
         if not rule.roles:
@@ -68,19 +66,19 @@ def test_every_route_with_a_role_refuses_strangers(
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_every_route_refuses_roles_it_does_not_name(cluster: Cluster) -> None:
+def test_routes_refuse_roles_outside_the_rule(cluster: Cluster) -> None:
     for (method, path), rule in access_rules().items():
         for role in set(Role) - rule.roles if rule.roles else ():
             answer = call(cluster.app, method, path, token=TOKENS[role])
             assert (answer.status, answer.code) == (403, "forbidden"), (path, role)
 
 
-def test_a_handler_that_says_nothing_about_access_is_refused() -> None:
+def test_rejects_handler_without_access_rule() -> None:
     with pytest.raises(TypeError, match="/secrets"):
         guarded_router("secrets").get("/secrets")(lambda: None)
 
 
-def test_a_route_is_made_whole_by_its_first_request_alone(tmp_path: Path) -> None:
+def test_request_completes_only_the_requested_route(tmp_path: Path) -> None:
     app = build_app_with_notes(tmp_path)
     notes, broken = app.routes[-2:]
     call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
@@ -89,60 +87,60 @@ def test_a_route_is_made_whole_by_its_first_request_alone(tmp_path: Path) -> Non
     assert (answer.status, answer.headers["allow"]) == (405, "GET")
 
 
-def test_an_empty_list_of_roles_is_refused() -> None:
+def test_rejects_empty_list_of_roles() -> None:
     with pytest.raises(TypeError, match="role"):
         require_role()
 
 
-def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster) -> None:
+def test_stranger_is_refused_before_the_body_is_read(cluster: Cluster) -> None:
     answer = call(cluster.app, "POST", "/api/v1/model-code", body=b"{not json")
     assert (answer.status, answer.bytes_taken) == (401, 0)
 
 
-def test_a_stranger_learns_nothing_about_parameters(cluster: Cluster) -> None:
+def test_stranger_is_refused_before_parameters_are_checked(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", "/api/v1/model-code/nonsense").status == 401
 
 
-def test_a_body_that_announces_too_much_is_refused_unread(tmp_path: Path) -> None:
+def test_body_with_too_large_content_length_is_refused_unread(tmp_path: Path) -> None:
     app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=b"x" * 101)
     assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 0)
 
 
-def test_a_body_that_grows_too_much_is_cut_off(tmp_path: Path) -> None:
+def test_chunked_body_is_cut_off_at_the_limit(tmp_path: Path) -> None:
     app = build_app_with_notes(tmp_path)
-    # 40 + 40 + 40 = 120 > 100: the third block is the last one taken.
+    # 40 + 40 + 40 = 120 > 100: the third block is the last block read.
     blocks = [b"x" * 40] * 5
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=blocks)
     assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 120)
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "", "١"])
-def test_a_senseless_length_is_refused(tmp_path: Path, length: str) -> None:
+def test_rejects_invalid_content_length(tmp_path: Path, length: str) -> None:
     headers = [("content-length", length.encode().decode("latin-1"))]
     app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], headers=headers)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_handler_receives_who_calls(tmp_path: Path) -> None:
+def test_handler_receives_the_caller(tmp_path: Path) -> None:
     app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
     assert answer.json == {"by": "user-1", "text": "a"}
 
 
-def test_the_scheme_may_be_in_any_case() -> None:
+def test_bearer_scheme_ignores_case() -> None:
     assert authenticate(_tokens("t"), bearer_token("bEARER t")).role is Role.USER
 
 
-def test_tokens_are_long_marked_and_differ() -> None:
+def test_tokens_are_random_with_prefix_and_43_characters() -> None:
     first, second = mint_token(), mint_token()
     assert first != second
     assert first.startswith("dct_")
     assert len(first) == 4 + 43  # 32 bytes in base64 without padding
 
 
-def test_a_digest_is_no_token() -> None:
+def test_digest_of_a_token_does_not_authenticate() -> None:
     with pytest.raises(RequestError):
         authenticate(_tokens("t"), token_digest("t"))
 

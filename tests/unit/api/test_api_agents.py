@@ -24,18 +24,18 @@ from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 
-# What is answered later was held to its end.
+# A sync that takes longer was held until the timeout.
 HELD_SECONDS_MAX = 0.75 * HOLD_MS_MAX / 1000
 
 
 def nest(depth: int, leaf: object) -> object:
-    """The leaf inside so many objects."""
+    """Return the leaf inside `depth` nested objects."""
     for _ in range(depth):
         leaf = {"a": leaf}
     return leaf
 
 
-def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
+def test_enrolled_agent_gets_trials(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     answer = agent.sync().json
@@ -74,7 +74,7 @@ def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", code["path"], token=agent.token).status == 200
 
 
-def test_the_best_validation_of_the_experiment_is_passed_on(cluster: Cluster) -> None:
+def test_agents_receive_the_best_validation_of_the_experiment(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -85,26 +85,26 @@ def test_the_best_validation_of_the_experiment_is_passed_on(cluster: Cluster) ->
     assert cluster.get("/trials/1").json["metric"] == 0.25
 
 
-def test_an_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> None:
+def test_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=0)
     cluster.create(CONFIG, overrides=["resources.slots_per_trial=0"])
     desired = agent.sync().json["desired"]
     assert [(item["allocation"], item["slots"]) for item in desired] == [("1.1", []), ("2.1", [])]
 
 
-def test_a_join_token_is_good_for_its_pool_only(cluster: Cluster) -> None:
+def test_join_token_enrols_in_the_named_pool_only(cluster: Cluster) -> None:
     assert enrol(cluster, "node", pool="gpus").status == 403
     answer = call(cluster.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])
     assert answer.status == 403
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "~brake", "x" * 64])
-def test_senseless_names_are_refused(cluster: Cluster, name: str) -> None:
+def test_rejects_invalid_agent_names(cluster: Cluster, name: str) -> None:
     assert enrol(cluster, name).status == 422
 
 
-def test_slots_that_say_too_much_are_refused_with_the_limit(cluster: Cluster) -> None:
-    # 1,024 slots of 40 bytes each for UUID and name are far below 256 KiB, of 200 bytes above.
+def test_rejects_too_large_slot_descriptions_and_names_the_limit(cluster: Cluster) -> None:
+    # 1,024 slots with UUIDs and names of 40 bytes are far below 256 KiB; with 200 bytes, above.
     def enrol_with(length: int) -> Answer:
         slots = [
             {"id": n, "type": "cuda", "uuid": "u" * length, "name": "n" * length}
@@ -119,18 +119,18 @@ def test_slots_that_say_too_much_are_refused_with_the_limit(cluster: Cluster) ->
     assert "the limit is 262144" in refused.json["error"]["message"]
 
 
-def test_an_agents_token_is_good_for_its_own_calls_only(cluster: Cluster) -> None:
-    one, other = Agent(cluster, "one"), Agent(cluster, "other")
+def test_agent_token_is_refused_on_routes_of_users_and_agents(cluster: Cluster) -> None:
+    first, other = Agent(cluster, "one"), Agent(cluster, "other")
     body = {"epoch": 1}
     path = f"{V1}/agents/other/sync"
-    assert call(cluster.app, "POST", path, token=one.token, content=body).status == 403
+    assert call(cluster.app, "POST", path, token=first.token, content=body).status == 403
     assert call(cluster.app, "POST", path, token=other.token, content=body).status == 200
     for route in ("/experiments", "/agents", "/cluster"):
-        assert call(cluster.app, "GET", V1 + route, token=one.token).status == 403
-    assert call(cluster.app, "POST", f"{V1}/agents", token=one.token).status == 403
+        assert call(cluster.app, "GET", V1 + route, token=first.token).status == 403
+    assert call(cluster.app, "POST", f"{V1}/agents", token=first.token).status == 403
 
 
-def test_an_agent_that_was_lost_gets_no_code_and_is_no_agent_a_day_later(cluster: Cluster) -> None:
+def test_lost_agent_gets_no_code_and_is_forgotten_after_a_day(cluster: Cluster) -> None:
     agent, digest = Agent(cluster), cluster.store_code()
 
     def status() -> int:
@@ -151,7 +151,7 @@ def test_an_agent_that_was_lost_gets_no_code_and_is_no_agent_a_day_later(cluster
     assert cluster.get("/agents").json["items"] == []
 
 
-def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(cluster: Cluster) -> None:
+def test_second_enrolment_revokes_the_first_token_and_raises_the_epoch(cluster: Cluster) -> None:
     former = Agent(cluster)
     latter = Agent(cluster)
     assert (former.epoch, latter.epoch) == (1, 2)
@@ -159,11 +159,11 @@ def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(cluster: 
     assert latter.sync().status == 200
 
 
-def test_the_probe_of_the_api_is_refused_before_anything_is_read(cluster: Cluster) -> None:
+def test_probe_of_the_sync_route_is_refused(cluster: Cluster) -> None:
     assert call(cluster.app, "POST", PATH, content={}).status == REFUSED
 
 
-def test_a_sync_that_fails_by_our_error_is_noted_and_one_that_is_refused_is_not(
+def test_records_internal_errors_of_syncs_but_no_refusals(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Agent(cluster)
@@ -180,7 +180,7 @@ def test_a_sync_that_fails_by_our_error_is_noted_and_one_that_is_refused_is_not(
     assert cluster.services.table.get(FAILED_SYNC) is not None
 
 
-def test_an_older_epoch_is_a_conflict(cluster: Cluster) -> None:
+def test_sync_with_an_older_epoch_is_a_conflict(cluster: Cluster) -> None:
     Agent(cluster)
     agent = Agent(cluster)
     agent.epoch = 1
@@ -196,7 +196,7 @@ def test_tokens_are_stored_by_digest(cluster: Cluster) -> None:
 
 
 def start_held_sync(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
-    """A call that is held; `answers` gets its answer and how many seconds it took."""
+    """Start a sync that the server holds; append the seconds and the answer to `answers`."""
 
     def ask() -> None:
         began = time.monotonic()
@@ -209,7 +209,7 @@ def start_held_sync(agent: Agent, answers: list[tuple[float, Answer]]) -> thread
     return thread
 
 
-def test_a_call_is_held_until_a_trial_comes(cluster: Cluster) -> None:
+def test_sync_is_held_until_a_trial_is_assigned(cluster: Cluster) -> None:
     agent = Agent(cluster)
     agent.sync()
     answers: list[tuple[float, Answer]] = []
@@ -222,7 +222,7 @@ def test_a_call_is_held_until_a_trial_comes(cluster: Cluster) -> None:
     assert answer.json["desired"] != []
 
 
-def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(cluster: Cluster) -> None:
+def test_held_sync_returns_as_soon_as_a_trial_is_preempted(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -237,7 +237,7 @@ def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(cluster: Cluster) 
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
-def test_a_change_between_two_calls_is_answered_at_once(cluster: Cluster) -> None:
+def test_change_between_two_syncs_is_answered_without_a_wait(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -249,7 +249,7 @@ def test_a_change_between_two_calls_is_answered_at_once(cluster: Cluster) -> Non
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
-def test_a_call_with_reports_is_never_held(cluster: Cluster) -> None:
+def test_sync_with_reports_is_not_held(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -259,7 +259,7 @@ def test_a_call_with_reports_is_never_held(cluster: Cluster) -> None:
     assert time.monotonic() - began < HELD_SECONDS_MAX
 
 
-def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(cluster: Cluster) -> None:
+def test_host_without_long_polls_returns_sync_intervals(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(replace(cluster, app=create_app(replace(cluster.services, long_polls=None))))
     began = agent.sync().json
@@ -269,7 +269,7 @@ def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(cluster:
     assert 10_000 <= steady["next_sync_ms"] <= 15_000
 
 
-def test_a_later_call_ends_the_one_that_is_held(cluster: Cluster) -> None:
+def test_later_sync_ends_the_held_sync(cluster: Cluster) -> None:
     agent = Agent(cluster)
     agent.sync()
     answers: list[tuple[float, Answer]] = []
@@ -279,7 +279,7 @@ def test_a_later_call_ends_the_one_that_is_held(cluster: Cluster) -> None:
     assert answers[0][0] < HELD_SECONDS_MAX
 
 
-def test_nothing_is_left_of_calls_that_are_over(cluster: Cluster) -> None:
+def test_registry_is_empty_after_a_held_sync(cluster: Cluster) -> None:
     agent = Agent(cluster)
     agent.sync()
     agent.sync(wait_ms=50)
@@ -287,7 +287,7 @@ def test_nothing_is_left_of_calls_that_are_over(cluster: Cluster) -> None:
     assert cluster.long_polls._latest_by_agent == {}
 
 
-def test_numbers_that_are_none_come_by_their_names(cluster: Cluster) -> None:
+def test_nan_and_infinity_are_returned_as_strings(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -296,7 +296,7 @@ def test_numbers_that_are_none_come_by_their_names(cluster: Cluster) -> None:
     assert item["metrics"] == {"loss": "NaN", "deep": ["Infinity"]}
 
 
-def test_a_megabyte_of_metrics_of_one_trial_is_taken(cluster: Cluster) -> None:
+def test_accepts_900_kib_of_metrics_in_one_sync(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -325,7 +325,7 @@ def test_a_megabyte_of_metrics_of_one_trial_is_taken(cluster: Cluster) -> None:
         },
     ],
 )
-def test_senseless_calls_are_refused(cluster: Cluster, fields: dict[str, object]) -> None:
+def test_rejects_malformed_syncs(cluster: Cluster, fields: dict[str, object]) -> None:
     agent = Agent(cluster)
     answer = agent.sync(**fields)
     assert (answer.status, answer.code) == (422, "invalid")
@@ -342,7 +342,7 @@ def test_senseless_calls_are_refused(cluster: Cluster, fields: dict[str, object]
     ],
     ids=lambda value: f"{value!r:.20}",
 )
-def test_a_line_that_cannot_be_kept_is_dropped_and_the_others_are_taken(
+def test_unstorable_line_is_dropped_and_other_lines_are_stored(
     cluster: Cluster, value: object
 ) -> None:
     cluster.create(CONFIG)
@@ -359,7 +359,7 @@ def test_a_line_that_cannot_be_kept_is_dropped_and_the_others_are_taken(
 
 
 @pytest.mark.parametrize("depth", [60, 150, 196, 200, 230, 260])
-def test_a_checkpoint_with_deep_metadata_stops_neither_its_trial_nor_its_slot(
+def test_checkpoint_with_deep_metadata_blocks_no_trial_or_slot(
     cluster: Cluster, depth: int
 ) -> None:
     cluster.create(CONFIG)
@@ -378,7 +378,7 @@ def test_a_checkpoint_with_deep_metadata_stops_neither_its_trial_nor_its_slot(
     assert [slot["allocation"] for slot in slots].count(first) == 0
 
 
-def test_an_exit_counts_even_where_its_line_cannot_be_kept(cluster: Cluster) -> None:
+def test_exit_counts_although_the_message_is_unstorable(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     first, _ = agent.take_work()
@@ -387,14 +387,14 @@ def test_an_exit_counts_even_where_its_line_cannot_be_kept(cluster: Cluster) -> 
     assert cluster.get("/trials/1").json["restarts"] == 1
 
 
-def test_a_call_of_more_than_a_megabyte_is_refused(cluster: Cluster) -> None:
+def test_rejects_syncs_above_the_size_limit(cluster: Cluster) -> None:
     agent = Agent(cluster)
     body = json.dumps({"epoch": 1, "unknown": "x" * SYNC_BYTES_MAX}).encode()
     path = f"{V1}/agents/node/sync"
     assert call(cluster.app, "POST", path, token=agent.token, body=body).status == 413
 
 
-def test_a_finished_trial_is_forgotten(cluster: Cluster) -> None:
+def test_agent_is_told_to_forget_a_finished_trial(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -404,7 +404,7 @@ def test_a_finished_trial_is_forgotten(cluster: Cluster) -> None:
     assert cluster.get("/trials/1").json["state"] == "COMPLETED"
 
 
-def test_an_agent_hears_which_experiments_have_ended(cluster: Cluster) -> None:
+def test_sync_lists_ended_experiments_of_cached_ids(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -416,7 +416,7 @@ def test_an_agent_hears_which_experiments_have_ended(cluster: Cluster) -> None:
     assert "ended_experiments" not in agent.sync().json
 
 
-def test_a_notice_of_a_session_that_is_over_counts_for_nothing(cluster: Cluster) -> None:
+def test_notice_of_an_older_session_is_refused(cluster: Cluster) -> None:
     Agent(cluster)
     agent = Agent(cluster)
     agent.epoch = 1
@@ -424,26 +424,26 @@ def test_a_notice_of_a_session_that_is_over_counts_for_nothing(cluster: Cluster)
     assert not list(read_notices(cluster.services.table))
 
 
-def test_what_leaves_a_machine_that_ends_is_not_put_there_again(cluster: Cluster) -> None:
+def test_trial_that_leaves_an_ending_machine_is_not_assigned_again(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     assert agent.take_work() == ["1.1", "2.1"]
-    # Another witness was first. The notice and what came of it are told at once.
+    # The instance reported the notice first. The agent then sends notice and exit together.
     record_notice(cluster.services.table, InstanceNotice("node", 1_800_000_119_000), 1)
     ends = {"deadline_ms": 1_800_000_120_000}
     left = {"kind": "exited", "reason": "killed", "notice": "it is taken away"}
-    told = {"allocation": "1.1", "writer": "agent", "offset": 90, "line": left}
-    assert agent.sync(reports=[told], notice=ends).status == 200
+    report = {"allocation": "1.1", "writer": "agent", "offset": 90, "line": left}
+    assert agent.sync(reports=[report], notice=ends).status == 200
     wanted = agent.sync().json["desired"]
     assert [item["allocation"] for item in wanted if item["state"] == "run"] == ["2.1"]
-    # Advice alone is the provisioner's to weigh.
+    # A notice without a deadline is advice: the provisioner decides.
     other = Agent(cluster, "other")
     other.sync(notice={})
     draining = {item["id"]: item["draining"] for item in cluster.get("/agents").json["items"]}
     assert draining == {"node": True, "other": False}
 
 
-def test_a_notice_is_kept_once(cluster: Cluster) -> None:
+def test_repeated_notice_is_stored_once(cluster: Cluster) -> None:
     agent = Agent(cluster)
     for _ in range(2):
         assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 200
@@ -454,7 +454,7 @@ def test_a_notice_is_kept_once(cluster: Cluster) -> None:
     ]
 
 
-def test_an_agent_hears_of_an_end_that_the_cluster_alone_was_told(cluster: Cluster) -> None:
+def test_agent_receives_notices_that_the_cluster_received(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     assert agent.take_work() == ["1.1", "2.1"]
@@ -463,13 +463,13 @@ def test_an_agent_hears_of_an_end_that_the_cluster_alone_was_told(cluster: Clust
     pools = EnginePools(cluster.services.engine)
     pools.drain_agent("node", 1_800_000_120_000)
     rows = list(read_rows(cluster.services.table, addresses.agent("node")))
-    # Each pass of the provisioner says it again, and writes nothing.
+    # A second call, as from each pass of the provisioner, writes no row.
     pools.drain_agent("node", 1_800_000_120_000)
     assert list(read_rows(cluster.services.table, addresses.agent("node"))) == rows != []
     after = agent.sync().json
     assert after["notice"]["deadline_ms"] == 1_800_000_120_000
-    # A call that is held at the server ends with the news, and what runs may go on until then.
+    # The revision changes, so that a held sync returns; running trials continue until the deadline.
     assert after["revision"] != before["revision"]
     assert [entry["state"] for entry in after["desired"]] == ["run", "run"]
-    # A new session is of the same machine.
+    # A new session runs on the same machine.
     assert "notice" in Agent(cluster).sync().json

@@ -1,4 +1,4 @@
-"""Agents and their slots are disabled and enabled by an admin, over restarts and re-enrolments."""
+"""Admins disable and enable agents and slots; the state survives restarts and enrolments."""
 
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,19 @@ def command_agent(
 
 
 def agent_of(cluster: Cluster, name: str = "node") -> dict[str, Any]:
-    found = [item for item in cluster.get("/agents").json["items"] if item["id"] == name]
-    assert len(found) == 1
-    return dict(found[0])
+    agents = [item for item in cluster.get("/agents").json["items"] if item["id"] == name]
+    assert len(agents) == 1
+    return dict(agents[0])
 
 
 def pool(cluster: Cluster) -> tuple[int, int, int, int]:
-    """Slots, free slots, queued, running."""
+    """Return the pool's slots, free slots, queued and running requests."""
     (shown,) = cluster.get("/cluster").json["resource_pools"]
     return shown["slots"], shown["free_slots"], shown["queued"], shown["running"]
 
 
 def preemption_reasons(agent: Agent) -> dict[str, str]:
-    """The reason why each trial of the agent is to leave, by allocation."""
+    """Return the preemption reason of each allocation of the agent that is to be preempted."""
     entries = agent.sync().json["desired"]
     directives = {entry["allocation"]: entry["directives"] for entry in entries}
     return {
@@ -50,14 +50,14 @@ def leave(agent: Agent, allocation: str) -> None:
     agent.report(allocation, exited, writer="agent")
 
 
-def test_an_agent_is_enabled_at_first(cluster: Cluster) -> None:
+def test_new_agent_is_enabled(cluster: Cluster) -> None:
     Agent(cluster)
     shown = agent_of(cluster)
     assert (shown["enabled"], shown["draining"]) == (True, False)
     assert [slot["enabled"] for slot in shown["slots"]] == [True, True]
 
 
-def test_a_disabled_agents_trials_leave_with_their_work_and_run_elsewhere(cluster: Cluster) -> None:
+def test_trials_of_a_disabled_agent_move_to_other_agents(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -74,7 +74,7 @@ def test_a_disabled_agents_trials_leave_with_their_work_and_run_elsewhere(cluste
     assert cluster.get("/trials/1").json["restarts"] == 0
 
 
-def test_a_draining_agents_trials_finish_and_nothing_follows(cluster: Cluster) -> None:
+def test_draining_agent_finishes_trials_and_starts_no_new_trial(cluster: Cluster) -> None:
     cluster.create(CONFIG.replace("max_trials: 2", "max_trials: 3"))
     agent = Agent(cluster)
     agent.take_work()
@@ -89,7 +89,7 @@ def test_a_draining_agents_trials_finish_and_nothing_follows(cluster: Cluster) -
     assert (shown["enabled"], shown["draining"]) == (True, False)
 
 
-def test_one_slot_is_disabled_and_enabled(cluster: Cluster) -> None:
+def test_single_slot_is_disabled_and_enabled(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -103,7 +103,9 @@ def test_one_slot_is_disabled_and_enabled(cluster: Cluster) -> None:
     assert pool(cluster) == (2, 0, 0, 2)
 
 
-def test_it_outlives_a_new_session_a_loss_and_a_restart(cluster: Cluster, tmp_path: Path) -> None:
+def test_disabled_state_survives_new_sessions_and_a_restart(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     Agent(cluster)
     command_agent(cluster, "node/disable", {"drain": True})
     command_agent(cluster, "node/slots/0/disable")
@@ -120,7 +122,7 @@ def test_it_outlives_a_new_session_a_loss_and_a_restart(cluster: Cluster, tmp_pa
     assert pool(again) == (1, 1, 0, 0)
 
 
-def test_an_experiment_that_fits_disabled_agents_only_waits(cluster: Cluster) -> None:
+def test_experiment_waits_if_only_disabled_agents_fit(cluster: Cluster) -> None:
     Agent(cluster)
     command_agent(cluster, "node/disable")
     config = CONFIG + "resources: {slots_per_trial: 2}\n"
@@ -131,7 +133,7 @@ def test_an_experiment_that_fits_disabled_agents_only_waits(cluster: Cluster) ->
     assert cluster.create(config.replace("slots_per_trial: 2", "slots_per_trial: 3")).status == 422
 
 
-def test_a_command_is_carried_out_once(cluster: Cluster) -> None:
+def test_repeated_agent_command_has_one_effect(cluster: Cluster) -> None:
     Agent(cluster)
     first = command_agent(cluster, "node/disable", {"drain": True}, key="k1")
     command_agent(cluster, "node/enable")
@@ -154,7 +156,7 @@ def test_a_command_is_carried_out_once(cluster: Cluster) -> None:
         ("a b/disable", None, 422),
     ],
 )
-def test_senseless_commands_are_refused(
+def test_rejects_malformed_agent_commands(
     cluster: Cluster, path: str, body: object, status: int
 ) -> None:
     Agent(cluster)
@@ -163,7 +165,7 @@ def test_senseless_commands_are_refused(
     assert agent_of(cluster)["enabled"]
 
 
-def test_only_an_admin_may(cluster: Cluster) -> None:
+def test_only_admins_disable_and_enable_agents(cluster: Cluster) -> None:
     agent = Agent(cluster)
     for path in ("disable", "enable", "slots/0/disable", "slots/0/enable"):
         for token in (TOKENS[Role.USER], agent.token, TOKENS[Role.JOIN]):
@@ -171,7 +173,7 @@ def test_only_an_admin_may(cluster: Cluster) -> None:
             assert (answer.status, answer.code) == (403, "forbidden"), path
 
 
-def test_the_journal_says_who_did_it(cluster: Cluster) -> None:
+def test_journal_records_the_author_of_agent_commands(cluster: Cluster) -> None:
     Agent(cluster)
     command_agent(cluster, "node/disable")
     rows = cluster.services.table.query("agent#node", JOURNAL, f"{JOURNAL}~").rows

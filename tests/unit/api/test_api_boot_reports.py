@@ -1,4 +1,7 @@
-"""An instance tells why its boot failed, and gains nothing else by it."""
+"""Reports of instances that fail to boot:
+
+stored without secrets, and valid for no other purpose.
+"""
 
 import hashlib
 from dataclasses import replace
@@ -52,19 +55,19 @@ def notices(cluster: Cluster) -> list[InstanceNotice]:
     return list(read_notices(cluster.services.table))
 
 
-def test_a_report_is_kept_without_its_secrets(
+def test_boot_report_is_stored_with_masked_secrets(
     cluster: Cluster, verifier: FakeIdentityVerifier
 ) -> None:
     assert report(cluster).status == 200
     text = "E: no route to host, password=********\ndetcloud: the boot failed"
     assert notices(cluster) == [InstanceNotice(INSTANCE, boot_report=text)]
-    # What was signed is the text as it came, for this purpose.
+    # The signature covers the unmasked text and the purpose.
     digest = hashlib.sha256(REPORT.encode()).hexdigest()
     (proof,) = verifier.proofs
     assert (proof.token_sha256, proof.purpose) == (digest, BOOT_REPORT)
 
 
-def test_the_first_report_counts(cluster: Cluster) -> None:
+def test_second_boot_report_is_ignored(cluster: Cluster) -> None:
     report(cluster)
     assert report(cluster, report="another").status == 200
     assert [notice.boot_report.splitlines()[-1] for notice in notices(cluster)] == [
@@ -72,7 +75,7 @@ def test_the_first_report_counts(cluster: Cluster) -> None:
     ]
 
 
-def test_who_knows_a_report_cannot_join_with_it(cluster: Cluster) -> None:
+def test_boot_report_text_is_no_join_token(cluster: Cluster) -> None:
     report(cluster)
     assert enrol(cluster, token=REPORT.replace("\n", " ")).code == "unauthenticated"
 
@@ -84,9 +87,7 @@ def test_who_knows_a_report_cannot_join_with_it(cluster: Cluster) -> None:
         replace(ROW, state=InstanceState.TERMINATING),
     ],
 )
-def test_an_instance_that_does_not_boot_any_more_has_nothing_to_report(
-    cluster: Cluster, row: Any
-) -> None:
+def test_refuses_boot_reports_after_the_boot(cluster: Cluster, row: Any) -> None:
     put_instance(cluster, row, "aws")
     answer = report(cluster)
     assert (answer.status, answer.code) == (404, "not_found")
@@ -104,14 +105,14 @@ def test_an_instance_that_does_not_boot_any_more_has_nothing_to_report(
         ({"token_sha256": "a" * 64}, 422),
     ],
 )
-def test_what_is_not_the_instances_is_refused(
+def test_rejects_invalid_boot_reports(
     cluster: Cluster, fields: dict[str, Any], status: int
 ) -> None:
     assert report(cluster, **fields).status == status
     assert notices(cluster) == []
 
 
-def test_a_cloud_that_does_not_answer_is_asked_again(
+def test_boot_report_can_be_repeated_after_a_cloud_failure(
     cluster: Cluster, verifier: FakeIdentityVerifier
 ) -> None:
     verifier.fails = TimeoutError("timed out")

@@ -20,7 +20,7 @@ def test_health_is_open(cluster: Cluster) -> None:
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-def test_the_description_lists_routes_and_how_to_authenticate(cluster: Cluster) -> None:
+def test_openapi_lists_routes_with_authentication(cluster: Cluster) -> None:
     answer = call(cluster.app, "GET", "/api/v1/openapi.json", token=TOKENS[Role.USER])
     offer = answer.json["paths"]["/api/v1/model-code"]["post"]
     assert offer["security"] == [{"bearer": []}]
@@ -29,7 +29,7 @@ def test_the_description_lists_routes_and_how_to_authenticate(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("host", [HOST, f"{HOST}:80", "127.0.0.1:8080", "[::1]:8080", "[::1]"])
-def test_our_hosts_are_accepted_on_any_port(cluster: Cluster, host: str) -> None:
+def test_accepts_hosts_of_the_cluster_on_any_port(cluster: Cluster, host: str) -> None:
     assert call(cluster.app, "GET", "/api/v1/health", headers=[("host", host)]).status == 200
 
 
@@ -48,20 +48,20 @@ def test_our_hosts_are_accepted_on_any_port(cluster: Cluster, host: str) -> None
         f"{HOST}:80@evil.test",
     ],
 )
-def test_another_host_is_refused_even_with_a_token(cluster: Cluster, host: str) -> None:
+def test_rejects_unknown_host_even_with_a_token(cluster: Cluster, host: str) -> None:
     headers = [("host", host)]
     target = "/api/v1/openapi.json"
     answer = call(cluster.app, "GET", target, headers=headers, token=TOKENS[Role.ADMIN])
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_two_hosts_are_refused(cluster: Cluster) -> None:
+def test_rejects_requests_with_two_hosts(cluster: Cluster) -> None:
     headers = [("host", HOST), ("host", "attacker.test")]
     assert call(cluster.app, "GET", "/api/v1/health", headers=headers).status == 403
 
 
 @pytest.mark.parametrize("target", ["/api/v1/health", "/none", "/api/v1/broken"])
-def test_every_answer_has_the_headers_and_an_id(tmp_path: Path, target: str) -> None:
+def test_answers_have_security_headers_and_a_request_id(tmp_path: Path, target: str) -> None:
     headers = call(build_app_with_notes(tmp_path), "GET", target).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
@@ -69,12 +69,12 @@ def test_every_answer_has_the_headers_and_an_id(tmp_path: Path, target: str) -> 
     assert len(headers["x-request-id"]) == 16
 
 
-def test_two_requests_have_two_ids(cluster: Cluster) -> None:
+def test_request_ids_differ(cluster: Cluster) -> None:
     ids = {call(cluster.app, "GET", "/api/v1/health").headers["x-request-id"] for _ in range(2)}
     assert len(ids) == 2
 
 
-def test_the_log_has_one_line_a_request_without_the_query(
+def test_request_is_logged_in_one_line_without_the_query(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "control_plane.api")
@@ -88,7 +88,7 @@ def test_the_log_has_one_line_a_request_without_the_query(
     assert line["level"] == "info"
 
 
-def test_a_failure_is_logged_with_its_traceback_and_without_secrets(
+def test_failure_is_logged_with_a_traceback_and_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")
@@ -112,7 +112,7 @@ def test_a_failure_is_logged_with_its_traceback_and_without_secrets(
         "endpoint_url: 'https://canary@store.test:9000'",
     ],
 )
-def test_secrets_are_taken_out_of_a_line(said: str) -> None:
+def test_log_lines_mask_secrets(said: str) -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "%s", (said,), None)
     record.fields = {"said": said}
     text = JsonLines().format(record)
@@ -120,12 +120,12 @@ def test_secrets_are_taken_out_of_a_line(said: str) -> None:
     assert json.loads(text)["level"] == "info"
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_log_lines_keep_other_text() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "the bearer of size=3", (), None)
     assert "size=3" in JsonLines().format(record)
 
 
-def test_the_application_loads_nothing_heavy() -> None:
+def test_import_of_the_application_loads_no_heavy_module() -> None:
     heavy = ("torch", "numpy", "httpx", "sqlite3", "boto3", "multiprocessing")
     code = f"import sys, control_plane.api.app; print([m for m in {heavy} if m in sys.modules])"
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "harness")])}

@@ -1,4 +1,4 @@
-"""No route, command or dump shows a secret of a configuration: canaries in every secret place."""
+"""Canaries in all secret fields of a configuration: routes, commands and dumps hide canaries."""
 
 import json
 import re
@@ -83,13 +83,13 @@ PLACES = {
 
 
 def put_template(cluster: Cluster, text: str = TEXT, token: str = OWNER, name: str = "hers") -> Any:
-    one = Call(f"/templates/{name}", {"config": text})
-    return ask(cluster, ("PUT", ""), one, token)
+    request = Call(f"/templates/{name}", {"config": text})
+    return ask(cluster, ("PUT", ""), request, token)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Cluster:
-    """Experiment 5, a command, a template, a pool and the cluster's defaults have secrets."""
+    """A cluster with secrets in experiment 5, a command, a template, a pool and the defaults."""
     cluster = make_world(build_cluster(tmp_path / "objects", frozenset({"local"})))
     cluster_config = {
         "resource_pools": [{"pool_name": "default"}, POOL],
@@ -118,7 +118,7 @@ def _parse_map(text: str) -> dict[str, Any]:
 
 
 def targets() -> Iterator[str]:
-    """The routes that read, with the world's objects."""
+    """Yield the targets of all GET routes of users, with the names of the world's objects."""
     for (method, path), rule in access_rules().items():
         if method == "GET" and rule.roles & {Role.USER, Role.ADMIN}:
             for number in ("1", "5", "6"):
@@ -128,11 +128,11 @@ def targets() -> Iterator[str]:
                 yield target
 
 
-def test_no_route_that_reads_shows_a_secret(world: Cluster) -> None:
-    asked = sorted(set(targets()))
-    assert not [target for target in asked if "{" in target]
+def test_get_routes_show_no_secret(world: Cluster) -> None:
+    all_targets = sorted(set(targets()))
+    assert not [target for target in all_targets if "{" in target]
     statuses = set()
-    for target in asked:
+    for target in all_targets:
         for token in (OTHER, OWNER, ADMIN):
             answer = ask(world, ("GET", ""), Call(target), token)
             statuses.add(answer.status)
@@ -149,7 +149,7 @@ def test_no_route_that_reads_shows_a_secret(world: Cluster) -> None:
     assert shown["data"]["signed"] == f"https://b.example/x?n=1&sig={MASK}&token={MASK}"
 
 
-def test_no_answer_to_a_change_and_no_log_line_shows_a_secret(
+def test_answers_to_changes_and_log_lines_show_no_secret(
     world: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -157,7 +157,7 @@ def test_no_answer_to_a_change_and_no_log_line_shows_a_secret(
     changes = [
         ("POST", Call("/experiments", {"config": config, "validate_only": True})),
         ("POST", Call("/search-previews", {"config": config})),
-        # Every value is wrong here: no error repeats one.
+        # All values are wrong here: no error may repeat a value.
         ("POST", Call("/experiments", {"config": json.dumps({"data": 1, **_wrong(SECTIONS)})})),
         ("POST", Call("/experiments", {"config": f"a: 1\n password: {CANARY}\n"})),
         ("POST", Call("/experiments/5/kill")),
@@ -165,10 +165,10 @@ def test_no_answer_to_a_change_and_no_log_line_shows_a_secret(
         ("PATCH", Call("/experiments/5", {"name": "x"})),
         ("DELETE", Call("/experiments/6")),
     ]
-    for method, one in changes:
-        answer = ask(world, (method, ""), one, OWNER)
-        if "max_restarts" not in str(one.content):
-            assert CANARY.encode() not in answer.body, (method, one.target)
+    for method, request in changes:
+        answer = ask(world, (method, ""), request, OWNER)
+        if "max_restarts" not in str(request.content):
+            assert CANARY.encode() not in answer.body, (method, request.target)
     pool = Call("/resource-pools/cloudy", {"overrides": ["description=x"]})
     assert CANARY.encode() not in ask(world, ("PUT", ""), pool, ADMIN).body
     assert caplog.text
@@ -176,7 +176,7 @@ def test_no_answer_to_a_change_and_no_log_line_shows_a_secret(
 
 
 def _wrong(value: Any) -> Any:
-    """The values in the places of lists, maps and numbers, where they are refused."""
+    """Replace lists, texts and numbers by maps, so that the configuration is refused."""
     if isinstance(value, dict):
         return {name: _wrong(item) for name, item in value.items()}
     return {"x": value}
@@ -213,10 +213,10 @@ READING = {
     "trial support-bundle": ("trial", "support-bundle", "1"),
 }
 UNREADABLE = {"notebook config", "notebook describe", "shell config", "shell describe"}
-"""They print a notebook's or a shell's, as those of commands do."""
+"""Commands of notebooks and shells, which print the same as the commands of `READING`."""
 
 
-def test_no_command_that_reads_prints_a_secret_of_another_user(
+def test_reading_commands_print_no_secret_of_other_users(
     world: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -241,7 +241,7 @@ def test_no_command_that_reads_prints_a_secret_of_another_user(
             assert CANARY not in printed.out + printed.err, words
 
 
-def test_a_dump_of_any_row_masks_secrets(
+def test_dumps_of_rows_mask_secrets(
     world: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -274,7 +274,7 @@ def test_a_dump_of_any_row_masks_secrets(
     assert CANARY in shown
 
 
-def test_a_template_is_used_by_others_without_its_secrets(world: Cluster) -> None:
+def test_template_of_a_different_user_is_applied_without_secrets(world: Cluster) -> None:
     body = {"config": CONFIG, "model_code": world.store_code(), "template": "hers"}
     made = ask(world, ("POST", ""), Call("/experiments", body), OTHER)
     assert made.status == 201, made.body
@@ -284,7 +284,7 @@ def test_a_template_is_used_by_others_without_its_secrets(world: Cluster) -> Non
     assert "data.api_key" in warning
     number = made.json["id"]
     rows = dump.rows_in_file(_file(world), f"experiment#{number}")
-    # The admin's defaults are for everybody's trials; nothing of the template is left.
+    # The admin's defaults apply to all trials; secrets of the template must not be stored.
     stored = json.dumps(rows).replace(f"ADMINS={CANARY}", "")
     stored = re.sub(r'password[\\": ]+canary-5f1c', "", stored)
     assert CANARY not in stored
@@ -296,12 +296,12 @@ def test_a_template_is_used_by_others_without_its_secrets(world: Cluster) -> Non
     assert f"PLAIN_NAME={CANARY}" in json.dumps(rows)
 
 
-def test_a_template_of_an_earlier_version_is_masked_by_the_present_rules(world: Cluster) -> None:
+def test_template_stored_by_an_earlier_version_is_masked(world: Cluster) -> None:
     table = world.services.table
     row = table.get(Key(TEMPLATES, "hers"))
     assert row is not None
     fields = json.loads(row.body)
-    # What that version stored: nothing was masked then, and the rules had no number.
+    # The earlier version stored neither a masked text nor the number of the masking rules.
     del fields["masking"]
     fields["masked"] = ""
     table.commit([Put(row.key, row.revision + 1, json.dumps(fields).encode(), row.revision)])
@@ -350,7 +350,7 @@ MASKED_FIELDS = [
 
 
 @pytest.mark.parametrize(("fields", "place"), MASKED_FIELDS, ids=[two for _, two in MASKED_FIELDS])
-def test_a_mask_that_is_submitted_is_refused_with_its_place(
+def test_rejects_submitted_mask_and_names_the_place(
     cluster: Cluster, fields: dict[str, Any], place: str
 ) -> None:
     answers = [
@@ -359,14 +359,14 @@ def test_a_mask_that_is_submitted_is_refused_with_its_place(
     ]
     for answer in answers:
         assert (answer.status, answer.code) == (422, "invalid"), answer.body
-        [detail] = [one for one in answer.json["error"]["details"] if "mask" in one["message"]]
+        [detail] = [item for item in answer.json["error"]["details"] if "mask" in item["message"]]
         assert detail["path"].endswith(place)
         assert detail["line"] == 1
         assert "write the value itself" in detail["hint"]
     assert cluster.get("/experiments").json["items"] == []
 
 
-def test_a_mask_in_an_override_or_a_cluster_configuration_is_refused(cluster: Cluster) -> None:
+def test_rejects_masks_in_overrides_and_cluster_configurations(cluster: Cluster) -> None:
     overrides = [f"environment.environment_variables=['A={MASK}']"]
     answer = cluster.create(CONFIG, overrides=overrides)
     assert (answer.status, "is the mask of a hidden value" in answer.body.decode()) == (422, True)
@@ -382,13 +382,13 @@ def test_a_mask_in_an_override_or_a_cluster_configuration_is_refused(cluster: Cl
         assert "is the mask of a hidden value" in answer.body.decode(), target
 
 
-def test_the_masked_configuration_of_an_experiment_is_refused_with_every_place(
+def test_rejects_masked_configuration_with_all_places(
     world: Cluster,
 ) -> None:
     shown = world.get("/experiments/5").json["config"]
     answer = world.create(json.dumps(shown))
     assert answer.status == 422
-    places = {one["path"] for one in answer.json["error"]["details"]}
+    places = {detail["path"] for detail in answer.json["error"]["details"]}
     assert {
         "environment.environment_variables.cpu[0]",
         "environment.registry_auth.password",

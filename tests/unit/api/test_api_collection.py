@@ -15,7 +15,9 @@ UUIDS = [f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12, 13, 21)]
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Trial 1 has checkpoints at 2, 4 and 6, with losses 0.1, 0.3 and 0.2; trial 2 one at 2."""
+    """An agent with checkpoints of trial 1 at 2, 4 and 6 (losses 0.1, 0.3, 0.2) and of trial 2 at
+    2.
+    """
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -32,14 +34,14 @@ def delete(cluster: Cluster, path: str, key: str | None = None) -> Answer:
 
 
 def set_limit(cluster: Cluster, limit: str) -> Answer:
-    """Applies a cluster configuration with that limit of deletions."""
+    """Apply a cluster configuration with this limit of checkpoint deletions per second."""
     content = {"config": f"checkpoint_deletions_per_second: {limit}", "dry_run": False}
     path = f"{V1}/cluster/configuration"
     return call(cluster.app, "PUT", path, token=TOKENS[Role.ADMIN], content=content)
 
 
 def collect(cluster: Cluster) -> None:
-    """Run passes until no collection is pending, and let the pauses of the rate limiter pass."""
+    """Run passes until no collection is pending, and advance time by the rate limiter's pauses."""
     services = cluster.services
     stores = Stores(services.engine, services.objects, services.checkpoints)
     seconds = 0.0
@@ -65,25 +67,26 @@ def kill(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get("/experiments/1").json["state"] == "CANCELED"
 
 
-def test_a_preview_shows_what_would_go_and_changes_nothing(cluster: Cluster, agent: Agent) -> None:
-    # As configured, 0 best of all, 1 best and 1 latest of each trial: 1 keeps 2 and 6, 2 keeps 2.
+def test_collection_preview_lists_deletions_without_changes(cluster: Cluster, agent: Agent) -> None:
+    # As configured, 0 best overall, 1 best and 1 latest per trial: trial 1 keeps 2 and 6, 2 keeps
+    # 2.
     preview = cluster.get("/experiments/1/checkpoint-gc").json
     assert [item["steps_completed"] for item in preview["delete"]] == [4]
-    # "weights of 4" has 12 bytes, as each of the others has.
+    # "weights of 4" has 12 bytes, like the files of the other checkpoints.
     counts = {"delete_count": 1, "delete_bytes": 12, "keep_count": 3, "keep_bytes": 36}
-    # One file and a manifest, at 100 a second.
+    # A file and a manifest, at 100 a second.
     assert {**counts, "delete_files": 2, "delete_seconds": 1}.items() <= preview.items()
     query = "save_experiment_best=3&save_trial_best=0&save_trial_latest=0"
     preview = cluster.get(f"/experiments/1/checkpoint-gc?{query}").json
     assert preview["delete_count"] == 0
     query = "save_experiment_best=1&save_trial_best=0&save_trial_latest=0"
     preview = cluster.get(f"/experiments/1/checkpoint-gc?{query}").json
-    # The best of all is 2; 6 and that of trial 2 are what their trials would go on from.
+    # The best overall is at 2; trial 1 needs 6 to continue, and trial 2 needs the only checkpoint.
     assert [item["uuid"] for item in preview["delete"]] == [UUIDS[1]]
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
 
 
-def test_a_preview_of_a_deletion_says_how_much_and_how_long(cluster: Cluster, agent: Agent) -> None:
+def test_deletion_preview_has_counts_duration_and_problem(cluster: Cluster, agent: Agent) -> None:
     path = f"/checkpoints/{UUIDS[1]}/deletion"
     counts = {"uuid": UUIDS[1], "delete_files": 2, "delete_bytes": 12, "problem": ""}
     assert cluster.get(path).json == {**counts, "delete_seconds": 1}
@@ -98,11 +101,13 @@ def test_a_preview_of_a_deletion_says_how_much_and_how_long(cluster: Cluster, ag
     assert gone.items() <= cluster.get(path).json.items()
 
 
-def test_a_preview_of_an_experiments_deletion_has_all_of_it(cluster: Cluster, agent: Agent) -> None:
+def test_deletion_preview_of_an_experiment_counts_all_checkpoints(
+    cluster: Cluster, agent: Agent
+) -> None:
     kill(cluster, agent)
     collect(cluster)
     path = "/experiments/1/checkpoint-gc?delete_experiment=true"
-    # Trial 1 keeps 2 and 6, and trial 2 its own: each a file and a manifest.
+    # Trial 1 keeps 2 and 6, trial 2 the only checkpoint: two objects per checkpoint, with manifest.
     counts = {"delete_count": 3, "delete_files": 6, "keep_count": 0}
     assert counts.items() <= cluster.get(path).json.items()
     assert cluster.post(f"/checkpoints/{UUIDS[0]}/pin", {}).status == 200
@@ -110,21 +115,19 @@ def test_a_preview_of_an_experiments_deletion_has_all_of_it(cluster: Cluster, ag
     assert counts.items() <= cluster.get(path).json.items()
 
 
-def test_a_limit_that_is_none_is_refused(cluster: Cluster) -> None:
+def test_rejects_invalid_deletion_limits(cluster: Cluster) -> None:
     for limit in ("0", "-1", "10001", "1.5", "many"):
         answer = set_limit(cluster, limit)
         assert answer.status == 422, limit
         assert "checkpoint_deletions_per_second" in answer.body.decode()
 
 
-def test_a_preview_refuses_numbers_that_are_none(cluster: Cluster, agent: Agent) -> None:
+def test_collection_preview_rejects_negative_counts(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get("/experiments/1/checkpoint-gc?save_trial_best=-1").status == 422
     assert cluster.get("/experiments/9/checkpoint-gc").status == 404
 
 
-def test_a_change_of_what_is_kept_collects_while_the_trials_run(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_changed_retention_collects_while_trials_run(cluster: Cluster, agent: Agent) -> None:
     body = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
     patched = call(
         cluster.app, "PATCH", f"{V1}/experiments/1", token=TOKENS[Role.USER], content=body
@@ -140,14 +143,14 @@ def test_a_change_of_what_is_kept_collects_while_the_trials_run(
     assert cluster.get("/trials/1").json["latest_checkpoint"] == UUIDS[2]
 
 
-def test_the_end_of_an_experiment_collects(cluster: Cluster, agent: Agent) -> None:
+def test_end_of_an_experiment_starts_a_collection(cluster: Cluster, agent: Agent) -> None:
     kill(cluster, agent)
     collect(cluster)
     assert states(cluster)[1] == (4, "DELETED")
     assert [state for _, state in states(cluster)].count("COMPLETED") == 3
 
 
-def test_a_checkpoint_is_deleted_by_hand(cluster: Cluster, agent: Agent) -> None:
+def test_user_deletes_a_checkpoint(cluster: Cluster, agent: Agent) -> None:
     folder = cluster.checkpoints / f"1/1/1/{UUIDS[0]}"
     answer = delete(cluster, "/checkpoints/00000011", key="k")
     assert (answer.status, answer.json["uuid"]) == (200, UUIDS[0])
@@ -159,34 +162,32 @@ def test_a_checkpoint_is_deleted_by_hand(cluster: Cluster, agent: Agent) -> None
     collect(cluster)
     assert not folder.exists()
     assert cluster.get(f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
-    # The first answer again; and asked anew, what is.
+    # A repeated key gets the first answer; without a key, the present state.
     assert delete(cluster, "/checkpoints/00000011", key="k").json["state"] == "DELETING"
     assert delete(cluster, f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
     assert cluster.get(f"/checkpoints/{UUIDS[0]}/files").status == 404
 
 
-def test_a_url_of_a_file_leads_nowhere_once_its_checkpoint_is_deleted(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_file_url_is_not_found_after_the_deletion(cluster: Cluster, agent: Agent) -> None:
     [file] = cluster.get(f"/checkpoints/{UUIDS[0]}/files").json["items"]
     delete(cluster, f"/checkpoints/{UUIDS[0]}")
     assert call(cluster.app, "GET", file["url"]).status == 404
 
 
-def test_the_latest_of_a_trial_that_goes_on_is_not_deleted(cluster: Cluster, agent: Agent) -> None:
+def test_latest_checkpoint_of_an_active_trial_is_not_deleted(
+    cluster: Cluster, agent: Agent
+) -> None:
     answer = delete(cluster, f"/checkpoints/{UUIDS[2]}", key="k")
     assert (answer.status, answer.code) == (409, "conflict")
     assert "its trial has not ended" in answer.json["error"]["message"]
     kill(cluster, agent)
-    # A request that was refused keeps no key.
+    # A refused request does not use up the key.
     assert delete(cluster, f"/checkpoints/{UUIDS[2]}", key="k").status == 200
     collect(cluster)
     assert cluster.get("/trials/1").json["latest_checkpoint"] == UUIDS[1]
 
 
-def test_one_that_another_experiment_started_from_is_not_deleted(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_warm_start_checkpoint_is_not_deleted(cluster: Cluster, agent: Agent) -> None:
     source = CONFIG.replace("max_trials: 2", f"max_trials: 2, source_checkpoint_uuid: {UUIDS[0]}")
     assert cluster.create(source).status == 201
     answer = delete(cluster, f"/checkpoints/{UUIDS[0]}")
@@ -195,12 +196,14 @@ def test_one_that_another_experiment_started_from_is_not_deleted(
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/9", "/checkpoints/x", "/checkpoints/..%2f1"])
-def test_there_is_no_deleting_what_is_not_there(cluster: Cluster, agent: Agent, path: str) -> None:
+def test_deletion_of_unknown_checkpoints_is_refused(
+    cluster: Cluster, agent: Agent, path: str
+) -> None:
     assert delete(cluster, path).status in (404, 422)
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
 
 
-def test_files_for_tensorboard_are_removed_of_an_ended_experiment(
+def test_tensorboard_files_of_an_ended_experiment_are_deleted(
     cluster: Cluster, agent: Agent
 ) -> None:
     folder: Path = cluster.checkpoints / "tensorboard"
@@ -216,7 +219,7 @@ def test_files_for_tensorboard_are_removed_of_an_ended_experiment(
     assert delete(cluster, "/experiments/9/tensorboard").status == 404
 
 
-def test_of_a_deleted_experiment_nothing_is_found(cluster: Cluster, agent: Agent) -> None:
+def test_deleted_experiment_is_not_found(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "text")
     kill(cluster, agent)
     assert delete(cluster, "/experiments/1").json["state"] == "DELETING"

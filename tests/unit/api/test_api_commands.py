@@ -1,4 +1,4 @@
-"""Commands over HTTP: created like experiments, listed apart from them, and run once."""
+"""Commands over HTTP: created like experiments, listed separately, and run once."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +25,7 @@ def list_ids(cluster: Cluster, **query: object) -> list[int]:
 
 
 def end_run(cluster: Cluster, **exited: Any) -> Any:
-    """Run the one command that waits to this end; its trial then."""
+    """End the only waiting command with this exit; return the trial."""
     agent = Agent(cluster)
     [allocation] = agent.take_work()
     agent.report(allocation, {"kind": "exited", **exited}, writer="agent")
@@ -45,7 +45,7 @@ def test_experiments_and_commands_are_listed_apart(cluster: Cluster) -> None:
     assert project["experiments"] == 1
 
 
-def test_a_described_command_has_the_sections_of_one_and_no_secret(cluster: Cluster) -> None:
+def test_described_command_has_resources_and_no_secret(cluster: Cluster) -> None:
     create(cluster, "environment.environment_variables=[API_TOKEN=s3cret]", "resources.slots=0")
     answer = cluster.get("/experiments/1")
     assert b"s3cret" not in answer.body
@@ -54,7 +54,7 @@ def test_a_described_command_has_the_sections_of_one_and_no_secret(cluster: Clus
     assert b"s3cret" not in cluster.get("/experiments?kind=command").body
 
 
-def test_its_job_is_a_command_that_is_not_preempted(cluster: Cluster) -> None:
+def test_job_of_a_command_is_not_preemptible(cluster: Cluster) -> None:
     create(cluster)
     [job] = cluster.get("/jobs").json["items"]
     assert (job["type"], job["is_preemptible"], job["requested_slots"]) == (
@@ -64,14 +64,14 @@ def test_its_job_is_a_command_that_is_not_preempted(cluster: Cluster) -> None:
     )
 
 
-def test_a_program_that_returns_zero_completes_the_command(cluster: Cluster) -> None:
+def test_exit_code_zero_completes_the_command(cluster: Cluster) -> None:
     create(cluster)
     trial = end_run(cluster, reason="completed", code=0)
     assert (trial["state"], trial["exit_code"]) == ("COMPLETED", 0)
     assert cluster.get("/experiments/1").json["state"] == "COMPLETED"
 
 
-def test_a_program_that_fails_ends_the_command_in_error(cluster: Cluster) -> None:
+def test_nonzero_exit_code_ends_the_command_in_error(cluster: Cluster) -> None:
     create(cluster)
     trial = end_run(cluster, reason="errored", code=3, message="it ended with exit code 3")
     assert (trial["state"], trial["exit_code"]) == ("ERROR", 3)
@@ -79,12 +79,12 @@ def test_a_program_that_fails_ends_the_command_in_error(cluster: Cluster) -> Non
     assert (command["state"], command["message"]) == ("ERROR", "it ended with exit code 3")
 
 
-def test_a_killed_command_is_canceled(cluster: Cluster) -> None:
+def test_killed_command_is_canceled(cluster: Cluster) -> None:
     create(cluster)
     assert cluster.post("/experiments/1/kill", {}).json["state"] == "CANCELED"
 
 
-def test_a_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
+def test_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
     create(cluster)
     refused = cluster.post("/experiments/1/pause", {})
     assert (refused.status, refused.code) == (409, "conflict")
@@ -102,25 +102,25 @@ def test_a_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
     ("fields", "path"),
     [({"test_mode": True}, "test_mode"), ({"overrides": ["max_restarts=3"]}, "max_restarts")],
 )
-def test_what_a_command_has_not_is_refused(
+def test_commands_reject_fields_of_experiments(
     cluster: Cluster, fields: dict[str, Any], path: str
 ) -> None:
     answer = cluster.create(ECHO, kind="command", **fields)
     assert (answer.status, path in str(answer.json["error"])) == (422, True)
 
 
-def test_a_configuration_has_256_ki_characters_at_most(cluster: Cluster) -> None:
+def test_configuration_has_at_most_256_ki_characters(cluster: Cluster) -> None:
     answer = cluster.create(f"entrypoint: [echo, {'x' * 262_144}]", kind="command")
     assert answer.status in (413, 422)
 
 
-def test_its_history_calls_it_a_command(cluster: Cluster) -> None:
+def test_history_names_the_kind_command(cluster: Cluster) -> None:
     create(cluster)
     texts = [item["text"] for item in cluster.get("/experiments/1/history").json["items"]]
     assert texts[0] == "submitted by user-1 as 'hello': a command"
 
 
-def test_a_notebook_is_listed_and_queued_as_one(cluster: Cluster) -> None:
+def test_notebook_has_a_list_and_a_job_type(cluster: Cluster) -> None:
     answer = cluster.create("idle_timeout: 2h\n", kind="notebook")
     assert (answer.status, answer.json["kind"]) == (201, "notebook")
     assert (list_ids(cluster), list_ids(cluster, kind="command")) == ([], [])
@@ -129,7 +129,7 @@ def test_a_notebook_is_listed_and_queued_as_one(cluster: Cluster) -> None:
     assert (job["type"], job["is_preemptible"]) == ("TYPE_NOTEBOOK", False)
 
 
-def test_a_shell_is_listed_and_queued_as_one(cluster: Cluster) -> None:
+def test_shell_has_a_list_and_a_job_type(cluster: Cluster) -> None:
     answer = cluster.create("resources: {slots: 0}\n", kind="shell")
     assert (answer.status, answer.json["kind"]) == (201, "shell")
     assert (list_ids(cluster), list_ids(cluster, kind="notebook")) == ([], [])
@@ -139,7 +139,7 @@ def test_a_shell_is_listed_and_queued_as_one(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", ["notebook", "shell"])
-def test_a_program_to_connect_to_on_machines_in_a_cloud_is_refused(
+def test_notebooks_and_shells_are_refused_in_cloud_pools(
     cluster_with_aws: Cluster, kind: str
 ) -> None:
     cluster = cluster_with_aws
@@ -161,7 +161,7 @@ def test_commands_and_notebooks_are_listed_together(cluster: Cluster) -> None:
     assert (refused.status, "'program' is not a kind" in str(refused.json)) == (422, True)
 
 
-def test_a_command_says_where_it_runs_and_how_its_program_ended(cluster: Cluster) -> None:
+def test_command_shows_agent_and_exit_code(cluster: Cluster) -> None:
     create_experiment(cluster)
     cluster.post("/experiments/1/kill", {})
     create(cluster)
@@ -176,7 +176,7 @@ def test_a_command_says_where_it_runs_and_how_its_program_ended(cluster: Cluster
     agent.report(allocation, {"kind": "exited", "reason": "errored", "code": 3}, writer="agent")
     ended = {**running, "exit_code": 3}
     assert cluster.get("/experiments/2").json["run"] == ended
-    # In lists too; an experiment has no such run.
+    # Lists show the run of commands too, and None for experiments.
     listed = cluster.get("/experiments?kind=all").json["items"]
     assert [item["run"] for item in listed] == [ended, None]
 
@@ -190,6 +190,6 @@ def test_a_command_says_where_it_runs_and_how_its_program_ended(cluster: Cluster
         (f"[{'x' * 1001}]", "x" * 1000),
     ],
 )
-def test_a_command_says_what_it_runs(cluster: Cluster, entrypoint: str, program: str) -> None:
+def test_command_shows_the_program(cluster: Cluster, entrypoint: str, program: str) -> None:
     create(cluster, config=f"entrypoint: {entrypoint}\n")
     assert cluster.get("/experiments/1").json["run"]["program"] == program

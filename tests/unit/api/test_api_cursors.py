@@ -1,4 +1,4 @@
-"""Cursors that no list gave, on every list of the API."""
+"""Forged cursors on all lists of the API."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ NAMES = [
 
 
 def list_paths() -> list[str]:
-    """The paths of all routes that take a cursor."""
+    """Return the paths of all routes with a cursor."""
     paths = []
     for route in all_routes():
         if isinstance(route, GuardedRoute) and "GET" in (route.methods or ()):
@@ -33,11 +33,11 @@ def list_paths() -> list[str]:
 
 def _query_parameters(route: GuardedRoute) -> list[str]:
     dependencies = [route.dependant, *route.dependant.dependencies]
-    return [parameter.alias for one in dependencies for parameter in one.query_params]
+    return [parameter.alias for dependant in dependencies for parameter in dependant.query_params]
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**30], ids=["surrogate", "huge"])
-def test_a_cursor_that_no_list_gave_is_no_failure(cluster: Cluster, value: str | int) -> None:
+def test_forged_cursors_cause_no_internal_error(cluster: Cluster, value: str | int) -> None:
     cluster.create(CONFIG)
     paths = list_paths()
     assert len(paths) >= 10

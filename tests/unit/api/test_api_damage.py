@@ -1,4 +1,4 @@
-"""A damaged checkpoint, from its trial's report to what users see and what a collection keeps."""
+"""A damaged checkpoint: the trial's report, the display, the next run and collections."""
 
 import shutil
 from typing import Any
@@ -19,8 +19,9 @@ CAUSE = "weights.bin is not the file that was stored"
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Trial 1, whose second run begins from the last of its checkpoints at 2, 4 and 6, with losses
-    0.1, 0.3 and 0.05; trial 2 has one at 2.
+    """An agent with checkpoints of trial 1 at 2, 4 and 6 and of trial 2 at 2.
+
+    The losses of trial 1 are 0.1, 0.3 and 0.05. The second run begins from the checkpoint at 6.
     """
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -34,7 +35,7 @@ def agent(cluster: Cluster) -> Agent:
 
 
 def end(agent: Agent, allocation: str, reason: str) -> dict[str, Any]:
-    """End an allocation; the specification of the one that comes after it."""
+    """End an allocation; return the specification of the next allocation."""
     agent.report(allocation, {"kind": "exited", "reason": reason, "code": 1}, writer="agent")
     agent.known = [known for known in agent.known if known != allocation]
     entries = agent.sync().json["desired"]
@@ -48,7 +49,7 @@ def report_damage(agent: Agent, allocation: str, uuid: str) -> None:
     assert agent.report(allocation, line).status == 200
 
 
-def test_the_next_run_begins_from_the_checkpoint_before_and_everybody_is_told(
+def test_next_run_begins_from_the_checkpoint_before_the_damaged(
     cluster: Cluster, agent: Agent
 ) -> None:
     report_damage(agent, "1.2", THIRD)
@@ -71,11 +72,11 @@ def test_the_next_run_begins_from_the_checkpoint_before_and_everybody_is_told(
     assert (shown["state"], shown["damage"]) == ("DAMAGED", CAUSE)
     assert cluster.get(f"/checkpoints/{SECOND}").json["damage"] == ""
     history = cluster.get("/experiments/1/history").json["items"]
-    [said] = [item for item in history if "is damaged" in item["text"]]
-    assert said["text"] == (
+    [entry] = [item for item in history if "is damaged" in item["text"]]
+    assert entry["text"] == (
         f"checkpoint {THIRD[:8]}, which allocation 1.2 began from, is damaged: {CAUSE}"
     )
-    # Once the trial has a checkpoint of its own again, there is nothing to say about the older one.
+    # After a new checkpoint of the trial, the next specification no longer mentions the damage.
     path = f"1/1/3/{FIRST[:-1]}9"
     line = {"kind": "checkpoint", "uuid": f"{FIRST[:-1]}9", "path": path, "steps_completed": 6}
     line |= {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1}
@@ -83,28 +84,26 @@ def test_the_next_run_begins_from_the_checkpoint_before_and_everybody_is_told(
     assert end(agent, "1.3", "preempted")["damaged_checkpoint"] is None
 
 
-def test_a_damaged_one_counts_for_no_rule_and_no_collection_takes_it(
+def test_damaged_checkpoint_is_neither_counted_nor_collected(
     cluster: Cluster, agent: Agent
 ) -> None:
     report_damage(agent, "1.2", THIRD)
     end(agent, "1.2", "errored")
-    # Of what is whole, 2 has the best loss and 4 is the latest; 6 would have been both.
+    # Of the undamaged checkpoints, 2 has the best loss and 4 is the latest; 6 would have been both.
     preview = cluster.get("/experiments/1/checkpoint-gc").json
     assert (preview["delete_count"], preview["keep_count"]) == (0, 3)
     limits = {"save_trial_best": 0, "save_trial_latest": 0}
     call(cluster.app, "PATCH", f"{V1}/experiments/1", token=TOKENS[Role.USER], content=limits)
     collect(cluster)
-    # What the trials go on from stays, and nothing is deleted because it is said to be damaged.
+    # The latest undamaged checkpoints stay, and damage alone is no reason for a deletion.
     assert states(cluster) == [(2, "DELETED"), (4, "COMPLETED"), (6, "DAMAGED"), (2, "COMPLETED")]
-    # There is none left before this one.
+    # The checkpoint at 2 was deleted, so that no earlier checkpoint is left.
     report_damage(agent, "1.3", SECOND)
     spec = end(agent, "1.3", "errored")
     assert (spec["latest_checkpoint"], spec["steps_completed"]) == (None, 0)
 
 
-def test_a_damaged_one_can_be_looked_at_pinned_and_deleted_by_hand(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_damaged_checkpoint_is_listed_pinned_and_deleted(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", THIRD)
     assert cluster.get(f"/checkpoints/{THIRD}/files").json["items"][0]["path"] == "weights.bin"
     cluster.post(f"/checkpoints/{THIRD}/pin", {})
@@ -116,7 +115,7 @@ def test_a_damaged_one_can_be_looked_at_pinned_and_deleted_by_hand(
     assert not (cluster.checkpoints / f"1/1/1/{THIRD}").exists()
 
 
-def test_nothing_new_is_made_of_a_damaged_one(cluster: Cluster, agent: Agent) -> None:
+def test_damaged_checkpoint_is_no_version_and_no_warm_start(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", THIRD)
     cluster.post("/models", {"name": "digits"})
     refused = cluster.post("/models/digits/versions", {"checkpoint_uuid": THIRD})
@@ -126,7 +125,7 @@ def test_nothing_new_is_made_of_a_damaged_one(cluster: Cluster, agent: Agent) ->
     refused = cluster.create(CONFIG.replace("metric: loss", f"metric: loss, {named}"))
     assert refused.status == 422
     assert f"checkpoint {THIRD} is damaged: {CAUSE}" in refused.body.decode()
-    # A trial's latest one is the latest that is whole.
+    # A trial as the source stands for the latest undamaged checkpoint.
     started = cluster.create(CONFIG.replace("metric: loss", "metric: loss, source_trial_id: 1"))
     assert started.status == 201
     number = started.json["id"]
@@ -134,9 +133,7 @@ def test_nothing_new_is_made_of_a_damaged_one(cluster: Cluster, agent: Agent) ->
     assert {trial["warm_start"] for trial in trials} == {SECOND}
 
 
-def test_a_deleted_experiment_leaves_no_file_of_a_damaged_one(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_deletion_of_an_experiment_removes_damaged_files(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", THIRD)
     shutil.rmtree(cluster.checkpoints / f"1/1/1/{THIRD}")
     (cluster.checkpoints / f"1/1/1/{THIRD}").mkdir()
@@ -150,9 +147,7 @@ def test_a_deleted_experiment_leaves_no_file_of_a_damaged_one(
     assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
-def test_a_report_about_another_trials_checkpoint_marks_nothing(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_damage_reports_mark_only_checkpoints_of_the_trial(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", OTHERS)
     report_damage(agent, "2.1", THIRD)
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
@@ -163,7 +158,7 @@ def take_back(cluster: Cluster, uuid: str, role: Role = Role.USER) -> Answer:
     return call(cluster.app, "DELETE", path, token=TOKENS[role])
 
 
-def test_a_mark_is_taken_back_where_the_files_are_right(cluster: Cluster, agent: Agent) -> None:
+def test_damage_mark_is_removed_after_files_are_restored(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", THIRD)
     agent.report("1.2", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
     file = cluster.checkpoints / f"1/1/1/{THIRD}/weights.bin"
@@ -179,19 +174,19 @@ def test_a_mark_is_taken_back_where_the_files_are_right(cluster: Cluster, agent:
     answer = take_back(cluster, THIRD[:8])
     assert (answer.status, answer.json["state"], answer.json["damage"]) == (200, "COMPLETED", "")
     assert take_back(cluster, THIRD).status == 200
-    # Rules count it again: it has the best loss and is the latest, so that 2 goes. The run that
-    # has slots already begins from 4.
+    # The checkpoint at 6 has the best loss and is the latest again, so that 2 is deleted. The
+    # running allocation began from 4.
     preview = cluster.get("/experiments/1/checkpoint-gc").json
     assert [item["steps_completed"] for item in preview["delete"]] == [2]
     assert cluster.get("/trials/1").json["latest_checkpoint"] == SECOND
     history = cluster.get("/experiments/1/history").json["items"]
-    [said] = [item for item in history if "is not damaged" in item["text"]]
-    assert said["text"].startswith(f"checkpoint {THIRD[:8]} is not damaged: all its files were")
+    [entry] = [item for item in history if "is not damaged" in item["text"]]
+    assert entry["text"].startswith(f"checkpoint {THIRD[:8]} is not damaged: all its files were")
     named = f"source_checkpoint_uuid: {THIRD}"
     assert cluster.create(CONFIG.replace("metric: loss", f"metric: loss, {named}")).status == 201
 
 
-def test_only_the_owner_or_an_admin_takes_a_mark_back(cluster: Cluster, agent: Agent) -> None:
+def test_only_owner_and_admin_remove_a_damage_mark(cluster: Cluster, agent: Agent) -> None:
     report_damage(agent, "1.2", THIRD)
     eve = token_put(token_digest("dct_eve"), Principal("eve", Role.USER))
     cluster.services.table.commit([eve])

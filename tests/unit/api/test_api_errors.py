@@ -18,7 +18,7 @@ def note(root: Path, body: bytes, content_type: str = "application/json") -> Ans
     )
 
 
-def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
+def test_wrong_field_is_named_by_the_path(tmp_path: Path) -> None:
     answer = note(tmp_path, b'{"text": 5}')
     assert (answer.status, answer.code) == (422, "invalid")
     detail = {"path": "text", "message": "must be a valid string"}
@@ -26,13 +26,13 @@ def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
     assert "text: must be a valid string" in answer.json["error"]["message"]
 
 
-def test_fields_that_are_missing_or_unknown_are_told_in_our_words(tmp_path: Path) -> None:
+def test_missing_field_is_reported_as_required(tmp_path: Path) -> None:
     assert note(tmp_path, b"{}").json["error"]["details"] == [
         {"path": "text", "message": "is required"}
     ]
 
 
-def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:
+def test_errors_repeat_no_wrong_value(tmp_path: Path) -> None:
     answer = note(tmp_path, b'{"text": "' + b"canary" * 9 + b'"}')  # 54 > 50 characters
     assert answer.status == 422
     assert b"canary" not in answer.body
@@ -42,18 +42,18 @@ def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:
     "body",
     [b"{not json", b"\xff\xfe", b"[" * 100, b"", b"7"],
 )
-def test_a_body_that_is_no_object_is_invalid(tmp_path: Path, body: bytes) -> None:
+def test_body_without_an_object_is_invalid(tmp_path: Path, body: bytes) -> None:
     answer = note(tmp_path, body)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_broken_body_is_named_by_character(tmp_path: Path) -> None:
+def test_malformed_body_is_reported_by_character(tmp_path: Path) -> None:
     # {"text": } -- the value is missing at character 9.
     message = note(tmp_path, b'{"text": }').json["error"]["message"]
     assert "not JSON at character 9" in message
 
 
-def test_another_content_type_is_invalid(tmp_path: Path) -> None:
+def test_rejects_other_content_types(tmp_path: Path) -> None:
     assert note(tmp_path, b'{"text": "a"}', "text/plain").code == "invalid"
 
 
@@ -67,13 +67,13 @@ def test_another_content_type_is_invalid(tmp_path: Path) -> None:
         ("GET", "/openapi.json"),
     ],
 )
-def test_an_unknown_route_is_not_found(cluster: Cluster, method: str, target: str) -> None:
+def test_unknown_route_is_not_found(cluster: Cluster, method: str, target: str) -> None:
     answer = call(cluster.app, method, target, token=USER)
     assert (answer.status, answer.code) == (404, "not_found")
     assert f"{method} {target}" in answer.json["error"]["message"]
 
 
-def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(cluster: Cluster) -> None:
+def test_method_not_allowed_lists_the_allowed_methods(cluster: Cluster) -> None:
     # Two routes share the path: PUT and GET.
     answer = call(cluster.app, "DELETE", "/api/v1/objects/a/b", token=USER)
     assert (answer.status, answer.code) == (405, "method_not_allowed")
@@ -81,7 +81,7 @@ def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(cluster: Clus
     assert "GET, PUT" in answer.json["error"]["message"]
 
 
-def test_the_description_tells_what_an_error_looks_like(cluster: Cluster) -> None:
+def test_openapi_describes_error_answers(cluster: Cluster) -> None:
     document = cluster.get("/openapi.json").json
     for path, methods in document["paths"].items():
         for method, described in methods.items():
@@ -93,14 +93,14 @@ def test_the_description_tells_what_an_error_looks_like(cluster: Cluster) -> Non
                 )
 
 
-def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> None:
+def test_unexpected_error_is_internal_without_details(tmp_path: Path) -> None:
     answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
     assert answer.headers["x-request-id"] in answer.json["error"]["message"]
 
 
-def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
+def test_error_details_omit_empty_fields() -> None:
     details = [Detail("a.b", "wrong", line=3), Detail("c", "missing", hint="add it")]
     answer = error_response(RequestError(Code.CONFLICT, "no", details))
     assert answer.status_code == 409
@@ -111,7 +111,7 @@ def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
     )
 
 
-def test_every_code_has_the_status_of_the_contract() -> None:
+def test_error_codes_have_the_documented_statuses() -> None:
     assert {code.value: STATUS_BY_CODE[code] for code in Code} == {
         "unauthenticated": 401,
         "forbidden": 403,

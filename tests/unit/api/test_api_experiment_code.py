@@ -1,4 +1,4 @@
-"""The model code of an experiment as files: listed page by page, and each read by its path."""
+"""The model code of an experiment as files: listed in pages, and read by path."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ CANARY = '<img src=x onerror="alert(1)">.py'
 
 
 def submit(cluster: Cluster, content: bytes) -> None:
-    """Submit an experiment with an archive that nobody has checked, as in a bucket."""
+    """Submit an experiment with an unchecked archive, as after an upload to a bucket."""
     digest = hashlib.sha256(content).hexdigest()
     cluster.objects.put(model_code_key(digest), content)
     # The submission looks for no file of this entrypoint in the code.
@@ -55,7 +55,7 @@ def test_files_are_listed_page_by_page_and_read(cluster: Cluster) -> None:
     assert weights["sha256"] == hashlib.sha256(b"\0").hexdigest()
 
 
-def test_a_long_text_is_shown_in_part(cluster: Cluster) -> None:
+def test_long_text_is_truncated(cluster: Cluster) -> None:
     lines = "".join(f"x = {n}\n" for n in range(150_000))
     submit(cluster, archive("long.py", lines.encode()))
     file = read_file(cluster, "long.py").json
@@ -66,25 +66,25 @@ def test_a_long_text_is_shown_in_part(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "path", ["net", "../model.py", "/model.py", "./model.py", "model.py/", "MODEL.py", "x\n"]
 )
-def test_a_path_is_that_of_a_file_or_of_nothing(cluster: Cluster, path: str) -> None:
+def test_path_that_names_no_file_is_not_found(cluster: Cluster, path: str) -> None:
     submit(cluster, archive_of(("model.py", b"1"), ("net/a.py", b"2")))
     answer = read_file(cluster, path)
     assert (answer.status, answer.code) == (404, "not_found")
 
 
-def test_a_path_with_a_nul_character_is_refused(cluster: Cluster) -> None:
+def test_rejects_path_with_a_nul_character(cluster: Cluster) -> None:
     submit(cluster, archive_of(("model.py", b"1")))
     answer = read_file(cluster, "\0")
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_path_is_asked_for(cluster: Cluster) -> None:
+def test_path_is_required_and_at_most_1024_characters(cluster: Cluster) -> None:
     submit(cluster, archive())
     for query in ("", "?path=", f"?path={'x' * 1025}"):
         assert cluster.get(f"{CODE}/file{query}").status == 422
 
 
-def test_code_that_is_not_there_is_not_found(cluster: Cluster) -> None:
+def test_missing_code_is_not_found(cluster: Cluster) -> None:
     assert cluster.get(CODE).status == 404
     assert read_file(cluster, "model.py").status == 404
     content = archive()
@@ -95,7 +95,7 @@ def test_code_that_is_not_there_is_not_found(cluster: Cluster) -> None:
     assert "no longer stored here" in answer.json["error"]["message"]
 
 
-def test_an_archive_that_breaks_a_rule_is_a_conflict_that_says_which(cluster: Cluster) -> None:
+def test_invalid_stored_archive_is_a_conflict_with_the_reason(cluster: Cluster) -> None:
     link = tarfile.TarInfo("model.py")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     submit(cluster, archive_of((link, b"")))
@@ -104,7 +104,7 @@ def test_an_archive_that_breaks_a_rule_is_a_conflict_that_says_which(cluster: Cl
         assert "'model.py': links are not accepted" in answer.json["error"]["message"]
 
 
-def test_a_pass_that_takes_long_keeps_only_its_like_waiting(
+def test_slow_archive_read_blocks_only_uncached_reads(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_reading, may_end = threading.Event(), threading.Event()
@@ -116,7 +116,7 @@ def test_a_pass_that_takes_long_keeps_only_its_like_waiting(
             at_once.append(1)
             is_reading.set()
             assert may_end.wait(ANSWER_SECONDS_MAX)
-            assert len(at_once) == 1, "another archive is read beside it"
+            assert len(at_once) == 1, "two archives are read at once"
             at_once.pop()
         return read_all(archives, digest)
 
@@ -128,7 +128,7 @@ def test_a_pass_that_takes_long_keeps_only_its_like_waiting(
     headers = [("host", HOST), ("authorization", f"Bearer {TOKENS[Role.USER]}")]
 
     async def ask() -> tuple[Answer, list[Answer]]:
-        # One thread for all answers: a pass in it would stop them.
+        # A single thread serves answers: an archive read in this thread would block all answers.
         to_thread.current_default_thread_limiter().total_tokens = 1
         slow = [
             asyncio.create_task(
@@ -140,7 +140,7 @@ def test_a_pass_that_takes_long_keeps_only_its_like_waiting(
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             kept = await exchange(cluster.app, "GET", f"/api/v1{CODE}", headers)
         may_end.set()
-        return kept, [await each for each in slow]
+        return kept, [await task for task in slow]
 
     kept, slow = asyncio.run(ask())
     assert [item["path"] for item in kept.json["items"]] == ["model.py"]

@@ -21,7 +21,7 @@ def ids(answer: Answer) -> list[int]:
     return [item["id"] for item in answer.json["items"]]
 
 
-def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
+def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     answer = cluster.create(CONFIG)
     assert answer.status == 201
     created = answer.json
@@ -80,17 +80,17 @@ def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     assert cluster.get("/experiments").json == page
 
 
-def test_a_search_that_needs_optuna_is_refused_without_it(
+def test_bayesian_search_is_refused_without_optuna(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CONFIG.replace("name: random", "name: bayesian")
     assert config != CONFIG
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    found = details(cluster.create(config))
-    assert found["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
+    problems = details(cluster.create(config))
+    assert problems["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
 
 
-def test_a_search_needs_no_optuna_here_where_another_process_suggests(
+def test_bayesian_search_is_accepted_with_a_suggestion_process(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
@@ -103,13 +103,13 @@ def test_ids_count_up_without_a_gap(cluster: Cluster) -> None:
     assert [cluster.create(CONFIG).json["id"] for _ in range(3)] == [1, 2, 3]
 
 
-def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster) -> None:
+def test_configuration_problems_have_lines_and_hints(cluster: Cluster) -> None:
     text = "entrypoint: [a]\nmax_restart: 1\nsearcher: {name: random, metric: loss}\n"
     answer = cluster.create(text)
-    found = {item["path"]: item for item in answer.json["error"]["details"]}
-    assert found["max_restart"]["line"] == 2
-    assert found["max_restart"]["hint"] == "did you mean max_restarts?"
-    assert found["searcher.max_trials"]["line"] == 3
+    problems = {item["path"]: item for item in answer.json["error"]["details"]}
+    assert problems["max_restart"]["line"] == 2
+    assert problems["max_restart"]["hint"] == "did you mean max_restarts?"
+    assert problems["searcher.max_trials"]["line"] == 3
     assert cluster.get("/experiments").json["items"] == []
 
 
@@ -121,29 +121,29 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster
         ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "has passed"),
     ],
 )
-def test_what_this_cluster_cannot_run_is_refused(
+def test_rejects_experiments_that_the_cluster_cannot_run(
     cluster: Cluster, change: str, path: str, word: str
 ) -> None:
     Agent(cluster, slots=2)
     assert word in details(cluster.create(CONFIG, overrides=[change]))[path]
 
 
-def test_a_grid_of_a_billion_points_is_refused_and_none_is_made(cluster: Cluster) -> None:
+def test_rejects_a_grid_of_a_billion_points(cluster: Cluster) -> None:
     axis = "{type: double, minval: 0, maxval: 1, count: 1000}"
     grid = ["searcher={name: grid, metric: loss, max_length: 1}"]
     grid += [f"hyperparameters.x{n}={axis}" for n in range(3)]
-    # x of CONFIG itself has no count.
+    # x of CONFIG has no count.
     assert details(cluster.create(CONFIG, overrides=grid)) == {
         "hyperparameters.x.count": "is required by the grid searcher"
     }
-    found = details(cluster.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
-    assert found == {
+    problems = details(cluster.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
+    assert problems == {
         "hyperparameters": "make a grid of 1000000000 points, at most 100000 are allowed"
     }
     assert cluster.get("/experiments").json["items"] == []
 
 
-def test_slots_are_not_judged_before_an_agent_is_there(cluster: Cluster) -> None:
+def test_slots_are_not_checked_without_agents(cluster: Cluster) -> None:
     assert cluster.create(CONFIG, overrides=["resources.slots_per_trial=64"]).status == 201
 
 
@@ -153,7 +153,7 @@ def test_unknown_model_code_and_templates_are_refused(cluster: Cluster) -> None:
     assert "no template" in details(cluster.create(CONFIG, template="base"))["template"]
 
 
-def test_validating_only_creates_nothing(cluster: Cluster) -> None:
+def test_validate_only_creates_no_experiment(cluster: Cluster) -> None:
     answer = cluster.create(CONFIG, validate_only=True)
     assert answer.status == 200
     assert answer.json["id"] is None
@@ -162,7 +162,7 @@ def test_validating_only_creates_nothing(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).json["id"] == 1
 
 
-def test_only_validating_works_without_model_code(cluster: Cluster) -> None:
+def test_validate_only_needs_no_model_code(cluster: Cluster) -> None:
     body = {"config": CONFIG, "validate_only": True}
     assert cluster.post("/experiments", body).json["id"] is None
     refused = details(cluster.post("/experiments", {"config": CONFIG}))
@@ -180,7 +180,7 @@ def test_test_mode_runs_one_trial_of_one_batch(cluster: Cluster) -> None:
     assert entry["spec"]["scheduling_unit"] == 1
 
 
-def test_seeds_differ_unless_the_configuration_has_one(cluster: Cluster) -> None:
+def test_seeds_are_random_without_a_configured_seed(cluster: Cluster) -> None:
     text = CONFIG.replace("reproducibility: {experiment_seed: 7}", "")
     for _ in range(2):
         cluster.create(text)
@@ -188,13 +188,13 @@ def test_seeds_differ_unless_the_configuration_has_one(cluster: Cluster) -> None
         cluster.get(f"/experiments/{n}").json["config"]["reproducibility"]["experiment_seed"]
         for n in (1, 2)
     ]
-    # Two of 2^31 seeds are equal once in two thousand million runs.
+    # Two of 2^31 seeds are equal in 1 of 2 thousand million runs.
     assert drawn[0] != drawn[1]
 
 
-def test_commands_answer_the_experiment_after_the_change(cluster: Cluster) -> None:
+def test_state_changes_return_the_changed_experiment(cluster: Cluster) -> None:
     cluster.create(CONFIG)
-    # No trial runs, so that a cancelled experiment has ended at once.
+    # No trial runs, so that a cancelled experiment ends at once.
     states = [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED")]
     for name, state in states:
         answer = cluster.post(f"/experiments/1/{name}", {})
@@ -206,7 +206,7 @@ def test_commands_answer_the_experiment_after_the_change(cluster: Cluster) -> No
     assert cluster.post("/experiments/9/kill", {}).status == 404
 
 
-def test_the_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
+def test_experiment_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
     for _ in range(5):
         cluster.create(CONFIG)
     cluster.post("/experiments/4/pause", {})
@@ -224,7 +224,7 @@ def test_the_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
 
 
 def test_trials_are_listed_by_number_over_pages(cluster: Cluster) -> None:
-    # 70 trials are two parts of the experiment, of 64 and 6.
+    # 70 trials are stored in two parts, of 64 and 6.
     many = ["searcher.max_trials=70", "searcher.max_concurrent_trials=70"]
     cluster.create(CONFIG, overrides=many)
     first = cluster.get("/experiments/1/trials?limit=66").json
@@ -237,7 +237,7 @@ def test_trials_are_listed_by_number_over_pages(cluster: Cluster) -> None:
     assert cluster.get("/experiments/2/trials").status == 404
 
 
-def test_the_cluster_and_who_asks_are_shown(cluster: Cluster) -> None:
+def test_cluster_caller_and_agents_are_shown(cluster: Cluster) -> None:
     Agent(cluster)
     pool = {"slots": 2, "free_slots": 2, "queued": 0, "running": 0, "agents": 1}
     assert cluster.get("/cluster").json == {
@@ -251,7 +251,7 @@ def test_the_cluster_and_who_asks_are_shown(cluster: Cluster) -> None:
     assert shown == {"id": "node", "resource_pool": "default", "state": "ALIVE", "version": "1"}
 
 
-def test_an_image_of_determineds_is_taken_and_warned_of(cluster: Cluster) -> None:
+def test_image_of_determined_is_replaced_with_a_warning(cluster: Cluster) -> None:
     image = "determinedai/environments:py-3.8-pytorch-1.12-cpu-0.21.0"
     created = cluster.create(CONFIG, overrides=[f"environment.image={{cpu: '{image}'}}"])
     (warning,) = created.json["warnings"]
@@ -266,12 +266,12 @@ def test_secrets_of_a_configuration_are_masked(cluster: Cluster) -> None:
     cluster.create(CONFIG, overrides=[auth])
     assert b"canary-5f" not in cluster.get("/experiments/1").body
     [entry, *_] = Agent(cluster).sync().json["desired"]
-    # The agent logs in with it; the trial never sees it.
+    # The agent needs the password to pull the image; the trial must not see the password.
     assert entry["spec"].pop("registry_auth")["password"] == "canary-5f"
     assert "canary-5f" not in str(entry)
 
 
-def test_an_unknown_field_of_the_body_is_refused(cluster: Cluster) -> None:
+def test_rejects_unknown_fields_of_the_body(cluster: Cluster) -> None:
     assert "name" in details(cluster.create(CONFIG, name="x"))
     answer = call(cluster.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
     assert answer.status == 403
@@ -279,7 +279,7 @@ def test_an_unknown_field_of_the_body_is_refused(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("depth", [60, 65, 120, 150, 196, 200, 230, 260])
 @pytest.mark.parametrize("place", ["config", "override"])
-def test_an_experiment_that_was_taken_can_be_read_however_deep_it_is(
+def test_deep_configurations_are_refused_or_readable(
     cluster: Cluster, place: str, depth: int
 ) -> None:
     def nest(levels: int) -> str:

@@ -1,4 +1,4 @@
-"""An instance proves who it is once, and its token lets itself in and nobody else."""
+"""An instance proves an identity once; the proven token enrols this instance only."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,10 @@ TOKEN, OTHER_TOKEN = "dct_of-the-instance", "dct_of-somebody-else"
 
 @dataclass
 class FakeIdentityVerifier:
-    """A cloud with the fields of AWS that knows one signature for each instance."""
+    """A verifier with the proof fields of AWS; the signature names the instance.
+
+    `fails` is the error that `verify_proof` raises, or None.
+    """
 
     fails: Exception | None = None
     cloud: str = "AWS"
@@ -38,7 +41,7 @@ class FakeIdentityVerifier:
 
 
 class OtherIdentityVerifier:
-    """A cloud whose proofs have another field."""
+    """A verifier of a cloud with a different proof field, `identity_token`."""
 
     cloud = "Another cloud"
 
@@ -85,18 +88,18 @@ def enrol(cluster: Cluster, name: str = INSTANCE, token: str = TOKEN) -> Answer:
     return call(cluster.app, "POST", f"{V1}/agents", token=token, content=body)
 
 
-def test_a_token_that_was_proved_lets_the_instance_in(cluster: Cluster) -> None:
+def test_proven_token_enrols_the_instance(cluster: Cluster) -> None:
     assert enrol(cluster).code == "unauthenticated"
     assert prove(cluster).status == 200
     assert enrol(cluster).status == 200
 
 
-def test_the_same_proof_again_changes_nothing(cluster: Cluster) -> None:
+def test_repeated_proof_has_no_effect(cluster: Cluster) -> None:
     assert [prove(cluster).status for _ in range(3)] == [200, 200, 200]
     assert enrol(cluster).status == 200
 
 
-def test_a_second_proof_is_refused_and_alarms(
+def test_second_proof_is_refused_and_logged_as_critical(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     prove(cluster)
@@ -109,7 +112,7 @@ def test_a_second_proof_is_refused_and_alarms(
     assert enrol(cluster).status == 200
 
 
-def test_an_instance_enrols_as_itself_only(cluster: Cluster) -> None:
+def test_instance_enrols_under_the_own_name_only(cluster: Cluster) -> None:
     prove(cluster)
     answer = enrol(cluster, name="i-0fedcba9876543210")
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -126,7 +129,7 @@ def test_an_instance_enrols_as_itself_only(cluster: Cluster) -> None:
         ({"date": "now"}, 422),
         ({"more": 1}, 422),
         ({"more": "text"}, 422),
-        # 5 fields and 12 more are 17, and 16 may be there.
+        # 5 required and 12 further fields are 17; at most 16 are allowed.
         ({f"more_{n}": "text" for n in range(12)}, 422),
         ({"authorization": None}, 422),
         ({"authorization": ["signed by i-0123456789abcdef0"]}, 422),
@@ -140,21 +143,19 @@ def test_an_instance_enrols_as_itself_only(cluster: Cluster) -> None:
         ({"security_token": "séance"}, 422),
         ({"authorization": "signed by\ti-0123456789abcdef0"}, 422),
         ({"date": "20270115T080000Z\n"}, 422),
-        # Digits of another script, which no header may have.
+        # Digits of a different script, which headers must not contain.
         ({"date": "\u0662\u0660\u0662\u0667\u0660\u0661\u0661\u0665T080000Z"}, 422),
         ({"token_sha256": 1}, 422),
         ({"resource_pool": ""}, 422),
     ],
 )
-def test_what_proves_nothing_is_refused(
-    cluster: Cluster, fields: dict[str, Any], status: int
-) -> None:
+def test_rejects_invalid_proofs(cluster: Cluster, fields: dict[str, Any], status: int) -> None:
     assert prove(cluster, **fields).status == status
     assert not cluster.services.table.query(IDENTITIES, "a", "z").rows
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"date": "now"}, "date: must be a time like 20260131T235959Z"),
         ({"more": "text", "other": "text"}, "more: is not a known field; other: is not a known"),
@@ -163,19 +164,19 @@ def test_what_proves_nothing_is_refused(
         ({f"more_{n}": "text" for n in range(2000)}, "the request is not valid: must have at most"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_repeats_nothing(
-    cluster: Cluster, fields: dict[str, Any], said: str
+def test_refusal_names_the_fault_and_repeats_no_value(
+    cluster: Cluster, fields: dict[str, Any], expected: str
 ) -> None:
     answer = prove(cluster, **fields)
     message = answer.json["error"]["message"]
     assert message.startswith("the request is not valid: ")
-    assert said in message
+    assert expected in message
     assert "input" not in answer.body.decode()
     assert len(answer.body) < 1000
 
 
 @pytest.mark.parametrize("missing", ["authorization", "date", "security_token"])
-def test_each_field_of_the_cloud_is_required(cluster: Cluster, missing: str) -> None:
+def test_proof_fields_of_the_cloud_are_required(cluster: Cluster, missing: str) -> None:
     content = proof_body()
     del content[missing]
     answer = send(cluster, content)
@@ -186,11 +187,11 @@ def test_each_field_of_the_cloud_is_required(cluster: Cluster, missing: str) -> 
 
 
 @pytest.mark.parametrize("content", [[], "text", 1, None, [{}] * 100])
-def test_a_body_that_is_no_object_is_refused(cluster: Cluster, content: Any) -> None:
+def test_rejects_proof_without_an_object(cluster: Cluster, content: Any) -> None:
     assert send(cluster, content).status == 422
 
 
-def test_the_fields_of_a_proof_are_those_of_the_verifiers_cloud(tmp_path: Path) -> None:
+def test_verifier_defines_the_fields_of_a_proof(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path, verifiers={"aws": OtherIdentityVerifier()})
     put_instance(cluster, ROW, "aws")
     content = {
@@ -204,13 +205,13 @@ def test_the_fields_of_a_proof_are_those_of_the_verifiers_cloud(tmp_path: Path) 
     assert answer.json["error"]["message"] == "Another cloud does not answer: timed out"
 
 
-def test_an_instance_that_is_not_wanted_is_not_let_in(cluster: Cluster) -> None:
+def test_instance_cannot_enrol_while_terminating(cluster: Cluster) -> None:
     prove(cluster)
     put_instance(cluster, replace(ROW, state=InstanceState.TERMINATING), "aws")
     assert enrol(cluster).status == 403
 
 
-def test_an_instance_whose_row_is_not_written_yet_asks_again(
+def test_proof_before_the_instance_row_is_not_found(
     tmp_path: Path, verifier: FakeIdentityVerifier
 ) -> None:
     cluster = build_cluster(tmp_path, verifiers={"aws": verifier})
@@ -219,7 +220,7 @@ def test_an_instance_whose_row_is_not_written_yet_asks_again(
     assert prove(cluster).status == 200
 
 
-def test_a_cloud_that_does_not_answer_is_no_refusal(
+def test_proof_is_unavailable_if_the_cloud_does_not_answer(
     cluster: Cluster, verifier: FakeIdentityVerifier
 ) -> None:
     verifier.fails = TimeoutError("timed out")
@@ -228,5 +229,5 @@ def test_a_cloud_that_does_not_answer_is_no_refusal(
     assert answer.json["error"]["message"] == "AWS does not answer: timed out"
 
 
-def test_a_cluster_without_a_cloud_knows_no_proofs(tmp_path: Path) -> None:
+def test_cluster_without_a_cloud_has_no_identity_route(tmp_path: Path) -> None:
     assert prove(build_cluster(tmp_path)).code == "not_found"

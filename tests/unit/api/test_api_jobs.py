@@ -1,4 +1,4 @@
-"""The job queue over HTTP: its order, what it says of each job, and how it is changed."""
+"""The job queue over HTTP: order, description of jobs, and changes."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def configure(cluster: Cluster, pool: str, config: str) -> None:
 
 
 def submit(cluster: Cluster, *overrides: str, config: str = SINGLE) -> str:
-    """The job's UUID; each is submitted a second after the one before."""
+    """Submit an experiment, advance the clock by a second, and return the job's UUID."""
     answer = cluster.create(config, overrides=list(overrides))
     assert answer.status == 201, answer.body
     cluster.clock.ms += 1_000
@@ -56,7 +56,7 @@ def error_of(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
-def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
+def test_queue_shows_running_jobs_and_the_reason_of_waiting_jobs(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     agent = Agent(cluster, slots=1)
     first, second = submit(cluster), submit(cluster, "resources.priority=50")
@@ -95,8 +95,8 @@ def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
     assert "needs 1 slot, 0 free" in waiting["waits"]
 
 
-def test_those_who_wait_are_told_for_whom_slots_are_held(cluster: Cluster) -> None:
-    """The second job needs both slots, of which the first has one; the third would fit."""
+def test_waiting_jobs_show_reserved_slots(cluster: Cluster) -> None:
+    """The second job needs both slots, the first job uses a slot, and the third job would fit."""
     configure(cluster, "default", "scheduler: {type: round_robin, reserve_after: 5m}")
     Agent(cluster, slots=2)
     submit(cluster)
@@ -108,7 +108,7 @@ def test_those_who_wait_are_told_for_whom_slots_are_held(cluster: Cluster) -> No
     assert small == "needs 1 slot, 0 free; 1 slot is held for job 2"
 
 
-def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(cluster: Cluster) -> None:
+def test_expected_start_follows_the_pace_of_the_running_trial(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=1)
     submit(cluster)
     submit(cluster)
@@ -116,11 +116,11 @@ def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(cluster: 
     placed_ms = NOW_MS
     cluster.clock.ms = placed_ms + 8_000
     agent.report("1.1", metrics(4, loss=0.5))
-    # 4 of 10 batches took 8 s, so the 6 that are left take 12 s.
+    # 4 of 10 batches took 8 s, so the remaining 6 take 12 s.
     assert queue(cluster)[1]["expected_start_ms"] == placed_ms + 20_000
 
 
-def test_a_trial_that_counts_its_epochs_is_expected_to_end_by_the_share_it_has_done(
+def test_expected_start_uses_the_progress_of_epoch_trials(
     cluster: Cluster,
 ) -> None:
     agent, placed_ms = Agent(cluster, slots=1), NOW_MS
@@ -131,11 +131,12 @@ def test_a_trial_that_counts_its_epochs_is_expected_to_end_by_the_share_it_has_d
     agent.report("1.1", metrics(14, loss=0.5))
     assert queue(cluster)[1]["expected_start_ms"] is None
     agent.report("1.1", {"kind": "progress", "value": 0.4})
-    # 14 steps are 0.4 * 5 = 2 epochs, so 5 are 35 steps: 14 took 8 s, and the 21 left take 12 s.
+    # 14 steps are 0.4 * 5 = 2 epochs, so 5 are 35 steps: 14 took 8 s, and the remaining 21 take 12
+    # s.
     assert queue(cluster)[1]["expected_start_ms"] == placed_ms + 20_000
 
 
-def test_a_job_that_ended_is_not_listed_and_not_found(cluster: Cluster) -> None:
+def test_ended_job_is_neither_listed_nor_found(cluster: Cluster) -> None:
     job = submit(cluster)
     assert order(cluster) == [(1, None)]
     cluster.post("/experiments/1/kill", {})
@@ -145,7 +146,7 @@ def test_a_job_that_ended_is_not_listed_and_not_found(cluster: Cluster) -> None:
     assert (status, text) == (404, "job 1 not found: its experiment has ended")
 
 
-def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -> None:
+def test_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -> None:
     job = submit(cluster)
     cluster.post("/experiments/1/pause", {})
     assert queue(cluster) == []
@@ -153,7 +154,7 @@ def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -
     assert (shown["state"], shown["weight"], shown["requested_slots"]) == ("STATE_QUEUED", 3.0, 0)
 
 
-def test_jobs_are_found_by_any_beginning_and_by_their_experiment(cluster: Cluster) -> None:
+def test_jobs_are_found_by_prefix_and_experiment(cluster: Cluster) -> None:
     jobs = [submit(cluster) for _ in range(3)]
     for number, job in enumerate(jobs, 1):
         for name in (job, job[:8], job[:8].upper(), str(number)):
@@ -161,20 +162,20 @@ def test_jobs_are_found_by_any_beginning_and_by_their_experiment(cluster: Cluste
     assert cluster.get("/jobs/nothing").status == 404
 
 
-def test_a_beginning_that_several_jobs_have_is_refused(cluster: Cluster) -> None:
+def test_rejects_ambiguous_job_prefix(cluster: Cluster) -> None:
     rows = [Put(Key("job-ids", f"ab{n}"), 1, b"1", Expect.ABSENT) for n in range(2)]
     cluster.services.table.commit(rows)
     assert error_of(cluster.get("/jobs/ab")) == (422, "job_id: several jobs begin with ab")
 
 
-def test_an_unknown_pool_is_named(cluster: Cluster) -> None:
+def test_unknown_pool_is_named(cluster: Cluster) -> None:
     assert error_of(cluster.get("/jobs?resource_pool=x")) == (
         404,
         "Pool x not found; existing pools: default",
     )
 
 
-def test_pages_and_their_reverse_hold_every_job_once(cluster: Cluster) -> None:
+def test_pages_list_jobs_once_in_both_orders(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     for _ in range(5):
         submit(cluster)
@@ -187,7 +188,7 @@ def test_pages_and_their_reverse_hold_every_job_once(cluster: Cluster) -> None:
         assert seen == expected
 
 
-def test_jobs_of_a_fair_share_pool_have_no_place(cluster: Cluster) -> None:
+def test_fair_share_jobs_have_a_weight_and_no_position(cluster: Cluster) -> None:
     job, other = submit(cluster), submit(cluster)
     assert order(cluster) == [(1, None), (2, None)]
     status, text = error_of(change(cluster, other, ahead_of=job))
@@ -197,36 +198,36 @@ def test_jobs_of_a_fair_share_pool_have_no_place(cluster: Cluster) -> None:
     assert change(cluster, job, weight=2.5).json["weight"] == 2.5
 
 
-def test_jobs_of_a_priority_pool_have_no_weight_to_change(cluster: Cluster) -> None:
+def test_weight_of_priority_jobs_cannot_be_changed(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     status, text = error_of(change(cluster, submit(cluster), weight=2.0))
     assert status == 422
     assert text.startswith("unable to perform operation on resource pool with priority")
 
 
-def test_the_workflow_of_the_manual(cluster: Cluster) -> None:
+def test_moves_and_priorities_follow_the_manual(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     agent = Agent(cluster, slots=1)
     first, second = submit(cluster), submit(cluster)
     assert agent.take_work() == ["1.1"]
     assert change(cluster, second[:8], ahead_of=first[:8]).json["jobs_ahead"] == 0
-    # The first is told to save its work; its slot is the second's once it has gone.
+    # The first job is preempted; the second job gets the slot after the exit.
     agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
     assert [entry.partition(".")[0] for entry in agent.take_work()] == ["2"]
     states = [(job["job_id"], job["allocated_slots"]) for job in queue(cluster)]
     assert states == [(second, 1), (first, 0)]
     operations = [{"job_id": job[:8], "priority": 1} for job in (second, first)]
     assert ask(cluster, "PATCH", "/jobs", {"operations": operations}).status == 200
-    # A change of priority within a batch keeps the place that the move gave.
+    # A change of priority within a batch keeps the position of the move.
     assert [(job["job_id"], job["priority"]) for job in queue(cluster)] == [(second, 1), (first, 1)]
 
 
-def test_a_single_change_of_priority_goes_back_to_the_place_of_submission(cluster: Cluster) -> None:
+def test_changed_priority_restores_the_order_of_submission(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     jobs = [submit(cluster) for _ in range(3)]
     change(cluster, jobs[2], ahead_of=jobs[0])
     assert order(cluster) == [(3, 0), (1, 1), (2, 2)]
-    # The same priority changes nothing.
+    # An equal priority changes nothing.
     change(cluster, jobs[2], priority=42)
     assert order(cluster) == [(3, 0), (1, 1), (2, 2)]
     change(cluster, jobs[2], priority=41)
@@ -234,7 +235,7 @@ def test_a_single_change_of_priority_goes_back_to_the_place_of_submission(cluste
     assert order(cluster) == [(1, 0), (2, 1), (3, 2)]
 
 
-def test_moves_take_the_priority_of_the_neighbour(cluster: Cluster) -> None:
+def test_moved_job_gets_the_priority_of_the_neighbour(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     high, low, last = (submit(cluster, f"resources.priority={n}") for n in (10, 50, 50))
     assert change(cluster, last, behind_of=high).json["priority"] == 10
@@ -243,7 +244,7 @@ def test_moves_take_the_priority_of_the_neighbour(cluster: Cluster) -> None:
     assert order(cluster) == [(3, 0), (2, 1), (1, 2)]
 
 
-def test_moves_that_say_nothing_change_nothing(cluster: Cluster) -> None:
+def test_moves_to_the_present_place_keep_the_order(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     configure(cluster, "other", PRIORITY)
     jobs = [submit(cluster), submit(cluster), submit(cluster, "resources.resource_pool=other")]
@@ -255,7 +256,7 @@ def test_moves_that_say_nothing_change_nothing(cluster: Cluster) -> None:
     assert error_of(change(cluster, jobs[0], ahead_of="nobody"))[0] == 404
 
 
-def test_a_job_moves_to_another_pool(cluster: Cluster) -> None:
+def test_job_moves_to_a_different_pool(cluster: Cluster) -> None:
     configure(cluster, "other", PRIORITY)
     agent = Agent(cluster, slots=1)
     job = submit(cluster)
@@ -276,7 +277,7 @@ def test_a_job_moves_to_another_pool(cluster: Cluster) -> None:
         ("nowhere", 422, "resource_pool: resource pool nowhere does not exist"),
     ],
 )
-def test_a_move_to_a_pool_that_is_none_is_refused(
+def test_rejects_moves_to_invalid_pools(
     cluster: Cluster, pool: str, status: int, text: str
 ) -> None:
     assert error_of(change(cluster, submit(cluster), resource_pool=pool)) == (status, text)
@@ -291,7 +292,7 @@ def test_a_move_to_a_pool_that_is_none_is_refused(
         ({"priority": 1, "ahead_of": "1"}, "exactly one of priority, weight"),
     ],
 )
-def test_a_change_that_makes_no_sense_is_refused(
+def test_rejects_invalid_job_operations(
     cluster: Cluster, operation: dict[str, Any], text: str
 ) -> None:
     configure(cluster, "default", PRIORITY)
@@ -300,7 +301,7 @@ def test_a_change_that_makes_no_sense_is_refused(
     assert text in message
 
 
-def test_errors_of_a_batch_are_joined_and_the_others_apply(cluster: Cluster) -> None:
+def test_batch_applies_valid_operations_and_joins_errors(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     first, second = submit(cluster), submit(cluster)
     operations = [
@@ -319,12 +320,12 @@ def test_errors_of_a_batch_are_joined_and_the_others_apply(cluster: Cluster) -> 
     assert order(cluster) == [(2, 0), (1, 1)]
 
 
-def test_a_single_error_of_a_batch_stands_alone(cluster: Cluster) -> None:
+def test_single_error_of_a_batch_keeps_the_status(cluster: Cluster) -> None:
     answer = ask(cluster, "PATCH", "/jobs", {"operations": [{"job_id": "nobody", "weight": 1}]})
     assert error_of(answer) == (404, "job nobody not found")
 
 
-def test_a_repeated_batch_carries_out_what_was_left(
+def test_repeated_batch_applies_only_the_remaining_operations(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(cluster, "other", "{}")
@@ -340,7 +341,7 @@ def test_a_repeated_batch_carries_out_what_was_left(
 
     monkeypatch.setattr(cluster.services.engine, "execute_command", failing)
     assert ask(cluster, "PATCH", "/jobs", body, "k").status == 503
-    # To move the first once more would be an error: the pool is unchanged.
+    # The first job already moved: a repeated move of this job would be refused.
     answer = ask(cluster, "PATCH", "/jobs", body, "k")
     assert [job["resource_pool"] for job in answer.json["items"]] == ["other", "other"]
     assert len(calls) == 3
@@ -348,7 +349,7 @@ def test_a_repeated_batch_carries_out_what_was_left(
     assert ask(cluster, "PATCH", "/jobs", other, "k").status == 409
 
 
-def test_a_repeated_move_is_answered_as_the_first(cluster: Cluster) -> None:
+def test_repeated_move_returns_the_first_answer(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     first, second = submit(cluster), submit(cluster)
     answer = change(cluster, second, key="k", ahead_of=first)
@@ -357,14 +358,16 @@ def test_a_repeated_move_is_answered_as_the_first(cluster: Cluster) -> None:
     assert order(cluster) == [(1, 0), (2, 1)]
 
 
-def test_moves_of_one_pool_take_turns(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_moves_in_a_pool_are_serialized(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure(cluster, "default", PRIORITY)
     jobs = [submit(cluster) for _ in range(3)]
     command = cluster.services.engine.execute_command
     moves: list[str] = []
 
     def interrupt(*arguments: Any, **options: Any) -> object:
-        """Another move comes between the reading of the first and its commit."""
+        """Move the third job between the read and the commit of the first move."""
         if not moves:
             moves.append(jobs[2])
             change(cluster, jobs[2], ahead_of=jobs[0])
@@ -372,20 +375,20 @@ def test_moves_of_one_pool_take_turns(cluster: Cluster, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(cluster.services.engine, "execute_command", interrupt)
     change(cluster, jobs[1], ahead_of=jobs[0])
-    # The second was worked out again behind the third, right ahead of the first.
+    # The second move was computed again behind the third job, right ahead of the first.
     assert order(cluster) == [(3, 0), (2, 1), (1, 2)]
     turns = cluster.services.table.get(Key("job-moves", "default"))
     assert turns is not None
     assert turns.revision == 2
 
 
-def test_what_an_experiment_says_of_itself_is_changed_in_any_pool(cluster: Cluster) -> None:
+def test_weight_and_priority_of_experiments_change_in_any_pool(cluster: Cluster) -> None:
     submit(cluster)
     changed = ask(cluster, "PATCH", "/experiments/1", {"weight": 2, "priority": 7}).json
     assert (changed["weight"], changed["priority"]) == (2.0, 7)
 
 
-def test_jobs_say_why_there_is_no_instance_for_them(tmp_path: Path) -> None:
+def test_waiting_jobs_show_the_reason_of_the_fleet(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path, providers=frozenset({"local"}))
     configure(cluster, "default", f"{PRIORITY}\nprovider: {{type: local}}")
     agent = Agent(cluster, slots=1)
@@ -401,14 +404,14 @@ def test_jobs_say_why_there_is_no_instance_for_them(tmp_path: Path) -> None:
     assert waits["waits"] == "needs 1 slot, 0 free; the pool has its 3 instances"
 
 
-def test_a_pool_says_what_its_instances_would_cost(tmp_path: Path) -> None:
+def test_pools_list_offerings_with_prices(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path, providers=frozenset({"local"}))
     assert cluster.get("/resource-pools").json["items"][0]["offerings"] == []
     offered = (Offering("g/a/spot", "g", "a", Market.SPOT, 4, 1.0),)
     fleet = encode_row(FleetRow("default", offered=offered))
     cluster.services.table.commit([Put(Key(FLEETS, "default"), 1, fleet, Expect.ABSENT)])
     (pool,) = cluster.get("/resource-pools").json["items"]
-    # A slot of four.
+    # A quarter of the price of an instance with four slots.
     assert pool["offerings"] == [
         {
             "offering": "g/a/spot",
@@ -422,7 +425,7 @@ def test_a_pool_says_what_its_instances_would_cost(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_says_that_its_pool_is_draining(cluster: Cluster) -> None:
+def test_waiting_jobs_name_a_draining_pool(cluster: Cluster) -> None:
     submit(cluster, config=CONFIG)
     ask(cluster, "POST", "/resource-pools/default/drain", {})
     (job,) = queue(cluster)

@@ -1,4 +1,4 @@
-"""The gate that JSON of requests and of trials' lines passes before it enters a row."""
+"""The checks of JSON in requests and trial reports before the values are stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nest_value(value: object, depth: int) -> object:
 
 
 @given(VALUES, st.integers(0, JSON_DEPTH_MAX - 5))
-def test_what_the_gate_passes_goes_through_every_codec(value: object, depth: int) -> None:
+def test_accepted_values_pass_all_codecs(value: object, depth: int) -> None:
     value = {"v": nest_value(value, depth)}
     if is_too_deep(value):
         with pytest.raises(JsonRefused, match="nested more than 64 levels deep"):
@@ -59,7 +59,7 @@ def test_what_the_gate_passes_goes_through_every_codec(value: object, depth: int
     assert parse_body(json.dumps(value).encode()) == value
     assert from_json(to_json(value)) == value
     assert OBJECTS.validate_json(OBJECTS.dump_json(value)) == value
-    # A page of answers nests a value a few levels deeper.
+    # A page of answers adds a few levels of nesting.
     page = nest_value(value, 10)
     assert json.loads(to_json(page)) == page
     assert readable(value) == (value, "")
@@ -69,7 +69,7 @@ def test_what_the_gate_passes_goes_through_every_codec(value: object, depth: int
 
 
 @given(ANY_VALUES)
-def test_a_line_is_dropped_or_can_be_stored(value: object) -> None:
+def test_lines_are_refused_or_storable(value: object) -> None:
     line = {"kind": "metrics", "metrics": value}
     text = json.dumps(line, ensure_ascii=False)
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -82,7 +82,7 @@ def test_a_line_is_dropped_or_can_be_stored(value: object) -> None:
 
 
 @given(ANY_VALUES)
-def test_a_stored_value_is_shown_whatever_it_is(value: object) -> None:
+def test_stored_values_are_always_readable(value: object) -> None:
     shown, damage = readable(value)
     check_value(shown)
     assert bool(damage) == (shown != value)
@@ -112,7 +112,7 @@ DEEP = '{"a":' * (BODY_DEPTH_MAX + 1) + "1" + "}" * (BODY_DEPTH_MAX + 1)
         ('{"a":' * 5_000, "", "nested too deep"),
     ],
 )
-def test_a_body_is_refused_with_the_place(text: str, place: str, message: str) -> None:
+def test_rejects_body_with_the_place(text: str, place: str, message: str) -> None:
     with pytest.raises(JsonRefused, match=message) as refused:
         parse_body(text.encode())
     assert refused.value.place == place
@@ -127,27 +127,27 @@ def test_a_body_is_refused_with_the_place(text: str, place: str, message: str) -
         (b"\xc0\xae", 0),
     ],
 )
-def test_a_body_in_another_encoding_is_refused(content: bytes, byte: int) -> None:
+def test_rejects_bodies_that_are_not_utf_8(content: bytes, byte: int) -> None:
     for parse in (parse_body, parse_agent_body):
         with pytest.raises(JsonRefused, match=f"not UTF-8 at byte {byte}"):
             parse(content)
 
 
-def test_a_body_of_an_agent_is_taken_whatever_its_lines_say() -> None:
+def test_agent_bodies_may_have_unstorable_lines() -> None:
     text = b'{"a":NaN,"b":"\\ud800","c":1%s,"d":1,"d":2}' % (b"0" * 5_000)
     body = parse_agent_body(text)
     assert (body["b"], body["d"]) == ("\ud800", 2)
     assert body["c"] > NUMBER_MAX
 
 
-def test_numbers_of_lines_beyond_every_float_become_infinities() -> None:
+def test_too_large_numbers_of_lines_become_infinities() -> None:
     line: dict[str, Any] = {"a": [10**400, -(10**400), float("nan"), float("-inf"), 10**308, "\0"]}
     stored, _ = storable_line(line, 1 << 20)
     assert stored == {"a": ["Infinity", "-Infinity", "NaN", "-Infinity", 10**308, "\ufffd"]}
 
 
 @pytest.mark.parametrize("depth", [65, 200, 252, 900])
-def test_a_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
+def test_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
     text = b'{"a":' * depth + b"1" + b"}" * depth
     shown, damage = readable(parse_stored(text))
     assert damage == ".".join("a" * JSON_DEPTH_MAX) + ": is nested more than 64 levels deep"
@@ -156,13 +156,13 @@ def test_a_deep_stored_value_is_shown_up_to_the_limit(depth: int) -> None:
     assert shown is None
 
 
-def test_a_long_place_is_cut() -> None:
+def test_long_place_is_cut() -> None:
     with pytest.raises(JsonRefused) as refused:
         check_value({"k" * 1_000: float("nan")})
     assert refused.value.place == "k" * 200 + "..."
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_stored_content_that_is_no_json_is_an_error(content: bytes) -> None:
+def test_malformed_stored_content_is_an_error(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"Expecting|decode|nested"):
         parse_stored(content)

@@ -47,12 +47,12 @@ def test_model_code_is_offered_uploaded_and_fetched(cluster: Cluster) -> None:
     assert fetched.headers["content-disposition"] == "attachment"
 
 
-def test_model_code_that_is_there_is_not_needed(cluster: Cluster) -> None:
+def test_stored_model_code_needs_no_upload(cluster: Cluster) -> None:
     upload(cluster, archive())
     assert offer(cluster, archive()).json == {"needed": False, "upload": None}
 
 
-def test_an_upload_may_be_repeated(cluster: Cluster) -> None:
+def test_upload_may_be_repeated(cluster: Cluster) -> None:
     content = archive()
     request = offer(cluster, content).json["upload"]
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_an_upload_may_be_repeated(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["../model.py", "/etc/passwd", "a\\b"])
-def test_an_unsafe_archive_never_appears(cluster: Cluster, name: str) -> None:
+def test_unsafe_archive_is_not_stored(cluster: Cluster, name: str) -> None:
     content = archive(name)
     answer = upload(cluster, content)
     assert (answer.status, answer.code) == (422, "invalid")
@@ -68,14 +68,14 @@ def test_an_unsafe_archive_never_appears(cluster: Cluster, name: str) -> None:
     assert offer(cluster, content).json["needed"] is True
 
 
-def test_what_is_no_archive_never_appears(cluster: Cluster) -> None:
+def test_upload_without_an_archive_is_not_stored(cluster: Cluster) -> None:
     answer = upload(cluster, b"print(1)\n")
     assert (answer.status, answer.code) == (422, "invalid")
     assert list(cluster.objects.list_objects(ObjectKey("model-code"))) == []
     assert offer(cluster, b"print(1)\n").json["needed"] is True
 
 
-def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(cluster: Cluster) -> None:
+def test_too_large_archive_is_refused_at_the_offer(cluster: Cluster) -> None:
     content = {"sha256": "0" * 64, "size": ARCHIVE_BYTES_MAX + 1}
     answer = call(cluster.app, "POST", PATH, token=USER, content=content)
     assert (answer.status, answer.code) == (413, "too_large")
@@ -95,7 +95,7 @@ def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(cluster: Clus
         ({"sha256": "0" * 64, "size": 1, "key": "x"}, "key"),
     ],
 )
-def test_an_offer_is_checked(cluster: Cluster, content: object, path: str) -> None:
+def test_rejects_invalid_offers(cluster: Cluster, content: object, path: str) -> None:
     answer = call(cluster.app, "POST", PATH, token=USER, content=content)
     assert answer.code == "invalid"
     assert [detail["path"] for detail in answer.json["error"]["details"]] == [path]
@@ -107,11 +107,11 @@ def test_unknown_model_code_is_not_found(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "x" * 64, "%2e%2e%2fobjects"])
-def test_a_digest_is_nothing_but_a_digest(cluster: Cluster, name: str) -> None:
+def test_path_without_a_digest_is_refused(cluster: Cluster, name: str) -> None:
     assert call(cluster.app, "GET", f"{PATH}/{name}", token=USER).status in (404, 422)
 
 
-def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
+def test_slow_archive_check_blocks_no_other_request(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_checking, may_end = threading.Event(), threading.Event()
@@ -121,7 +121,7 @@ def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
         at_once.append(1)
         is_checking.set()
         assert may_end.wait(ANSWER_SECONDS_MAX)
-        assert len(at_once) == 1, "another one is checked beside it"
+        assert len(at_once) == 1, "two archives are checked at once"
         at_once.pop()
 
     monkeypatch.setattr(stored_objects, "inspect", check_slowly)
@@ -130,7 +130,7 @@ def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
     host, token = ("host", HOST), ("authorization", f"Bearer {USER}")
 
     async def ask() -> tuple[Answer, list[Answer]]:
-        # One thread for all answers: a check in it would stop them.
+        # A single thread serves answers: a check in this thread would block all answers.
         to_thread.current_default_thread_limiter().total_tokens = 1
         uploads = [
             asyncio.create_task(
@@ -144,27 +144,27 @@ def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             answer = await exchange(cluster.app, "GET", "/api/v1/experiments", [host, token])
         may_end.set()
-        return answer, [await each for each in uploads]
+        return answer, [await upload for upload in uploads]
 
     answer, uploads = asyncio.run(ask())
     assert answer.status == 200
-    assert [each.status for each in uploads] == [204, 204, 204]
+    assert [upload.status for upload in uploads] == [204, 204, 204]
 
 
 def send_code(cluster: Cluster, content: bytes, digest: str = "", **options: Any) -> Answer:
-    """Send an archive to the API itself."""
+    """Upload an archive through the API, without a signed address."""
     path = f"/api/v1/model-code/{digest or hashlib.sha256(content).hexdigest()}"
     return call(cluster.app, "PUT", path, body=content, **({"token": USER} | options))
 
 
-def test_a_small_archive_may_come_through_the_api(cluster: Cluster) -> None:
+def test_small_archive_is_uploaded_through_the_api(cluster: Cluster) -> None:
     content = archive("mine.py")
     assert send_code(cluster, content).status == 204
     assert send_code(cluster, content).status == 204
     assert offer(cluster, content).json["needed"] is False
 
 
-def test_what_comes_through_the_api_is_checked(cluster: Cluster) -> None:
+def test_upload_through_the_api_is_checked(cluster: Cluster) -> None:
     content = archive("mine.py")
     assert send_code(cluster, content, "0" * 64).code == "invalid"
     for hostile in (archive("../up.py"), archive("a/../../b.py"), b"no archive"):

@@ -24,7 +24,7 @@ def signed_get(cluster: Cluster, key: ObjectKey) -> str:
     return cluster.objects.signed_url("GET", key, expires_ms=NOW_MS + 1000).url
 
 
-def test_a_signature_and_no_token_reads(cluster: Cluster) -> None:
+def test_signed_url_reads_without_a_token(cluster: Cluster) -> None:
     cluster.objects.put(LOG, b"line\n")
     answer = call(cluster.app, "GET", signed_get(cluster, LOG))
     assert (answer.status, answer.body) == (200, b"line\n")
@@ -32,23 +32,23 @@ def test_a_signature_and_no_token_reads(cluster: Cluster) -> None:
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_a_name_that_needs_quoting_is_found(cluster: Cluster) -> None:
+def test_key_with_quoted_characters_is_found(cluster: Cluster) -> None:
     key = ObjectKey("checkpoints/1/a file?#&+é.pt")
     cluster.objects.put(key, b"weights")
     assert call(cluster.app, "GET", signed_get(cluster, key)).body == b"weights"
 
 
-def test_a_token_does_not_stand_in_for_a_signature(cluster: Cluster) -> None:
+def test_token_does_not_replace_a_signature(cluster: Cluster) -> None:
     cluster.objects.put(LOG, b"line\n")
     answer = call(cluster.app, "GET", "/api/v1/objects/logs/1", token=TOKENS[Role.ADMIN])
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_a_signature_to_read_does_not_write(cluster: Cluster) -> None:
+def test_signature_to_read_does_not_write(cluster: Cluster) -> None:
     assert call(cluster.app, "PUT", signed_get(cluster, LOG), body=b"x").status == 403
 
 
-def test_a_missing_object_is_not_found(cluster: Cluster) -> None:
+def test_missing_object_is_not_found(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", signed_get(cluster, LOG)).code == "not_found"
 
 
@@ -69,28 +69,28 @@ def test_a_missing_object_is_not_found(cluster: Cluster) -> None:
         ".partial/x",
     ],
 )
-def test_a_path_that_is_no_key_is_refused(cluster: Cluster, path: str) -> None:
+def test_rejects_paths_that_are_no_keys(cluster: Cluster, path: str) -> None:
     for method in ("GET", "PUT"):
         answer = call(cluster.app, method, f"/api/v1/objects/{path}?signature={'0' * 64}")
         assert answer.status in (403, 404, 422)
         assert answer.code in ("forbidden", "not_found", "invalid")
 
 
-def test_an_upload_of_more_than_was_signed_is_cut_off(cluster: Cluster) -> None:
-    # 4 of 8 bytes are signed; blocks of 3: the second one brings 6 > 4, the third is never taken.
+def test_upload_is_cut_off_at_the_signed_size(cluster: Cluster) -> None:
+    # 4 bytes are signed, blocks have 3: the second block reaches 6 > 4, the third is never read.
     url = signed_put(cluster, b"four").url
     answer = call(cluster.app, "PUT", url, body=[b"fou", b"rxx", b"xx"])
     assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 6)
     assert cluster.objects.size(LOG) is None
 
 
-def test_an_upload_of_something_else_is_refused(cluster: Cluster) -> None:
+def test_upload_with_a_different_digest_is_refused(cluster: Cluster) -> None:
     answer = call(cluster.app, "PUT", signed_put(cluster, b"four").url, body=b"five")
     assert (answer.status, answer.code) == (422, "invalid")
     assert cluster.objects.size(LOG) is None
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(
+def test_interrupted_upload_stores_no_object(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = call(cluster.app, "PUT", signed_put(cluster, b"four").url, body=[b"fo"], hangs_up=True)
@@ -99,21 +99,21 @@ def test_an_upload_that_breaks_off_leaves_nothing(
     assert caplog.records == []
 
 
-def test_the_same_upload_twice_is_no_error(cluster: Cluster) -> None:
+def test_repeated_upload_of_an_object_is_no_error(cluster: Cluster) -> None:
     for _ in range(2):
         assert (
             call(cluster.app, "PUT", signed_put(cluster, b"same").url, body=b"same").status == 204
         )
 
 
-def test_another_content_never_replaces_an_object(cluster: Cluster) -> None:
+def test_stored_object_is_not_replaced(cluster: Cluster) -> None:
     call(cluster.app, "PUT", signed_put(cluster, b"first").url, body=b"first")
     answer = call(cluster.app, "PUT", signed_put(cluster, b"other").url, body=b"other")
     assert (answer.status, answer.code) == (409, "conflict")
     assert b"".join(cluster.objects.get(LOG)) == b"first"
 
 
-def test_an_object_in_the_path_is_a_conflict(cluster: Cluster) -> None:
+def test_object_below_an_object_is_a_conflict(cluster: Cluster) -> None:
     cluster.objects.put(LOG, b"x")
     url = signed_put(cluster, b"y", LOG / "below").url
     answer = call(cluster.app, "PUT", url, body=b"y")
@@ -132,6 +132,6 @@ def test_uploads_leave_no_temporary_files(
 
 
 @pytest.mark.parametrize("number", ["-1", "1e3", "", "9" * 400, "١", " 4"])
-def test_numbers_that_are_none_fit_no_signature(cluster: Cluster, number: str) -> None:
+def test_invalid_sizes_fit_no_signature(cluster: Cluster, number: str) -> None:
     url = signed_put(cluster, b"four").url.replace("size=4", f"size={quote(number)}")
     assert call(cluster.app, "PUT", url, body=b"four").status == 403

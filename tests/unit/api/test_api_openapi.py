@@ -1,4 +1,4 @@
-"""The OpenAPI document names its schemas by their classes, and docs/api.md has every route."""
+"""The OpenAPI document names schemas like classes, and docs/api.md lists all routes."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 from tests.unit.api.cluster import Cluster
 
 
-def test_schemas_have_the_names_of_their_classes(cluster: Cluster) -> None:
+def test_schemas_have_the_names_of_classes(cluster: Cluster) -> None:
     schemas = cluster.get("/openapi.json").json["components"]["schemas"]
     assert {"CallerIdentity", "PostAnswer", "TokenBody"} <= set(schemas)
-    # Of two classes with one name, FastAPI would prefix the paths of their modules.
+    # For two classes with the same name, FastAPI would prefix the names with module paths.
     assert not [name for name in schemas if "__" in name]
 
 
-def test_every_reference_leads_to_a_schema(cluster: Cluster) -> None:
+def test_schema_references_exist(cluster: Cluster) -> None:
     answer = cluster.get("/openapi.json")
     schemas = answer.json["components"]["schemas"]
     references = {
@@ -25,11 +25,11 @@ def test_every_reference_leads_to_a_schema(cluster: Cluster) -> None:
 
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
-# `GET /jobs/{job}`, with more endings of the same path behind it: `/enable`, `/disable`.
+# `GET /jobs/{job}`, with further endings of the same path behind a comma: `/enable`, `/disable`.
 ROUTES = re.compile(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ?]*)[^`]*`((?:, `/[a-z]+`)*)")
 
 
-def test_the_reference_has_every_route_and_no_other(cluster: Cluster) -> None:
+def test_api_reference_lists_all_routes(cluster: Cluster) -> None:
     paths = cluster.get("/openapi.json").json["paths"]
     routes = {
         (method.upper(), _anonymous(path.removeprefix("/api/v1")))

@@ -1,6 +1,6 @@
-"""Every route that changes something, called by the owner, by another user and by an admin.
+"""All changing routes, called by the owner, by a different user and by an admin.
 
-The routes come from the OpenAPI: a new route without a row here fails.
+The routes come from the OpenAPI document: a new route without a row here fails.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ PUT_FILE = f"path=x&sha256={SHA256}"
 PUT_PART = f"path=x&size=1&number=1&md5={MD5}"
 
 Route = tuple[str, str]
-"""A method, and a path as the OpenAPI has it, below the API's path."""
+"""A method and a path of the OpenAPI document, relative to the API's path."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
     ),
     ("PATCH", EXPERIMENT): (
         Call("/experiments/1", {"name": "x"}),
-        # pydantic reads this as the number 1, too.
+        # pydantic parses 1.0 as the number 1, too.
         Call("/experiments/1.0", {"labels": ["x"]}),
         Call("/experiments/2", {"workspace": "w", "project": "p"}),
         Call("/experiments/2", {"metadata": {}, "description": "x"}),
@@ -104,7 +104,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/jobs/1", {"weight": 0.5}),
         Call("/jobs/1", {"resource_pool": "default"}),
         Call("/jobs/1", {"behind_of": "4"}, names_others=True),
-        # Experiment 4 is of the other user, who moves it relative to one of the owner's.
+        # Experiment 4 belongs to `user-2`, who moves the job next to a job of `user-1`.
         Call("/jobs/4", {"ahead_of": "1"}, names_others=True),
         Call("/jobs/4", {"behind_of": "1"}, names_others=True),
     ),
@@ -117,7 +117,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/jobs", {"operations": [{"job_id": "4", "ahead_of": "1"}]}, names_others=True),
     ),
     ("PUT", "/templates/{name}"): (Call("/templates/base", {"config": "max_restarts: 3"}),),
-    # Deletions are last: the owner's leave nothing for the other rows.
+    # Deletions come last, because the owner's deletions remove the objects of further rows.
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
     ("DELETE", "/models/{name}"): (Call("/models/digits"),),
@@ -182,12 +182,12 @@ ADMINS_ONLY: dict[Route, Call] = {
 }
 
 
-def ask(cluster: Cluster, route: Route, one: Call, token: str) -> Answer:
-    return call(cluster.app, route[0], V1 + one.target, token=token, content=one.content)
+def ask(cluster: Cluster, route: Route, request: Call, token: str) -> Answer:
+    return call(cluster.app, route[0], V1 + request.target, token=token, content=request.content)
 
 
 def make_world(cluster: Cluster) -> Cluster:
-    """Have an object of `user-1` for every route, and one experiment of `user-2`."""
+    """Create an object of `user-1` for each route and an experiment of `user-2`."""
     principal = Principal("user-2", Role.USER)
     cluster.services.table.commit([token_put(token_digest(OTHER), principal)])
     for config in (CONFIG, CONFIG, CUSTOM):
@@ -221,11 +221,11 @@ def world(cluster: Cluster) -> Cluster:
 
 def refused_calls() -> Iterator[tuple[Route, Call]]:
     for route, calls in REFUSED_TO_OTHERS.items():
-        for one in calls:
-            yield route, one
+        for request in calls:
+            yield route, request
 
 
-def test_every_route_that_changes_something_has_a_row(cluster: Cluster) -> None:
+def test_changing_routes_have_a_row(cluster: Cluster) -> None:
     described = {
         (method.upper(), path.removeprefix(V1))
         for path, methods in cluster.get("/openapi.json").json["paths"].items()
@@ -240,7 +240,7 @@ def test_every_route_that_changes_something_has_a_row(cluster: Cluster) -> None:
     assert sorted(rows) == sorted(described & of_users)
 
 
-def test_another_user_is_refused_and_nothing_changes(
+def test_other_users_are_refused_without_a_write(
     world: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[Write, ...]] = []
@@ -251,8 +251,8 @@ def test_another_user_is_refused_and_nothing_changes(
         return commit(table, writes)
 
     monkeypatch.setattr(SqliteTable, "commit", record_commit)
-    for route, one in refused_calls():
-        answer = ask(world, route, one, OTHER)
+    for route, request in refused_calls():
+        answer = ask(world, route, request, OTHER)
         assert (answer.status, answer.code) == (403, "forbidden"), (route, answer.body)
         message = answer.json["error"]["message"]
         assert "belongs to user-1" in message, route
@@ -261,27 +261,27 @@ def test_another_user_is_refused_and_nothing_changes(
 
 
 @pytest.mark.parametrize("token", [OWNER, ADMIN], ids=["owner", "admin"])
-def test_the_owner_and_an_admin_are_not_refused(world: Cluster, token: str) -> None:
-    for route, one in refused_calls():
-        is_refused = ask(world, route, one, token).status in (401, 403)
-        assert is_refused == (token == OWNER and one.names_others), route
+def test_owner_and_admin_are_not_refused(world: Cluster, token: str) -> None:
+    for route, request in refused_calls():
+        is_refused = ask(world, route, request, token).status in (401, 403)
+        assert is_refused == (token == OWNER and request.names_others), route
 
 
-def test_other_users_keep_what_is_theirs_or_everybodys(world: Cluster) -> None:
-    for route, (one, why) in ALLOWED_TO_OTHERS.items():
-        answer = ask(world, route, one, OTHER)
-        assert answer.status not in (401, 403), (route, why)
+def test_other_users_may_call_shared_routes(world: Cluster) -> None:
+    for route, (request, reason) in ALLOWED_TO_OTHERS.items():
+        answer = ask(world, route, request, OTHER)
+        assert answer.status not in (401, 403), (route, reason)
         rule = access_rules()[route[0], V1 + route[1]]
         assert rule.changes is only_own, route
 
 
-def test_an_admins_route_refuses_owners_too(world: Cluster) -> None:
-    for route, one in ADMINS_ONLY.items():
-        assert ask(world, route, one, OWNER).status == 403, route
-        assert ask(world, route, one, ADMIN).status not in (401, 403), route
+def test_admin_routes_refuse_owners(world: Cluster) -> None:
+    for route, request in ADMINS_ONLY.items():
+        assert ask(world, route, request, OWNER).status == 403, route
+        assert ask(world, route, request, ADMIN).status not in (401, 403), route
 
 
-def test_a_route_by_which_users_change_something_says_what(cluster: Cluster) -> None:
+def test_changing_route_must_declare_changes(cluster: Cluster) -> None:
     router = guarded_router("things")
 
     @require_role(Role.USER)
@@ -293,7 +293,7 @@ def test_a_route_by_which_users_change_something_says_what(cluster: Cluster) -> 
     router.get("/things")(change)
 
 
-def test_reading_the_events_of_anothers_search_leaves_no_trace(world: Cluster) -> None:
+def test_other_readers_of_search_events_are_not_recorded(world: Cluster) -> None:
     route, read = ("GET", ""), Call("/experiments/3/searcher-events")
     assert ask(world, route, read, OTHER).status == 200
     assert world.get("/experiments/3").json["search_method"]["heard_ms"] is None
@@ -301,7 +301,7 @@ def test_reading_the_events_of_anothers_search_leaves_no_trace(world: Cluster) -
     assert world.get("/experiments/3").json["search_method"]["heard_ms"] is not None
 
 
-def test_a_repeated_deletion_has_its_first_answer(world: Cluster) -> None:
+def test_repeated_deletion_returns_the_first_answer(world: Cluster) -> None:
     for target in ("/templates/base", "/models/digits"):
         answers = [
             call(
@@ -317,13 +317,13 @@ def test_a_repeated_deletion_has_its_first_answer(world: Cluster) -> None:
         assert answers[0].body == answers[1].body
 
 
-def test_a_new_object_of_another_name_is_anybodys_to_create(world: Cluster) -> None:
+def test_users_may_create_objects_under_new_names(world: Cluster) -> None:
     put = ("PUT", "/templates/{name}")
     assert ask(world, put, Call("/templates/new", {"config": "{}"}), OTHER).status == 200
     assert ask(world, put, Call("/templates/new", {"config": "{}"}), OWNER).status == 403
 
 
-def test_a_version_belongs_to_its_registrant_and_to_the_owner_of_the_model() -> None:
+def test_model_version_belongs_to_registrant_and_model_owner() -> None:
     version = OwnedObject("version digits/1", ("ann", "bob"))
     for name in ("ann", "bob"):
         assert find_refusal(Principal(name, Role.USER), Action.DELETE, version) is None
@@ -333,9 +333,9 @@ def test_a_version_belongs_to_its_registrant_and_to_the_owner_of_the_model() -> 
     assert find_refusal(Principal("eve", Role.ADMIN), Action.DELETE, version) is None
 
 
-def test_a_missing_experiment_is_refused_before_the_effect(cluster: Cluster) -> None:
-    # An experiment that is created between the lookup of its owner and the effect would escape the
-    # check, so that the lookup refuses what does not exist yet.
+def test_missing_experiment_is_refused_before_the_effect(cluster: Cluster) -> None:
+    # An experiment that is created between the lookup of the owner and the change would escape the
+    # check. The lookup therefore refuses missing experiments.
     answer = ask(cluster, ("POST", ""), Call("/experiments/9/kill"), OWNER)
     assert (answer.status, answer.code) == (404, "not_found")
     body = Call("/experiments/9/searcher-operations", {})

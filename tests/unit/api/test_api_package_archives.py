@@ -1,4 +1,4 @@
-"""Agents keep archives of packages for the experiments whose trials they run, and for no others."""
+"""Agents store archives of packages only for experiments with trials on the agent."""
 
 import hashlib
 from pathlib import Path
@@ -47,34 +47,34 @@ def list_stored(agent: Agent, allocation: str = "1.1") -> Answer:
 
 
 def store(agent: Agent, content: bytes = b"12345", **fields: Any) -> None:
-    """Offer and upload an archive."""
+    """Offer and upload an archive; fail unless the upload succeeds."""
     digest = hashlib.sha256(content).hexdigest()
     upload = offer(agent, size=len(content), sha256=digest, **fields).json["upload"]
     sent = call(agent.cluster.app, "PUT", upload["path"], body=content)
     assert sent.status == 204, sent.body
 
 
-def test_an_archive_is_offered_uploaded_and_downloaded(agent: Agent) -> None:
+def test_package_archive_is_offered_uploaded_and_downloaded(agent: Agent) -> None:
     assert list_stored(agent).json == {"archives": []}
     store(agent)
-    [found] = list_stored(agent, "2.1").json["archives"]
-    assert (found["kind"], found["key"], found["size"]) == ("hook", KEY, 5)
-    assert call(agent.cluster.app, "GET", found["url"]).body == b"12345"
+    [stored] = list_stored(agent, "2.1").json["archives"]
+    assert (stored["kind"], stored["key"], stored["size"]) == ("hook", KEY, 5)
+    assert call(agent.cluster.app, "GET", stored["url"]).body == b"12345"
 
 
-def test_an_archive_of_the_same_layer_is_not_stored_again(agent: Agent) -> None:
+def test_stored_archive_needs_no_second_upload(agent: Agent) -> None:
     store(agent)
     assert offer(agent).json == {"upload": None, "reason": ""}
     assert offer(agent, kind="declared").json["upload"] is not None
 
 
-def test_another_content_than_the_offered_is_refused(agent: Agent) -> None:
+def test_rejects_content_that_differs_from_the_offer(agent: Agent) -> None:
     upload = offer(agent).json["upload"]
     assert call(agent.cluster.app, "PUT", upload["path"], body=b"evil!").status == 422
     assert list_stored(agent).json == {"archives": []}
 
 
-def test_agents_reach_only_experiments_of_their_allocations(agent: Agent) -> None:
+def test_agents_reach_only_experiments_of_own_allocations(agent: Agent) -> None:
     agent.cluster.create(CONFIG)
     for allocation in ("3.1", "1.2", "99.1"):
         assert list_stored(agent, allocation).status == 403
@@ -94,7 +94,7 @@ def test_malformed_offers_are_refused(agent: Agent, fields: dict[str, Any]) -> N
     assert offer(agent, **fields).status == 422
 
 
-def test_an_archive_beyond_a_limit_is_not_kept(agent: Agent) -> None:
+def test_archives_beyond_a_limit_are_not_stored(agent: Agent) -> None:
     answer = offer(agent, size=4 * GIB + 1).json
     assert answer["upload"] is None
     assert "the limit is 4294967296" in answer["reason"]
@@ -103,9 +103,9 @@ def test_an_archive_beyond_a_limit_is_not_kept(agent: Agent) -> None:
     assert "8 archives of packages, the limit is 8" in offer(agent).json["reason"]
 
 
-def test_limit_on_the_bytes_of_an_experiment() -> None:
+def test_archives_of_an_experiment_have_a_size_limit() -> None:
     stored = [PackageArchive(1, "hook", KEY, SHA256, 4 * GIB)] * 3
-    # 3 * 4 + 4 = 16 GiB, the limit itself.
+    # 3 * 4 + 4 = 16 GiB, exactly the limit.
     assert find_excess(stored, 4 * GIB) == ""
     assert "the limit is" in find_excess([*stored, *stored[:1]], 1)
 

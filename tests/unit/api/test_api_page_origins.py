@@ -1,4 +1,4 @@
-"""Pages of other origins: which may ask the API, and that no session of ours helps them."""
+"""Pages of other origins: which origins may call the API, and no access by session cookies."""
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -17,7 +17,7 @@ ORIGIN = ("origin", PAGE)
 
 
 def allow(cluster: Cluster, *origins: str) -> Answer:
-    """Put a configuration in force that names these origins."""
+    """Apply a configuration with page origins."""
     content = {"config": f"page_origins: {list(origins)}"}
     return call(cluster.app, "PUT", "/api/v1/cluster/configuration", token=ADMIN, content=content)
 
@@ -25,7 +25,7 @@ def allow(cluster: Cluster, *origins: str) -> Answer:
 def preflight(
     cluster: Cluster, origin: str = PAGE, wanted: str = "authorization", host: str = HOST
 ) -> Answer:
-    """The question of a browser before a request that a page could not send by a form."""
+    """Send the preflight request of a browser for GET, with `wanted` as the requested headers."""
     headers = [
         ("host", host),
         ("origin", origin),
@@ -49,26 +49,26 @@ def cors_headers(answer: Answer) -> dict[str, str]:
     return {k: v for k, v in answer.headers.items() if k.startswith("access-control-")}
 
 
-def test_no_page_elsewhere_may_ask_before_one_is_named(cluster: Cluster) -> None:
+def test_foreign_origins_are_refused_by_default(cluster: Cluster) -> None:
     refused = preflight(cluster)
     assert (refused.status, refused.code, cors_headers(refused)) == (403, "forbidden", {})
     assert "page_origins" in refused.json["error"]["message"]
     assert cors_headers(whoami(cluster, ORIGIN, FOREIGN, token=USER)) == {}
 
 
-def test_a_page_that_is_named_may_ask_with_a_token(cluster: Cluster) -> None:
+def test_configured_origin_may_send_requests_with_a_token(cluster: Cluster) -> None:
     assert allow(cluster, PAGE).status == 200
-    asked = preflight(cluster)
-    assert (asked.status, asked.body) == (204, b"")
-    assert asked.headers["access-control-allow-origin"] == PAGE
-    assert "Authorization" in asked.headers["access-control-allow-headers"]
-    assert "PATCH" in asked.headers["access-control-allow-methods"]
+    preflighted = preflight(cluster)
+    assert (preflighted.status, preflighted.body) == (204, b"")
+    assert preflighted.headers["access-control-allow-origin"] == PAGE
+    assert "Authorization" in preflighted.headers["access-control-allow-headers"]
+    assert "PATCH" in preflighted.headers["access-control-allow-methods"]
     answer = whoami(cluster, ORIGIN, FOREIGN, token=USER)
     assert (answer.json["user"], answer.headers["access-control-allow-origin"]) == ("user-1", PAGE)
     assert answer.headers["vary"] == "Origin"
 
 
-def test_it_reads_errors_too(cluster: Cluster) -> None:
+def test_configured_origin_may_read_errors(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     for token, status in ((None, 401), (TOKENS[Role.AGENT], 403)):
         answer = call(cluster.app, "GET", "/api/v1/experiments", headers=[ORIGIN], token=token)
@@ -76,7 +76,7 @@ def test_it_reads_errors_too(cluster: Cluster) -> None:
         assert answer.headers["access-control-allow-origin"] == PAGE
 
 
-def test_nothing_tells_a_browser_to_send_cookies_or_to_let_everybody_ask(cluster: Cluster) -> None:
+def test_cors_headers_allow_no_cookies_and_no_wildcard(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     for answer in (preflight(cluster), whoami(cluster, ORIGIN, token=USER)):
         assert "access-control-allow-credentials" not in answer.headers
@@ -100,25 +100,25 @@ def test_nothing_tells_a_browser_to_send_cookies_or_to_let_everybody_ask(cluster
         f"{PAGE}, https://evil.test",
     ],
 )
-def test_an_origin_that_is_like_it_is_another(cluster: Cluster, origin: str) -> None:
+def test_similar_origin_is_not_allowed(cluster: Cluster, origin: str) -> None:
     allow(cluster, PAGE)
     assert preflight(cluster, origin).status == 403
     answer = whoami(cluster, ("origin", origin), token=USER)
     assert (answer.status, cors_headers(answer)) == (200, {})
 
 
-def test_two_origins_are_none(cluster: Cluster) -> None:
+def test_request_with_two_origins_is_not_allowed(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     assert cors_headers(whoami(cluster, ORIGIN, ORIGIN, token=USER)) == {}
 
 
-def test_another_host_answers_no_page(cluster: Cluster) -> None:
+def test_unknown_host_refuses_preflights(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     refused = preflight(cluster, host="attacker.test")
     assert (refused.status, cors_headers(refused)) == (403, {})
 
 
-def test_a_page_that_is_named_no_more_is_refused_at_once(cluster: Cluster) -> None:
+def test_removed_origin_is_refused_at_once(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     allow(cluster)
     assert preflight(cluster).status == 403
@@ -126,7 +126,7 @@ def test_a_page_that_is_named_no_more_is_refused_at_once(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("origin", "message"),
     [
         ("*", "must be an origin"),
         ("null", "must be an origin"),
@@ -146,13 +146,11 @@ def test_a_page_that_is_named_no_more_is_refused_at_once(cluster: Cluster) -> No
         ("file:///page", "must be an origin"),
     ],
 )
-def test_an_origin_that_cannot_be_allowed_is_refused(
-    cluster: Cluster, origin: str, told: str
-) -> None:
+def test_rejects_invalid_page_origins(cluster: Cluster, origin: str, message: str) -> None:
     refused = allow(cluster, origin)
     assert refused.status == 422
     [detail] = refused.json["error"]["details"]
-    assert told in detail["message"]
+    assert message in detail["message"]
 
 
 @pytest.mark.parametrize(
@@ -165,11 +163,11 @@ def test_an_origin_that_cannot_be_allowed_is_refused(
         "http://[::1]:8000",
     ],
 )
-def test_origins_as_browsers_write_them_are_allowed(cluster: Cluster, origin: str) -> None:
+def test_accepts_origins_as_browsers_write_them(cluster: Cluster, origin: str) -> None:
     assert allow(cluster, origin).status == 200
 
 
-def test_a_page_elsewhere_signs_in_for_a_token_and_gets_no_cookie(cluster: Cluster) -> None:
+def test_foreign_page_signs_in_without_a_cookie(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     opened = open_session(cluster, ORIGIN, FOREIGN)
     assert (opened.status, "set-cookie" in opened.headers) == (201, False)
@@ -180,7 +178,7 @@ def test_a_page_elsewhere_signs_in_for_a_token_and_gets_no_cookie(cluster: Clust
     assert whoami(cluster, ORIGIN, FOREIGN, token=token).status == 401
 
 
-def test_a_page_elsewhere_signs_in_by_a_code_and_out(cluster: Cluster) -> None:
+def test_foreign_page_signs_in_by_code_and_signs_out(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     code = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=USER).json["code"]
     content, headers = {"code": code}, [ORIGIN, FOREIGN]
@@ -189,11 +187,11 @@ def test_a_page_elsewhere_signs_in_by_a_code_and_out(cluster: Cluster) -> None:
     current = "/api/v1/sessions/current"
     assert call(cluster.app, "DELETE", current, headers=headers, token=token).status == 204
     assert whoami(cluster, *headers, token=token).status == 401
-    # A token that opens sessions is none itself.
+    # A token can open a session, but is no session that could be ended.
     assert call(cluster.app, "DELETE", current, headers=headers, token=USER).status == 404
 
 
-def test_no_other_page_elsewhere_signs_in(cluster: Cluster) -> None:
+def test_unknown_foreign_pages_cannot_sign_in(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     for site in ("cross-site", "same-site"):
         headers = [("origin", "https://evil.test"), ("sec-fetch-site", site)]
@@ -202,7 +200,7 @@ def test_no_other_page_elsewhere_signs_in(cluster: Cluster) -> None:
         assert "set-cookie" not in refused.headers
 
 
-def test_a_session_of_the_own_page_is_of_no_use_to_a_page_elsewhere(cluster: Cluster) -> None:
+def test_session_of_the_own_page_is_refused_from_foreign_pages(cluster: Cluster) -> None:
     allow(cluster, PAGE)
     opened = open_session(cluster, ("origin", f"https://{HOST}"), ("sec-fetch-site", "same-origin"))
     cookie = opened.headers["set-cookie"].split(";", 1)[0]
@@ -212,16 +210,16 @@ def test_a_session_of_the_own_page_is_of_no_use_to_a_page_elsewhere(cluster: Clu
         elsewhere = whoami(cluster, *both, ORIGIN, ("sec-fetch-site", site))
         assert (elsewhere.status, elsewhere.code) == (401, "unauthenticated")
         assert whoami(cluster, *both, ("sec-fetch-site", site)).status == 401
-    # Of a browser that says nothing of sites, the origin is enough.
+    # Without Sec-Fetch-Site, the Origin header suffices.
     assert whoami(cluster, *both, ORIGIN).status == 401
 
 
-def test_a_page_elsewhere_is_told_to_try_again_while_the_table_is_away() -> None:
+def test_foreign_page_gets_unavailable_without_the_table() -> None:
     def read_allowed() -> frozenset[str]:
         raise Unavailable("throttled")
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("nobody knows whether it may")
+        raise AssertionError("the request reached the application")
 
     refused = call(PageOrigins(answer, read_allowed), "GET", "/api/v1/health", headers=[ORIGIN])
     assert (refused.status, refused.code) == (503, "unavailable")

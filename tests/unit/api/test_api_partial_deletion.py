@@ -1,4 +1,4 @@
-"""Deleting some files of a checkpoint through the API."""
+"""Deletion of selected files of a checkpoint through the API."""
 
 import errno
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ PATH = f"/checkpoints/{UUID}"
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Trial 1 has a checkpoint of three files, each of 12 bytes, and a later one."""
+    """An agent with two checkpoints of trial 1; the first has three files of 12 bytes."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -37,7 +37,7 @@ def paths(cluster: Cluster) -> list[str]:
     return [item["path"] for item in cluster.get(f"{PATH}/files").json["items"]]
 
 
-def test_some_files_go_and_the_others_can_be_fetched(cluster: Cluster, agent: Agent) -> None:
+def test_matching_files_are_deleted_and_other_files_remain(cluster: Cluster, agent: Agent) -> None:
     before = {item["path"]: item["url"] for item in cluster.get(f"{PATH}/files").json["items"]}
     preview = cluster.get(f"{PATH}/deletion?glob=optimizer/**").json
     counts = {"delete_files": 2, "delete_bytes": 24, "delete_seconds": 1, "problem": ""}
@@ -51,12 +51,12 @@ def test_some_files_go_and_the_others_can_be_fetched(cluster: Cluster, agent: Ag
     folder = cluster.checkpoints / f"1/1/1/{UUID}"
     assert sorted(path.name for path in folder.rglob("*.*")) == ["manifest.json", "weights.pt"]
     url = cluster.get(f"{PATH}/files").json["items"][0]["url"]
-    # The place of a file in signed addresses stays the same.
+    # The path of a remaining file in signed addresses stays the same.
     assert url.split("?")[0] == before["weights.pt"].split("?")[0]
     assert call(cluster.app, "GET", url).body == b"weights of 2"
 
 
-def test_all_files_are_the_whole_checkpoint(cluster: Cluster, agent: Agent) -> None:
+def test_deletion_of_all_files_deletes_the_checkpoint(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get(f"{PATH}/deletion?glob=**/*").json["delete_files"] == 4
     assert delete_files(cluster, PATH, "**/*").json["state"] == "DELETING"
     collect(cluster)
@@ -64,7 +64,9 @@ def test_all_files_are_the_whole_checkpoint(cluster: Cluster, agent: Agent) -> N
     assert delete_files(cluster, PATH, "**/*").status == 404
 
 
-def test_it_can_be_used_for_nothing_else(cluster: Cluster, agent: Agent) -> None:
+def test_partly_deleted_checkpoint_cannot_be_pinned_or_started_from(
+    cluster: Cluster, agent: Agent
+) -> None:
     delete_files(cluster, PATH, "optimizer/a.pt")
     pinned = cluster.post(f"{PATH}/pin", {})
     assert pinned.status == 409
@@ -84,7 +86,7 @@ def test_it_can_be_used_for_nothing_else(cluster: Cluster, agent: Agent) -> None
         ("&".join(["glob=a"] * 21), 422, "glob"),
     ],
 )
-def test_patterns_that_choose_nothing_or_too_much_are_refused(
+def test_rejects_patterns_without_matches_and_too_many_patterns(
     cluster: Cluster, agent: Agent, query: str, status: int, text: str
 ) -> None:
     for answer in (delete(cluster, f"{PATH}?{query}"), cluster.get(f"{PATH}/deletion?{query}")):
@@ -93,9 +95,7 @@ def test_patterns_that_choose_nothing_or_too_much_are_refused(
     assert cluster.get(PATH).json["state"] == "COMPLETED"
 
 
-def test_the_patterns_of_a_checkpoint_are_limited_altogether(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_stored_patterns_of_a_checkpoint_are_limited(cluster: Cluster, agent: Agent) -> None:
     delete_files(cluster, PATH, "optimizer/a.pt", *(f"{n}" for n in range(18)))
     answer = delete_files(cluster, PATH, "optimizer/b.pt", "x")
     assert answer.status == 422
@@ -103,7 +103,7 @@ def test_the_patterns_of_a_checkpoint_are_limited_altogether(
     assert delete_files(cluster, PATH, "optimizer/b.pt").status == 200
 
 
-def test_what_is_needed_is_refused_with_the_reason(cluster: Cluster, agent: Agent) -> None:
+def test_files_of_needed_checkpoints_are_not_deleted(cluster: Cluster, agent: Agent) -> None:
     checkpoint(cluster, agent, 1, "00000013-0000-4000-8000-000000000000", 6, NAMES)
     latest = "/checkpoints/00000013"
     answer = delete_files(cluster, latest, "weights.pt")
@@ -132,7 +132,7 @@ def test_store_that_does_not_answer_is_unavailable(
         assert "does not respond: Stale file handle" in answer.body.decode()
 
 
-def test_another_users_is_refused(cluster: Cluster, agent: Agent) -> None:
+def test_agent_token_cannot_delete_files(cluster: Cluster, agent: Agent) -> None:
     target = f"{V1}{PATH}?glob=weights.pt"
     answer = call(cluster.app, "DELETE", target, token=TOKENS[Role.AGENT])
     assert answer.status == 403

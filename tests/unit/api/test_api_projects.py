@@ -42,7 +42,7 @@ def list_ids(cluster: Cluster, **query: object) -> list[int]:
 
 
 def charge(cluster: Cluster, number: int, micros: int) -> None:
-    """The experiment's trial has cost so much."""
+    """Add costs in millionths of a dollar to the experiment's trial."""
     metered = TrialMetered(0, 1, micros, 0, cluster.services.now_ms(), False)
     cluster.services.engine.post_message(addresses.experiment(number), metered, sender="test")
 
@@ -57,7 +57,7 @@ def refusal(answer: Answer) -> str:
     return message
 
 
-def test_an_experiment_is_listed_by_its_workspace_and_project(cluster: Cluster) -> None:
+def test_experiments_are_filtered_by_workspace_and_project(cluster: Cluster) -> None:
     create(cluster)
     create(cluster, "a", "workspace=Vision", "project=Digits")
     create(cluster, "b", "workspace=Vision")
@@ -83,7 +83,7 @@ def test_projects_and_workspaces_are_counted(cluster: Cluster) -> None:
     counts = {"experiments": 1, "open": 1, "archived": 0}
     assert none == {"workspace": "Uncategorized", "project": "Uncategorized", **counts}
     assert faces == {"workspace": "Vision", "project": "Faces", **counts}
-    # Of the two one was killed and archived.
+    # The first of the two was killed and archived.
     assert digits == {"workspace": "Vision", "project": "Digits", "experiments": 2} | {
         "open": 1,
         "archived": 1,
@@ -107,14 +107,14 @@ def test_only_the_newest_experiments_are_counted(
     assert cluster.get("/workspaces").json["left_out_before"] is None
 
 
-def test_an_experiment_moves(cluster: Cluster) -> None:
+def test_experiment_moves_between_projects(cluster: Cluster) -> None:
     number = create(cluster)
     moved = change(cluster, number, workspace="Vision", project="Digits").json
     assert (moved["workspace"], moved["project"]) == ("Vision", "Digits")
     assert change(cluster, number, project="Faces").json["workspace"] == "Vision"
     assert list_ids(cluster, workspace="Vision", project="Faces") == [number]
     assert list_ids(cluster, project="Digits") == []
-    # What else it is called stays, and so does where it is when that changes.
+    # A change of labels keeps workspace and project.
     assert change(cluster, number, labels=["x"]).json["project"] == "Faces"
 
 
@@ -129,7 +129,7 @@ def test_an_experiment_moves(cluster: Cluster) -> None:
         ("\ud800", "half of a surrogate pair"),
     ],
 )
-def test_a_name_that_lists_cannot_have_is_refused(cluster: Cluster, name: str, why: str) -> None:
+def test_rejects_invalid_workspace_and_project_names(cluster: Cluster, name: str, why: str) -> None:
     number = create(cluster)
     for field in ("workspace", "project"):
         assert why in refusal(change(cluster, number, **{field: name}))
@@ -141,7 +141,7 @@ def test_a_name_that_lists_cannot_have_is_refused(cluster: Cluster, name: str, w
     assert cluster.get(f"/experiments/{number}").json["project"] == "Uncategorized"
 
 
-def test_a_name_has_128_characters_at_most(cluster: Cluster) -> None:
+def test_project_name_has_at_most_128_characters(cluster: Cluster) -> None:
     number = create(cluster)
     assert change(cluster, number, project="x" * 128).status == 200
     assert change(cluster, number, project="x" * 129).status == 422
@@ -152,7 +152,7 @@ def test_a_name_has_128_characters_at_most(cluster: Cluster) -> None:
     assert cluster.get(f"/projects?workspace={'x' * 129}").status == 422
 
 
-def test_experiments_are_found_by_their_metadata(cluster: Cluster) -> None:
+def test_experiments_are_found_by_metadata(cluster: Cluster) -> None:
     data: Mapping[int, dict[str, Any]] = {
         1: {"data": {"version": 3, "set": "mnist"}, "tags": ["a", "b"], "ok": True},
         2: {"data": {"version": 3.0}, "ok": False, "none": None},
@@ -161,7 +161,7 @@ def test_experiments_are_found_by_their_metadata(cluster: Cluster) -> None:
     for number, metadata in data.items():
         create(cluster)
         assert change(cluster, number, metadata=metadata).json["metadata"] == metadata
-    # 3 and 3.0 are equal; a text is found by what it says.
+    # 3 and 3.0 are equal; a numeric text is found by the exact text.
     assert find_ids(cluster, "data.version=3") == find_ids(cluster, "data.version=3.00") == [2, 1]
     assert find_ids(cluster, "data.version=4") == [3]
     assert find_ids(cluster, "data.version=3", "data.set=mnist") == [1]
@@ -177,13 +177,13 @@ def test_experiments_are_found_by_their_metadata(cluster: Cluster) -> None:
     assert find_ids(cluster, "tags=b") == []
 
 
-def test_a_search_goes_on_where_a_page_ended(
+def test_metadata_search_continues_at_the_cursor(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 6):
         create(cluster)
         change(cluster, number, metadata={"kind": "odd" if number % 2 else "even", "all": 1})
-    # A request looks at two of the five with `all`, of which 5, 3 and 1 are odd.
+    # A request reads at most two of the five experiments with `all`; 5, 3 and 1 are odd.
     monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
     seen, cursor = [], ""
     while True:
@@ -205,18 +205,18 @@ def test_a_search_goes_on_where_a_page_ended(
         ("a\0=x", "contains a NUL character"),
     ],
 )
-def test_a_filter_that_finds_nothing_ever_is_refused(cluster: Cluster, text: str, why: str) -> None:
+def test_rejects_invalid_metadata_filters(cluster: Cluster, text: str, why: str) -> None:
     query = urlencode({"metadata": text})
     create(cluster)
     for path in ("/experiments", "/experiments/1/trials"):
         assert why in refusal(cluster.get(f"{path}?{query}"))
 
 
-def test_metadata_is_bounded(cluster: Cluster) -> None:
+def test_metadata_has_limits(cluster: Cluster) -> None:
     number = create(cluster)
     thirty = {f"k{n}": n for n in range(30)}
     assert change(cluster, number, metadata=thirty).status == 200
-    # All thirty values go and thirty others come in one commit.
+    # One commit replaces all thirty values.
     others = {f"k{n}": n + 1 for n in range(30)}
     assert change(cluster, number, metadata=others).status == 200
     assert find_ids(cluster, "k29=30") == [number]
@@ -230,12 +230,12 @@ def test_metadata_is_bounded(cluster: Cluster) -> None:
         deep = {"k": deep}
     assert change(cluster, number, metadata=deep).status in (400, 422)
     assert cluster.get("/experiments?" + "&".join(["metadata=k=1"] * 6)).status == 422
-    # What is longer than a filter is kept, and found by nothing.
+    # A value that is longer than a filter is stored, but not found.
     assert change(cluster, number, metadata={"k": "x" * 201}).status == 200
     assert find_ids(cluster, "k29=30") == []
 
 
-def test_nothing_finds_an_experiment_that_was_deleted(cluster: Cluster) -> None:
+def test_deleted_experiment_is_not_found_by_metadata(cluster: Cluster) -> None:
     number = create(cluster)
     change(cluster, number, metadata={"k": 1})
     cluster.post(f"/experiments/{number}/kill", {})
@@ -251,7 +251,7 @@ def test_nothing_finds_an_experiment_that_was_deleted(cluster: Cluster) -> None:
         assert cluster.services.table.query(partition, " ", "\x7f").rows == ()
 
 
-def test_trials_are_found_by_what_their_code_set(cluster: Cluster) -> None:
+def test_trials_are_found_by_metadata(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     first, second = agent.take_work()
@@ -274,13 +274,13 @@ def test_trials_are_found_by_what_their_code_set(cluster: Cluster) -> None:
     assert [item["number"] for item in rest["items"]] == [1]
 
 
-def test_experiments_are_sorted_by_what_their_rows_say(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_id_name_and_state(cluster: Cluster) -> None:
     for name in ("beta", "Alpha", "gamma", "alpha"):
         create(cluster, name)
     cluster.post("/experiments/3/kill", {})
     assert list_ids(cluster, sort="id", order="asc") == [1, 2, 3, 4]
     assert list_ids(cluster, sort="submitted") == [4, 3, 2, 1]
-    # Without regard to case, and of equals the newest first in both orders.
+    # Case is ignored; equal names are sorted newest first in both orders.
     assert list_ids(cluster, sort="name", order="asc") == [4, 2, 1, 3]
     assert list_ids(cluster, sort="name") == [3, 1, 4, 2]
     # CANCELED comes before PAUSED.
@@ -289,7 +289,7 @@ def test_experiments_are_sorted_by_what_their_rows_say(cluster: Cluster) -> None
     assert cluster.get("/experiments?order=up").status == 422
 
 
-def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_best_metric(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=2)
     for _ in range(3):
         create(cluster)
@@ -300,11 +300,11 @@ def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
     by_id = {item["id"]: item["best_metric"] for item in cluster.get("/experiments").json["items"]}
     assert by_id == {1: 0.5, 2: 0.25, 3: None}
     assert list_ids(cluster, sort="metric", order="asc") == [2, 1, 3]
-    # What has no value is last in both orders.
+    # Experiments without a value come last in both orders.
     assert list_ids(cluster, sort="metric") == [1, 2, 3]
 
 
-def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_user(cluster: Cluster) -> None:
     path, model_code = f"{V1}/experiments", cluster.store_code()
     for role in (Role.USER, Role.ADMIN, Role.USER):
         body = {"config": SINGLE, "model_code": model_code, "paused": True}
@@ -312,12 +312,12 @@ def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
     users = {item["id"]: item["user"] for item in cluster.get("/experiments").json["items"]}
     assert users[1] == users[3] != users[2]
     last = sorted(users.values())[-1]
-    # Of equals the newest is first.
+    # Equal users are sorted newest first.
     expected = [2, 3, 1] if users[2] == last else [3, 1, 2]
     assert list_ids(cluster, sort="user") == expected
 
 
-def test_experiments_are_sorted_by_their_cost(cluster: Cluster) -> None:
+def test_experiments_are_sorted_by_cost(cluster: Cluster) -> None:
     for number, micros in ((1, 2_000_000), (2, 0), (3, 5_000_000)):
         create(cluster)
         charge(cluster, number, micros)
@@ -325,7 +325,7 @@ def test_experiments_are_sorted_by_their_cost(cluster: Cluster) -> None:
     assert list_ids(cluster, sort="cost", order="asc") == [2, 1, 3]
 
 
-def test_what_a_configuration_may_say_may_also_be_changed(cluster: Cluster) -> None:
+def test_changed_texts_have_the_limits_of_configurations(cluster: Cluster) -> None:
     create(cluster)
     name, label = "n" * 100_000, "l" * 1_000
     assert change(cluster, 1, name=name, description=name, labels=[label]).status == 200
@@ -334,7 +334,9 @@ def test_what_a_configuration_may_say_may_also_be_changed(cluster: Cluster) -> N
         assert change(cluster, 1, **fields).status == 422, list(fields)
 
 
-def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorted_list_returns_the_first_left_out_id(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("d", "c", "b", "a"):
         create(cluster, name)
     answer = cluster.get("/experiments?sort=name&order=asc&limit=3").json
@@ -346,7 +348,7 @@ def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.Mo
     monkeypatch.setattr(experiment_list, "LISTED_MAX", 3)
     answer = cluster.get("/experiments?sort=name").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([2, 3, 4], 2)
-    # The list knows of all that they have not begun; of what has, the states say how far it is.
+    # Experiments without progress need no lookup; later progress is read from states.
     monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
     answer = cluster.get("/experiments?sort=progress").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3, 2], 2)
@@ -354,7 +356,7 @@ def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.Mo
         charge(cluster, number, 1_000)
     answer = cluster.get("/experiments?sort=progress").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3], 3)
-    # By id nothing is left out, over as many pages as it takes.
+    # Sorted by id, pages leave out no experiment.
     first = cluster.get("/experiments").json
     assert (len(first["items"]), first["left_out_before"]) == (3, None)
     assert first["next_cursor"] is not None

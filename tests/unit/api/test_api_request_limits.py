@@ -1,4 +1,4 @@
-"""The reading of a body that does not come as it should."""
+"""Reading of bodies that are late or incomplete."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ PART: Message = {"type": "http.request", "body": b"{", "more_body": True}
 
 
 def read_body(*messages: Message) -> bytes:
-    """Read a body of which these messages come, and then nothing."""
+    """Read a body from messages, after which no message arrives."""
     left = list(messages)
 
     async def receive() -> Message:
@@ -27,15 +27,15 @@ def read_body(*messages: Message) -> bytes:
     return asyncio.run(limit_body(Request(SCOPE, receive), 100).body())
 
 
-def test_a_body_is_read_to_its_end() -> None:
+def test_body_is_read_to_the_end() -> None:
     end: Message = {"type": "http.request", "body": b"}", "more_body": False}
     assert read_body(PART, end) == b"{}"
 
 
-def test_a_body_that_breaks_off_or_stops_is_not_said_to_be_wrong(
+def test_incomplete_body_is_unavailable_and_not_invalid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An agent would send no more what is said to be wrong with its call."""
+    """An agent would discard a call that is refused as invalid, so the code must be unavailable."""
     disconnect: Message = {"type": "http.disconnect"}
     for messages, seconds, text in (
         (

@@ -1,4 +1,4 @@
-"""Routes are added by the first request for their noun, and none is missed for that."""
+"""The first request for a noun adds the noun's routes."""
 
 import pytest
 from starlette.routing import Route
@@ -11,17 +11,17 @@ from tests.unit.api.exchange import call
 
 
 def beginnings(noun: str) -> set[str]:
-    """How the paths of a noun's routes begin, below the API's path."""
+    """Return the first segments of the noun's paths, below the API's path."""
     paths = [route.path for route in noun_routes(noun) if isinstance(route, Route)]
     return {path.removeprefix(f"{API_PATH}/").partition("/")[0] for path in paths}
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_a_noun_is_loaded_for_all_its_paths_and_no_others(noun: str) -> None:
+def test_nouns_list_the_beginnings_of_paths(noun: str) -> None:
     assert beginnings(noun) == NOUNS[noun]
 
 
-def test_a_request_loads_the_nouns_that_its_path_may_belong_to(cluster: Cluster) -> None:
+def test_request_loads_only_nouns_of_the_path(cluster: Cluster) -> None:
     assert cluster.app.routes == []
     for _ in range(2):
         assert call(cluster.app, "GET", f"{API_PATH}/trials/7", token=TOKENS[Role.USER]).status
@@ -39,19 +39,19 @@ def test_a_request_loads_the_nouns_that_its_path_may_belong_to(cluster: Cluster)
         ("GET", "/nothing", 404, None),
         ("GET", "/trials/7", 404, None),
         ("GET", "/api/v1/trials/7/nothing", 404, None),
-        # Its neighbours are in another module than the one that answers.
+        # The allowed methods come from several modules.
         ("PATCH", "/api/v1/trials/7/logs", 405, "GET"),
         ("DELETE", "/api/v1/cluster/configuration", 405, "GET, PUT"),
     ],
 )
-def test_a_path_or_method_of_no_route_is_refused_before_any_is_loaded(
+def test_rejects_unknown_paths_and_methods(
     cluster: Cluster, method: str, path: str, status: int, allowed: str | None
 ) -> None:
     answer = call(cluster.app, method, path, token=TOKENS[Role.ADMIN])
     assert (answer.status, answer.headers.get("allow")) == (status, allowed)
 
 
-def test_the_description_is_complete_whatever_was_asked_for_before(cluster: Cluster) -> None:
+def test_openapi_is_complete_after_other_requests(cluster: Cluster) -> None:
     call(cluster.app, "GET", f"{API_PATH}/jobs", token=TOKENS[Role.USER])
     answer = call(cluster.app, "GET", f"{API_PATH}/openapi.json", token=TOKENS[Role.USER])
     described = [path for path, ways in answer.json["paths"].items() for _ in ways]

@@ -1,4 +1,4 @@
-"""The two routes of a search method: told what happens, and heard what is to be done."""
+"""The two routes of a search method: read events, and post operations."""
 
 import asyncio
 import threading
@@ -48,7 +48,7 @@ def read_events(cluster: Cluster) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> None:
+def test_custom_search_is_driven_from_start_to_end(cluster: Cluster) -> None:
     begin_search(cluster)
     agent = Agent(cluster)
     assert read_events(cluster) == [{"id": 1, "type": "initial_operations"}]
@@ -92,7 +92,7 @@ def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> N
     assert [item["difference"] for item in replayed] == [None, None]
 
 
-def test_an_early_exit_comes_with_its_reason(cluster: Cluster) -> None:
+def test_early_exit_event_has_the_reason(cluster: Cluster) -> None:
     begin_search(cluster)
     agent = Agent(cluster)
     post(cluster, 1, 1, create_operation(7), validate_after_operation(7, 10))
@@ -111,7 +111,7 @@ def test_an_early_exit_comes_with_its_reason(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "the-same"])
-def test_a_repeated_post_is_answered_alike_and_has_one_effect(
+def test_repeated_post_returns_the_same_answer_and_has_one_effect(
     cluster: Cluster, key: str | None
 ) -> None:
     begin_search(cluster)
@@ -123,7 +123,7 @@ def test_a_repeated_post_is_answered_alike_and_has_one_effect(
     assert len(cluster.get("/experiments/1/trials").json["items"]) == 1
 
 
-def test_a_post_of_somebody_else_is_a_conflict(cluster: Cluster) -> None:
+def test_post_of_a_second_search_process_is_a_conflict(cluster: Cluster) -> None:
     begin_search(cluster)
     post(cluster, 1, 1, create_operation(7))
     for number, operation in ((1, create_operation(8)), (3, create_operation(8))):
@@ -165,7 +165,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "text"), HOSTILE)
-def test_nonsense_is_refused_and_the_search_goes_on(
+def test_invalid_post_is_refused_and_the_search_continues(
     cluster: Cluster, body: dict[str, Any], text: str
 ) -> None:
     begin_search(cluster)
@@ -175,13 +175,13 @@ def test_nonsense_is_refused_and_the_search_goes_on(
     assert post(cluster, 1, 1, create_operation(7)).status == 200
 
 
-def test_a_post_that_is_too_large_is_not_read(cluster: Cluster) -> None:
+def test_too_large_post_is_refused(cluster: Cluster) -> None:
     begin_search(cluster)
     answer = post(cluster, 1, 1, create_operation(7, {"x": "y" * 600_000}))
     assert (answer.status, answer.code) == (413, "too_large")
 
 
-def test_a_search_that_was_stopped_says_so_and_takes_nothing(cluster: Cluster) -> None:
+def test_killed_search_is_inactive_and_refuses_posts(cluster: Cluster) -> None:
     begin_search(cluster)
     post(cluster, 1, 1, create_operation(7))
     cluster.post("/experiments/1/kill", {})
@@ -192,7 +192,7 @@ def test_a_search_that_was_stopped_says_so_and_takes_nothing(cluster: Cluster) -
 
 
 @pytest.mark.parametrize("path", [EVENTS, OPERATIONS])
-def test_both_routes_need_a_persons_token(cluster: Cluster, path: str) -> None:
+def test_search_method_routes_need_a_user_token(cluster: Cluster, path: str) -> None:
     begin_search(cluster)
     method = "GET" if path == EVENTS else "POST"
     body = {"post": 1, "acknowledged": 1}
@@ -203,12 +203,12 @@ def test_both_routes_need_a_persons_token(cluster: Cluster, path: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["after=-1", "wait_seconds=61", "wait_seconds=nan", "after=x"])
-def test_a_senseless_question_is_refused(cluster: Cluster, query: str) -> None:
+def test_rejects_invalid_event_queries(cluster: Cluster, query: str) -> None:
     begin_search(cluster)
     assert cluster.get(f"{EVENTS}?{query}").status == 422
 
 
-def test_there_are_no_events_of_another_search_nor_of_none(cluster: Cluster) -> None:
+def test_events_of_other_searchers_are_refused(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     answer = cluster.get(EVENTS)
     assert (answer.status, answer.code) == (409, "conflict")
@@ -217,7 +217,7 @@ def test_there_are_no_events_of_another_search_nor_of_none(cluster: Cluster) -> 
     assert cluster.post("/experiments/1/searcher-operations", {}).status == 422
 
 
-def test_a_test_run_is_not_driven(cluster: Cluster) -> None:
+def test_test_run_has_no_search_events(cluster: Cluster) -> None:
     cluster.create(CUSTOM, test_mode=True)
     answer = cluster.get(EVENTS)
     assert "is a test run: it is not driven by a search method" in answer.json["error"]["message"]
@@ -232,28 +232,28 @@ def test_events_come_in_pages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
     assert cluster.get(f"{EVENTS}?after=3").json["events"] == []
 
 
-def test_a_call_waits_until_something_happens(cluster: Cluster) -> None:
+def test_events_call_waits_for_the_next_event(cluster: Cluster) -> None:
     begin_search(cluster)
-    found: list[Answer] = []
+    answers: list[Answer] = []
     waiting = threading.Thread(
-        target=lambda: found.append(cluster.get(f"{EVENTS}?after=1&wait_seconds=30"))
+        target=lambda: answers.append(cluster.get(f"{EVENTS}?after=1&wait_seconds=30"))
     )
     waiting.start()
-    # Long enough to be waiting; should it not be yet, the answer is the same.
+    # Usually the call waits by now; a later call gets the same answer.
     waiting.join(0.1)
     post(cluster, 1, 1, create_operation(7))
     waiting.join(ANSWER_SECONDS_MAX)
-    assert [event["type"] for event in found[0].json["events"]] == ["trial_created"]
+    assert [event["type"] for event in answers[0].json["events"]] == ["trial_created"]
 
 
-def test_a_call_that_waits_in_vain_is_answered_in_the_end(cluster: Cluster) -> None:
+def test_events_call_returns_empty_after_the_wait(cluster: Cluster) -> None:
     begin_search(cluster)
     began = time.monotonic()
     assert cluster.get(f"{EVENTS}?after=1&wait_seconds=0.2").json["events"] == []
     assert time.monotonic() - began >= 0.2
 
 
-def test_callers_that_wait_for_one_search_end_no_other(cluster: Cluster) -> None:
+def test_waiting_callers_of_one_search_do_not_end_each_other(cluster: Cluster) -> None:
     begin_search(cluster)
 
     async def both() -> list[Answer]:
@@ -265,7 +265,7 @@ def test_callers_that_wait_for_one_search_end_no_other(cluster: Cluster) -> None
     assert time.monotonic() - began >= 0.3
 
 
-def test_an_experiment_says_when_its_method_was_last_heard_of(cluster: Cluster) -> None:
+def test_experiment_shows_the_last_call_of_the_search_method(cluster: Cluster) -> None:
     begin_search(cluster)
     assert cluster.get("/experiments/1").json["search_method"] == {
         "heard_ms": None,

@@ -1,4 +1,4 @@
-"""Sessions of browsers: what opens one, what it is good for, and what ends it."""
+"""Sessions of browsers: sign-in, use, expiry, and limits of guesses."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ LOOPBACK = ("host", "127.0.0.1:4000")
 
 
 def new_code(cluster: Cluster, token: str = USER) -> str:
-    """A sign-in code made with a token."""
+    """Create a sign-in code with a token."""
     answer = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=token)
     assert answer.status == 201
     return str(answer.json["code"])
@@ -40,7 +40,7 @@ def open_session(
 
 
 def halves(answer: Answer) -> list[tuple[str, str]]:
-    """The headers with which a browser shows both halves of the session that was opened."""
+    """Return the request headers with cookie and key of the opened session."""
     assert answer.status == 201
     cookie = answer.headers["set-cookie"].split(";", 1)[0]
     return [("cookie", cookie), ("x-session-key", answer.json["key"])]
@@ -51,13 +51,13 @@ def whoami(cluster: Cluster, headers: list[tuple[str, str]]) -> Answer:
 
 
 def cookie_attributes(answer: Answer) -> Mapping[str, str]:
-    """The attributes of the cookie that an answer sets, with its own name under `name`."""
+    """Return the attributes of the answer's cookie by lower-case name; `name` is the cookie's."""
     first, *rest = answer.headers["set-cookie"].split("; ")
     pairs = (part.partition("=") for part in rest)
     return {"name": first.partition("=")[0]} | {name.lower(): value for name, _, value in pairs}
 
 
-def test_a_code_opens_a_session_of_who_made_it(cluster: Cluster) -> None:
+def test_sign_in_code_opens_a_session_of_the_creator(cluster: Cluster) -> None:
     made = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=USER).json
     assert made["path"] == f"/ui/#/sign-in/{made['code']}"
     assert made["expires_ms"] == NOW_MS + CODE_MS
@@ -67,7 +67,7 @@ def test_a_code_opens_a_session_of_who_made_it(cluster: Cluster) -> None:
     assert whoami(cluster, halves(opened)).json == {"user": "user-1", "role": "user"}
 
 
-def test_a_code_is_good_once(cluster: Cluster) -> None:
+def test_sign_in_code_is_valid_once(cluster: Cluster) -> None:
     code = new_code(cluster)
     assert open_session(cluster, {"code": code}).status == 201
     again = open_session(cluster, {"code": code})
@@ -75,29 +75,29 @@ def test_a_code_is_good_once(cluster: Cluster) -> None:
     assert "`detcloud open`" in again.json["error"]["message"]
 
 
-def test_a_code_is_good_for_five_minutes(cluster: Cluster) -> None:
+def test_sign_in_code_expires_after_five_minutes(cluster: Cluster) -> None:
     code = new_code(cluster)
     cluster.clock.ms += 5 * 60 * 1000
     assert open_session(cluster, {"code": code}).status == 401
 
 
-def test_a_code_is_no_token(cluster: Cluster) -> None:
+def test_sign_in_code_is_no_token(cluster: Cluster) -> None:
     code = new_code(cluster)
     assert call(cluster.app, "GET", "/api/v1/whoami", token=code).status == 401
     assert open_session(cluster, {"token": code}).status == 401
 
 
-def test_a_token_opens_a_session_which_ends_with_it(cluster: Cluster) -> None:
+def test_session_ends_with_the_opening_token(cluster: Cluster) -> None:
     made = cluster.post("/tokens", {"description": "mine", "expires_days": 1}).json
     opened = open_session(cluster, {"token": made["token"]})
-    # A day, which is less than a session's week.
+    # A day, the token's life, is less than a session's week.
     assert opened.json["expires_ms"] == NOW_MS + 24 * 3600 * 1000
     assert whoami(cluster, halves(opened)).status == 200
     call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
     assert whoami(cluster, halves(opened)).status == 401
 
 
-def test_a_code_ends_with_the_token_that_made_it(cluster: Cluster) -> None:
+def test_sign_in_code_ends_with_the_token_of_the_creator(cluster: Cluster) -> None:
     made = cluster.post("/tokens", {"description": "mine"}).json
     code = new_code(cluster, made["token"])
     call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
@@ -105,52 +105,52 @@ def test_a_code_ends_with_the_token_that_made_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.AGENT, Role.JOIN])
-def test_a_token_of_an_agent_opens_no_session(cluster: Cluster, role: Role) -> None:
+def test_agent_and_join_tokens_open_no_session(cluster: Cluster, role: Role) -> None:
     assert open_session(cluster, {"token": TOKENS[role]}).code == "forbidden"
 
 
 @pytest.mark.parametrize("content", [{}, {"code": "a", "token": "b"}, {"code": ""}, {"key": "a"}])
-def test_a_senseless_request_opens_no_session(cluster: Cluster, content: object) -> None:
+def test_malformed_request_opens_no_session(cluster: Cluster, content: object) -> None:
     assert open_session(cluster, content).code == "invalid"
 
 
-def test_a_form_of_another_site_opens_no_session(cluster: Cluster) -> None:
-    # A form can send no JSON under its own name.
+def test_form_of_a_foreign_site_opens_no_session(cluster: Cluster) -> None:
+    # A form cannot send the content type of JSON.
     body = f'{{"code": "{new_code(cluster)}"}}'.encode()
     plain = [("content-type", "text/plain")]
     assert call(cluster.app, "POST", "/api/v1/sessions", headers=plain, body=body).code == "invalid"
 
 
 @pytest.mark.parametrize("missing", ["cookie", "x-session-key"])
-def test_half_a_session_is_none(cluster: Cluster, missing: str) -> None:
+def test_session_needs_cookie_and_key(cluster: Cluster, missing: str) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     half = [(name, value) for name, value in both if name != missing]
     assert whoami(cluster, half).status == 401
-    # Nor does it change anything, as a page of another site would try with the cookie alone.
+    # A page of a foreign site has the cookie alone, which must not change anything either.
     answer = call(cluster.app, "POST", "/api/v1/sign-in-codes", headers=half)
     assert (answer.status, answer.code) == (401, "unauthenticated")
 
 
-def test_halves_of_two_sessions_are_none(cluster: Cluster) -> None:
+def test_halves_of_two_sessions_do_not_authenticate(cluster: Cluster) -> None:
     [cookie, _], [_, key] = (
         halves(open_session(cluster, {"code": new_code(cluster)})) for _ in range(2)
     )
     assert whoami(cluster, [cookie, key]).status == 401
 
 
-def test_a_session_changes_what_its_user_may(cluster: Cluster) -> None:
+def test_session_makes_tokens_that_end_with_the_session(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     made = call(
         cluster.app, "POST", "/api/v1/tokens", headers=both, content={"description": "by the page"}
     )
     assert made.status == 201
-    # A token that a session makes ends with it.
+    # The session limits the life of tokens that the session creates.
     assert made.json["expires_ms"] == NOW_MS + SESSION_MS
     call(cluster.app, "DELETE", "/api/v1/sessions/current", headers=both)
     assert call(cluster.app, "GET", "/api/v1/whoami", token=made.json["token"]).status == 401
 
 
-def test_signing_out_ends_the_session_and_its_cookie(cluster: Cluster) -> None:
+def test_signing_out_ends_the_session_and_the_cookie(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     ended = call(cluster.app, "DELETE", "/api/v1/sessions/current", headers=both)
     assert ended.status == 204
@@ -158,7 +158,7 @@ def test_signing_out_ends_the_session_and_its_cookie(cluster: Cluster) -> None:
     assert whoami(cluster, both).status == 401
 
 
-def test_a_session_ends_after_a_week(cluster: Cluster) -> None:
+def test_session_ends_after_a_week(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     cluster.clock.ms += SESSION_MS - 1
     assert whoami(cluster, both).status == 200
@@ -166,7 +166,7 @@ def test_a_session_ends_after_a_week(cluster: Cluster) -> None:
     assert whoami(cluster, both).status == 401
 
 
-def test_only_its_own_host_gets_the_cookie_over_tls_and_no_script(cluster: Cluster) -> None:
+def test_cookie_is_strict_secure_and_http_only(cluster: Cluster) -> None:
     cookie = cookie_attributes(open_session(cluster, {"code": new_code(cluster)}))
     assert re.fullmatch(r"__Host-detcloud-[0-9a-f]{12}", cookie["name"])
     assert cookie["samesite"] == "strict"
@@ -174,7 +174,7 @@ def test_only_its_own_host_gets_the_cookie_over_tls_and_no_script(cluster: Clust
     assert (cookie["path"], "domain" in cookie) == ("/", False)
 
 
-def test_on_this_machine_the_cookie_needs_no_tls(cluster: Cluster) -> None:
+def test_cookie_of_a_loopback_host_needs_no_tls(cluster: Cluster) -> None:
     opened = open_session(cluster, {"code": new_code(cluster)}, [LOOPBACK])
     cookie = cookie_attributes(opened)
     assert re.fullmatch(r"detcloud-[0-9a-f]{12}", cookie["name"])
@@ -182,7 +182,7 @@ def test_on_this_machine_the_cookie_needs_no_tls(cluster: Cluster) -> None:
     assert whoami(cluster, [LOOPBACK, *halves(opened)]).status == 200
 
 
-def test_a_bearer_token_counts_before_a_session(cluster: Cluster) -> None:
+def test_bearer_token_takes_precedence_over_a_session(cluster: Cluster) -> None:
     both = halves(open_session(cluster, {"code": new_code(cluster)}))
     admin = call(cluster.app, "GET", "/api/v1/whoami", token=TOKENS[Role.ADMIN], headers=both)
     assert admin.json["role"] == "admin"
@@ -190,7 +190,7 @@ def test_a_bearer_token_counts_before_a_session(cluster: Cluster) -> None:
 
 
 def guess(cluster: Cluster, address: str, content: object = None) -> Answer:
-    """A sign-in from an address, by default with a code that nobody made."""
+    """Sign in from an address, by default with an unknown code."""
     body = json.dumps(content or {"code": "dct_guess"}).encode()
     headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
     sent = [("host", f"{HOST}:8080"), *headers]
@@ -200,7 +200,7 @@ def guess(cluster: Cluster, address: str, content: object = None) -> Answer:
 
 
 class Watch:
-    """A monotonic clock that a test moves."""
+    """A monotonic clock that a test sets."""
 
     seconds = 100.0
 
@@ -222,13 +222,13 @@ def test_guesses_from_one_address_are_limited_for_a_minute(cluster: Cluster, wat
     refused = guess(cluster, "203.0.113.1", {"code": code})
     assert (refused.status, refused.code) == (429, "rate_limited")
     assert "from your address" in refused.json["error"]["message"]
-    # Another address has guesses of its own, and the code is not used up.
+    # A second address has a separate limit, and the refused sign-in does not use up the code.
     assert guess(cluster, "203.0.113.2").status == 401
     watch.seconds += WINDOW_SECONDS
     assert guess(cluster, "203.0.113.1", {"code": code}).status == 201
 
 
-def test_a_network_of_one_person_is_one_address(cluster: Cluster, watch: Watch) -> None:
+def test_addresses_of_an_ipv6_network_share_a_limit(cluster: Cluster, watch: Watch) -> None:
     for number in range(ADDRESS_REFUSALS_MAX):
         assert guess(cluster, f"2001:db8::{number}").status == 401
     assert guess(cluster, "2001:db8::ffff").status == 429
@@ -242,24 +242,24 @@ def test_guesses_from_many_addresses_are_limited_together(cluster: Cluster, watc
     assert (refused.status, "from your address" in refused.body.decode()) == (429, False)
 
 
-def test_sign_ins_that_succeed_are_not_limited(cluster: Cluster, watch: Watch) -> None:
+def test_successful_sign_ins_are_not_limited(cluster: Cluster, watch: Watch) -> None:
     for _ in range(2 * ADDRESS_REFUSALS_MAX):
         assert guess(cluster, "203.0.113.1", {"token": USER}).status == 201
 
 
-def test_guesses_at_the_same_time_are_counted_from_their_begin() -> None:
+def test_concurrent_guesses_are_counted_from_the_start() -> None:
     limits = SignInLimits(Watch())
     with ExitStack() as attempts:
         for _ in range(ADDRESS_REFUSALS_MAX):
             attempts.enter_context(limits.count_attempt("203.0.113.1"))
         with pytest.raises(RequestError, match="too many sign-ins"):
             attempts.enter_context(limits.count_attempt("203.0.113.1"))
-    # All of them succeeded.
+    # All attempts succeeded, so that no attempt counts.
     with limits.count_attempt("203.0.113.1"):
         pass
 
 
-def test_a_refused_code_takes_the_same_reads_whatever_is_wrong_with_it(
+def test_refused_codes_cause_the_same_reads(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
@@ -279,11 +279,11 @@ def test_a_refused_code_takes_the_same_reads_whatever_is_wrong_with_it(
     of_revoked = new_code(cluster, made["token"])
     call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
     expired = new_code(cluster)
-    found = set()
+    reads_by_code = set()
     for code in ("dct_guess", used, of_revoked, expired):
         if code == expired:
             cluster.clock.ms += CODE_MS
         reads.clear()
         assert open_session(cluster, {"code": code}).status == 401
-        found.add(tuple(reads))
-    assert found == {("get", "get_many")}
+        reads_by_code.add(tuple(reads))
+    assert reads_by_code == {("get", "get_many")}

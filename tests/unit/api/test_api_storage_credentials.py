@@ -1,4 +1,4 @@
-"""A run of a trial gets keys for its own place in the bucket, and for nothing else."""
+"""Storage credentials of a run, limited to the trial's folders in the bucket."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,16 +20,16 @@ OWN_KEYS = CONFIG + "checkpoint_storage: {type: s3, bucket: mine, access_key: A,
 
 @dataclass
 class FakeIssuer:
-    """An issuer that records what it was asked for."""
+    """A credential issuer that records the calls."""
 
-    asked: list[tuple[str, StorageAccess]] = field(default_factory=list)
+    calls: list[tuple[str, StorageAccess]] = field(default_factory=list)
     fails: bool = False
     store_type: str = "s3"
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
         if self.fails:
             raise TimeoutError("the token service did not answer")
-        self.asked.append((name, access))
+        self.calls.append((name, access))
         return StorageCredentials("KEY", "hush", "session", NOW_MS + 3_600_000)
 
 
@@ -51,7 +51,7 @@ def ask(agent: Agent, allocation: str, token: str | None = None) -> Answer:
     return call(agent.cluster.app, "POST", path, token=token or agent.token, content=content)
 
 
-def test_a_run_may_write_below_its_epoch_and_read_below_its_trial(
+def test_run_writes_below_the_epoch_and_reads_below_the_trial(
     cluster: Cluster, issuer: FakeIssuer
 ) -> None:
     cluster.create(CONFIG)
@@ -65,10 +65,10 @@ def test_a_run_may_write_below_its_epoch_and_read_below_its_trial(
     }
     own, events = "team/1/2", "team/tensorboard/1/2"
     access = StorageAccess(BUCKET, (f"{own}/1", events), (own,))
-    assert issuer.asked == [("trial-2.1", access)]
+    assert issuer.calls == [("trial-2.1", access)]
 
 
-def test_a_copy_also_reads_the_checkpoint_that_it_begins_from(
+def test_warm_started_run_also_reads_the_source_checkpoint(
     cluster: Cluster, issuer: FakeIssuer
 ) -> None:
     cluster.create(CONFIG)
@@ -85,10 +85,10 @@ def test_a_copy_also_reads_the_checkpoint_that_it_begins_from(
     allocation = second.take_work()[0]
     assert ask(second, allocation).status == 200
     trial = allocation.partition(".")[0]
-    assert issuer.asked[-1][1].reads == (f"team/2/{trial}", f"team/{path}")
+    assert issuer.calls[-1][1].reads == (f"team/2/{trial}", f"team/{path}")
 
 
-def test_the_spec_says_that_keys_are_given(cluster: Cluster) -> None:
+def test_spec_announces_storage_credentials(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     (entry, _) = Agent(cluster).sync().json["desired"]
     assert entry["spec"]["storage"] == {
@@ -109,7 +109,7 @@ class FakeTokenIssuer:
         return StorageToken(f"token of {name} in {access.bucket}", NOW_MS + 3_600_000)
 
 
-def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
+def test_issuer_gives_credentials_for_one_store_type_only(
     tmp_path: Path,
 ) -> None:
     require("boto3")
@@ -122,7 +122,7 @@ def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     entries = {item["allocation"]: item["spec"]["storage"] for item in agent.sync().json["desired"]}
     stores = {name: (entry["type"], entry.get("credentials")) for name, entry in entries.items()}
     given, none = ("gcs", "given"), ("s3", None)
-    # A trial of each experiment: the first one's are 1 and 2.
+    # A trial of each experiment: the first experiment has trials 1 and 2.
     assert stores == {"1.1": given, "3.1": none}
     assert ask(agent, "1.1").json == {
         "access_token": f"token of trial-1.1 in {BUCKET}",
@@ -132,7 +132,7 @@ def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     assert ask(agent, "3.1").code == "not_found"
 
 
-def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: FakeIssuer) -> None:
+def test_storage_keys_are_refused_to_other_machines(cluster: Cluster, issuer: FakeIssuer) -> None:
     cluster.create(CONFIG)
     agent, other = Agent(cluster, "a"), Agent(cluster, "b")
     agent.take_work()
@@ -141,20 +141,22 @@ def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: 
     assert ask(agent, "1.2").code == "forbidden"
     assert ask(agent, "7.1").code == "forbidden"
     assert ask(agent, "1.1", token=TOKENS[Role.USER]).code == "forbidden"
-    assert issuer.asked == []
+    assert issuer.calls == []
 
 
-def test_storage_with_keys_of_its_own_gets_none(cluster: Cluster, issuer: FakeIssuer) -> None:
+def test_storage_with_configured_keys_gets_no_credentials(
+    cluster: Cluster, issuer: FakeIssuer
+) -> None:
     require("boto3")
     cluster.create(OWN_KEYS)
     agent = Agent(cluster)
     (entry, _) = agent.sync().json["desired"]
     assert "credentials" not in entry["spec"]["storage"]
     assert ask(agent, entry["allocation"]).code == "not_found"
-    assert issuer.asked == []
+    assert issuer.calls == []
 
 
-def test_the_clusters_own_credentials_are_shown_to_no_other_server(cluster: Cluster) -> None:
+def test_custom_endpoint_requires_configured_keys(cluster: Cluster) -> None:
     require("boto3")
     other = "{type: s3, bucket: mine, endpoint_url: 'https://elsewhere.example'"
     refused = cluster.create(CONFIG + f"checkpoint_storage: {other}}}\n")
@@ -164,9 +166,7 @@ def test_the_clusters_own_credentials_are_shown_to_no_other_server(cluster: Clus
     assert cluster.create(CONFIG + f"checkpoint_storage: {other}{keys}}}\n").status == 201
 
 
-def test_a_token_service_that_does_not_answer_is_asked_again(
-    cluster: Cluster, issuer: FakeIssuer
-) -> None:
+def test_failing_token_service_is_unavailable(cluster: Cluster, issuer: FakeIssuer) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -174,7 +174,7 @@ def test_a_token_service_that_does_not_answer_is_asked_again(
     assert ask(agent, "1.1").code == "unavailable"
 
 
-def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
+def test_cluster_without_an_issuer_gives_no_storage_keys(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path)
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -182,7 +182,7 @@ def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
     assert ask(agent, "1.1").code == "not_found"
 
 
-def test_keys_do_not_show_themselves() -> None:
+def test_repr_of_keys_hides_secrets() -> None:
     keys = StorageCredentials("KEY", "hush", "session", NOW_MS)
     text = f"StorageToken(expires_ms={NOW_MS}, account='a@p')"
     assert repr(StorageToken("hush", NOW_MS, "a@p")) == text

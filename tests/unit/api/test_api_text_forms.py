@@ -1,6 +1,4 @@
-"""Errors about texts that have another form than they must have: told in words, not by the regular
-expression that they are compared with.
-"""
+"""Errors of malformed texts describe the form in words instead of a regular expression."""
 
 import re
 from pathlib import Path
@@ -15,7 +13,7 @@ from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import call
 
 ROOT = Path(__file__).parents[3]
-# Each with a pattern of its own that no reader of an error sees.
+# A pattern written as a literal has no words for error messages.
 PLAIN = re.compile(r"\bpattern=[rf]*[\"']")
 EXPRESSION = re.compile(r"\[\^?[A-Za-z0-9]-|\{\d+(,\d*)?\}|\^|\\x|regex|pattern")
 
@@ -46,7 +44,7 @@ EXPRESSION = re.compile(r"\[\^?[A-Za-z0-9]-|\{\d+(,\d*)?\}|\^|\\x|regex|pattern"
         ),
     ],
 )
-def test_a_text_of_another_form_is_refused_in_words(
+def test_malformed_text_is_refused_in_words(
     cluster: Cluster, path: str, body: dict[str, object], message: str
 ) -> None:
     answer = call(cluster.app, "POST", V1 + path, token=TOKENS[Role.USER], content=body)
@@ -54,13 +52,13 @@ def test_a_text_of_another_form_is_refused_in_words(
     assert answer.json["error"]["message"] == f"the request is not valid: {message}"
 
 
-def test_a_part_of_a_path_is_refused_in_words(cluster: Cluster) -> None:
+def test_malformed_part_of_a_path_is_refused_in_words(cluster: Cluster) -> None:
     message = cluster.get("/models/a%2Cb").json["error"]["message"]
     assert "must be letters and digits of ASCII" in message
     assert EXPRESSION.search(message) is None
 
 
-def test_a_configuration_is_refused_in_words() -> None:
+def test_malformed_text_of_a_configuration_is_refused_in_words() -> None:
     section = "{type: aws, instance_type: c5.large, max_instances: 1, file_systems: [{id: efs-1}]}"
     with pytest.raises(ConfigInvalid) as refused:
         check_cluster(f"resource_pools: [{{pool_name: a, provider: {section}}}]")
@@ -72,12 +70,12 @@ def test_a_configuration_is_refused_in_words() -> None:
     assert "must be the id of a file system, like fs-0123456789abcdef0" in messages[0]
 
 
-def test_every_pattern_of_the_server_has_words() -> None:
-    """One that is written where it is used would be told as it is."""
-    found = [
+def test_patterns_of_the_server_have_words() -> None:
+    """A pattern that is a literal argument would appear in errors as a regular expression."""
+    files = [
         str(path.relative_to(ROOT))
         for path in (ROOT / "control_plane").rglob("*.py")
         if PLAIN.search(path.read_text())
     ]
-    assert found == []
+    assert files == []
     assert form_words("^unknown$") == "of another form"

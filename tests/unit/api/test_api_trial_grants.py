@@ -1,4 +1,4 @@
-"""A run of a trial gets keys for its code and a login for its image, where the cluster has such."""
+"""Data keys and registry logins of runs, in clusters with an issuer."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +18,15 @@ WITH_IMAGE = CONFIG + f"environment: {{image: '{IMAGE}'}}\n"
 
 @dataclass
 class FakeGrants:
-    """Gives keys, or tokens if `data_form` is Google's, in the pool `default` and logins for one
-    image, and records who asked.
+    """An issuer that records the calls.
+
+    Data keys are issued in `pools`, as tokens if `data_form` is `google`; logins for `IMAGE` only.
     """
 
     data_form: DataForm = "given"
     pools: tuple[str, ...] = ("default",)
     fails: bool = False
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
 
     def gives_data_keys(self, pool: str) -> bool:
         return pool in self.pools
@@ -33,7 +34,7 @@ class FakeGrants:
     def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
         if self.fails:
             raise TimeoutError("the token service did not answer")
-        self.asked.append((name, pool))
+        self.calls.append((name, pool))
         if self.data_form == "google":
             return StorageToken("hush", NOW_MS + 3_600_000, "data@acme")
         return StorageCredentials("KEY", "hush", "session", NOW_MS + 3_600_000)
@@ -44,8 +45,8 @@ class FakeGrants:
     def issue_login(self, name: str, image: str) -> RegistryLogin:
         if self.fails:
             raise TimeoutError("the token service did not answer")
-        self.asked.append((name, image))
-        return RegistryLogin("AWS", f"hush{len(self.asked)}")
+        self.calls.append((name, image))
+        return RegistryLogin("AWS", f"hush{len(self.calls)}")
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def ask(agent: Agent, kind: str, token: str | None = None, **content: str) -> An
     return call(agent.cluster.app, "POST", path, token=token or agent.token, content=content)
 
 
-def test_the_spec_says_what_may_be_asked_for(cluster: Cluster, grants: FakeGrants) -> None:
+def test_spec_announces_data_and_registry_credentials(cluster: Cluster, grants: FakeGrants) -> None:
     cluster.create(WITH_IMAGE)
     spec = Agent(cluster).sync().json["desired"][0]["spec"]
     assert (spec["data_credentials"], spec["registry_credentials"]) == ("given", "given")
@@ -74,7 +75,7 @@ def test_the_spec_says_what_may_be_asked_for(cluster: Cluster, grants: FakeGrant
     assert "registry_credentials" not in spec
 
 
-def test_the_code_of_a_run_gets_the_keys_of_its_pool(cluster: Cluster, grants: FakeGrants) -> None:
+def test_run_gets_the_data_keys_of_the_pool(cluster: Cluster, grants: FakeGrants) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -84,14 +85,12 @@ def test_the_code_of_a_run_gets_the_keys_of_its_pool(cluster: Cluster, grants: F
         "session_token": "session",
         "expires_ms": NOW_MS + 3_600_000,
     }
-    assert grants.asked == [("trial-1.1", "default")]
+    assert grants.calls == [("trial-1.1", "default")]
     grants.pools = ()
     assert ask(agent, "data", allocation="1.1").code == "not_found"
 
 
-def test_the_code_of_a_run_gets_a_token_where_the_cloud_has_tokens(
-    cluster: Cluster, grants: FakeGrants
-) -> None:
+def test_run_gets_a_token_of_a_cloud_with_tokens(cluster: Cluster, grants: FakeGrants) -> None:
     grants.data_form = "google"
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -104,21 +103,21 @@ def test_the_code_of_a_run_gets_a_token_where_the_cloud_has_tokens(
     }
 
 
-def test_each_pull_gets_a_login_of_its_own(cluster: Cluster, grants: FakeGrants) -> None:
+def test_image_pulls_get_separate_logins(cluster: Cluster, grants: FakeGrants) -> None:
     cluster.create(WITH_IMAGE)
     agent = Agent(cluster)
     agent.take_work()
     for number in (1, 2):
         answer = ask(agent, "registry", allocation="1.1", image=IMAGE)
         assert answer.json == {"username": "AWS", "password": f"hush{number}"}
-    assert grants.asked == [("pull-1.1", IMAGE)] * 2
-    # Not for an image that the trial does not run in, whoever may pull it.
+    assert grants.calls == [("pull-1.1", IMAGE)] * 2
+    # An image other than the trial's is refused, even if the cluster could pull it.
     other = ask(agent, "registry", allocation="1.1", image=IMAGE.replace(":1", ":2"))
     assert other.code == "forbidden"
 
 
 @pytest.mark.parametrize("kind", ["data", "registry"])
-def test_nobody_gets_what_is_another_machines(
+def test_trial_grants_are_refused_to_other_machines(
     cluster: Cluster, grants: FakeGrants, kind: str
 ) -> None:
     cluster.create(WITH_IMAGE)
@@ -129,12 +128,12 @@ def test_nobody_gets_what_is_another_machines(
     assert ask(agent, kind, token=other.token, allocation="1.1", **more).code == "forbidden"
     assert ask(agent, kind, token=TOKENS[Role.USER], allocation="1.1", **more).code == "forbidden"
     assert ask(agent, kind, allocation="1.2", **more).code == "forbidden"
-    assert grants.asked == []
+    assert grants.calls == []
     grants.fails = True
     assert ask(agent, kind, allocation="1.1", **more).code == "unavailable"
 
 
-def test_a_cluster_that_gives_nothing_says_so(tmp_path: Path) -> None:
+def test_cluster_without_grants_gives_no_data_keys(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path)
     cluster.create(CONFIG)
     agent = Agent(cluster)

@@ -1,5 +1,6 @@
-"""A cluster with pools of two clouds: who vouches for an instance is decided by what launched its
-pool, and never by what the instance sends.
+"""A cluster with pools of two clouds:
+
+the launching cloud alone decides who verifies an instance.
 """
 
 from __future__ import annotations
@@ -43,32 +44,32 @@ TOKEN, OTHER_TOKEN = "dct_of-the-instance", "dct_of-somebody-else"
 
 @dataclass
 class Clouds:
-    """A cluster that has launched an instance in either cloud, and the one at Google's."""
+    """A cluster with an instance in each cloud, Google's machine and the fake verifier of AWS."""
 
     cluster: Cluster
     machine: MachineMetadata
     aws: FakeIdentityVerifier
 
     def google_proof(self, digest: str, purpose: str = "", **claims: Any) -> dict[str, str]:
-        """A token that Google signs for a machine, with other claims than its own."""
+        """Return a proof signed by Google for the machine, with `claims` replaced."""
         audience = token_audience(proven_cluster(CLUSTER, purpose), digest)
-        said = self.machine.claims(audience)
-        machine = {**said["google"]["compute_engine"], **claims.pop("machine", {})}
-        said |= {"google": {"compute_engine": machine}, **claims}
-        return {"identity_token": self.machine.keys.sign(said)}
+        signed_claims = self.machine.claims(audience)
+        machine = {**signed_claims["google"]["compute_engine"], **claims.pop("machine", {})}
+        signed_claims |= {"google": {"compute_engine": machine}, **claims}
+        return {"identity_token": self.machine.keys.sign(signed_claims)}
 
     def prove(self, name: str, pool: str, proof: dict[str, str], token: str = TOKEN) -> Answer:
-        """Have an instance prove that it made a token."""
+        """Send an instance's proof of a token."""
         body = {"resource_pool": pool, "token_sha256": digest_of(token), **proof}
         return call(self.cluster.app, "PUT", f"{V1}/instances/{name}/identity", content=body)
 
     def ask_for_code(self, digest: str, proof: dict[str, str], name: str = GCE_NAME) -> Answer:
-        """Have an instance ask for the agent's code."""
+        """Request the agent's code for an instance."""
         body = {"resource_pool": GCE_POOL, "sha256": digest, **proof}
         return call(self.cluster.app, "POST", f"{V1}/instances/{name}/agent-code", content=body)
 
     def identities(self) -> list[str]:
-        """The instances that have proved who they are."""
+        """Return the instances with a proven identity."""
         rows = self.cluster.services.table.query(IDENTITIES, " ", "~").rows
         return [row.key.sort for row in rows]
 
@@ -101,16 +102,16 @@ def clouds(tmp_path: Path) -> Iterator[Clouds]:
         yield Clouds(cluster, machine, aws)
 
 
-def test_each_instance_is_vouched_for_by_its_own_cloud(clouds: Clouds) -> None:
+def test_cloud_of_the_instance_verifies_the_proof(clouds: Clouds) -> None:
     assert clouds.prove(EC2_NAME, EC2_POOL, AWS_PROOF).status == 200
     proof = clouds.google_proof(digest_of(OTHER_TOKEN))
     assert clouds.prove(GCE_NAME, GCE_POOL, proof, OTHER_TOKEN).status == 200
     assert clouds.identities() == [GCE_NAME, EC2_NAME]
 
 
-def test_a_proof_of_the_other_cloud_is_none_whatever_it_says(clouds: Clouds) -> None:
+def test_rejects_proofs_of_the_wrong_cloud(clouds: Clouds) -> None:
     digest = digest_of(TOKEN)
-    # Each of these is a good proof for somebody; the fields alone do not decide for whom.
+    # Each proof is valid for some instance; the fields alone do not decide which.
     assert clouds.prove(EC2_NAME, EC2_POOL, clouds.google_proof(digest)).status == 422
     as_ec2 = clouds.google_proof(digest, machine={"instance_name": EC2_NAME})
     assert clouds.prove(EC2_NAME, EC2_POOL, as_ec2).status == 422
@@ -121,11 +122,11 @@ def test_a_proof_of_the_other_cloud_is_none_whatever_it_says(clouds: Clouds) -> 
     assert clouds.identities() == []
 
 
-def test_an_instance_that_names_the_pool_of_the_other_cloud_gains_nothing(clouds: Clouds) -> None:
+def test_rejects_proofs_for_pools_of_other_instances(clouds: Clouds) -> None:
     assert clouds.prove(EC2_NAME, GCE_POOL, AWS_PROOF).status == 422
     proof = clouds.google_proof(digest_of(TOKEN))
     assert clouds.prove(GCE_NAME, EC2_POOL, proof).status == 422
-    # Nor does one of the right cloud, in a pool of it that did not launch it.
+    # Nor is a proof valid in a pool of the right cloud that did not launch the instance.
     put_instance(clouds.cluster, row("detcloud-vision-other", "third"), "gcp")
     assert clouds.prove(GCE_NAME, "third", proof).status == 404
     assert clouds.identities() == []
@@ -142,26 +143,26 @@ def test_an_instance_that_names_the_pool_of_the_other_cloud_gains_nothing(clouds
     ],
     ids=["project", "account", "unverified", "cluster", "instance"],
 )
-def test_whoever_else_google_signs_for_is_refused(clouds: Clouds, claims: dict[str, Any]) -> None:
+def test_rejects_google_tokens_of_other_machines(clouds: Clouds, claims: dict[str, Any]) -> None:
     proof = clouds.google_proof(digest_of(TOKEN), **claims)
     assert clouds.prove(GCE_NAME, GCE_POOL, proof).status == 403
     assert clouds.identities() == []
 
 
-def test_a_proof_that_was_overheard_lets_in_the_token_that_it_is_of_alone(clouds: Clouds) -> None:
+def test_overheard_proof_is_valid_for_the_proven_token_only(clouds: Clouds) -> None:
     proof = clouds.google_proof(digest_of(TOKEN))
     assert [clouds.prove(GCE_NAME, GCE_POOL, proof).status for _ in range(2)] == [200, 200]
     assert clouds.prove(GCE_NAME, GCE_POOL, proof, OTHER_TOKEN).status == 403
-    # Even the instance itself proves no second token.
+    # Even the instance itself cannot prove a second token.
     second = clouds.google_proof(digest_of(OTHER_TOKEN))
     answer = clouds.prove(GCE_NAME, GCE_POOL, second, OTHER_TOKEN)
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_what_launched_an_instance_counts_and_not_what_its_pool_is_to_be_next(
+def test_launching_cloud_verifies_instances_of_a_reconfigured_pool(
     clouds: Clouds,
 ) -> None:
-    # The books say `aws` until the last instance of EC2 has ended, whatever is configured.
+    # The fleet row says `aws` until the last instance of EC2 has ended, despite the configuration.
     put_instance(clouds.cluster, row(EC2_NAME, GCE_POOL), "aws")
     assert clouds.prove(EC2_NAME, GCE_POOL, AWS_PROOF).status == 200
     proof = clouds.google_proof(digest_of(TOKEN))
@@ -169,34 +170,32 @@ def test_what_launched_an_instance_counts_and_not_what_its_pool_is_to_be_next(
 
 
 @pytest.mark.parametrize("provider_type", ["local", "no-cloud"])
-def test_a_pool_of_no_cloud_has_nobody_who_proves_anything(
-    clouds: Clouds, provider_type: str
-) -> None:
+def test_pool_without_a_cloud_has_no_identity_route(clouds: Clouds, provider_type: str) -> None:
     put_instance(clouds.cluster, row("desk-1", "desk"), provider_type)
     answer = clouds.prove("desk-1", "desk", AWS_PROOF)
     assert (answer.status, answer.code) == (404, "not_found")
     assert clouds.aws.proofs == []
 
 
-def test_an_instance_that_boots_is_given_the_code_that_it_proves_to_want(clouds: Clouds) -> None:
+def test_booting_instance_gets_only_the_proven_agent_code(clouds: Clouds) -> None:
     code = agent_code()
     proof = clouds.google_proof(code.sha256, AGENT_CODE)
     assert clouds.ask_for_code(code.sha256, proof).status == 404
     keep_agent_code(clouds.cluster.objects)
     answer = clouds.ask_for_code(code.sha256, proof)
     assert (answer.status, sha256(answer.body).hexdigest()) == (200, code.sha256)
-    # It is no identity, and a report or an identity is no request for it.
+    # The proof opens no identity, and proofs for other purposes give no code.
     assert clouds.identities() == []
     for purpose in ("", BOOT_REPORT):
         other = clouds.google_proof(code.sha256, purpose)
         assert clouds.ask_for_code(code.sha256, other).status == 403
-    # The proof is of one object, and the route knows no others.
+    # The proof covers one object, and the route serves no other objects.
     assert clouds.ask_for_code("e" * 64, proof).status == 403
     assert clouds.ask_for_code("../config/cluster.yaml", proof).status == 422
     assert clouds.ask_for_code(code.sha256, proof, "detcloud-vision-other").status == 403
 
 
-def test_an_instance_that_is_ended_is_given_no_code(clouds: Clouds) -> None:
+def test_terminating_instance_gets_no_agent_code(clouds: Clouds) -> None:
     keep_agent_code(clouds.cluster.objects)
     put_instance(clouds.cluster, row(GCE_NAME, GCE_POOL, InstanceState.TERMINATING), "gcp")
     digest = agent_code().sha256

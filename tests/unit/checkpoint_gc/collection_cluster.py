@@ -1,4 +1,4 @@
-"""A cluster without agents: an experiment whose checkpoints lie on a real disk, and a collector."""
+"""A cluster without agents: an experiment with checkpoints on a real disk, and a collector."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ CONFIG = (
 
 @dataclass
 class CollectionCluster:
-    """A cluster without agents. `trials` are the ids of the experiment's ended trials."""
+    """A cluster without agents; `trials` has the ids of the experiment's ended trials."""
 
     folder: Path
     table: StateTable = field(default_factory=lambda: SqliteTable(":memory:"))
@@ -68,13 +68,13 @@ class CollectionCluster:
 
     @staticmethod
     def after_search(folder: Path) -> "CollectionCluster":
-        """A cluster after `run_search`."""
+        """Return a cluster after `run_search`."""
         cluster = CollectionCluster(folder)
         cluster.run_search()
         return cluster
 
     def run_search(self) -> None:
-        """Run two trials to their end, each with three checkpoints, the last without a metric."""
+        """Run two trials to the end, with three checkpoints each; the last has no metric."""
         self.start_experiment(2)
         self.end_experiment()
         assert self.trials == [1, 2]
@@ -89,15 +89,15 @@ class CollectionCluster:
         return state
 
     def start_experiment(self, trials: int = 2) -> None:
-        """Submit an experiment whose trials wait for slots."""
+        """Submit an experiment with trials that wait for slots."""
         self.engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
-        asked = replace(experiment_submitted(random_plan(trials)), config=CONFIG)
-        self.engine.execute_command(EXPERIMENT, asked)
+        submitted = replace(experiment_submitted(random_plan(trials)), config=CONFIG)
+        self.engine.execute_command(EXPERIMENT, submitted)
         summaries = self.engine.read_part(EXPERIMENT, "trials/0").trials
         self.trials = [summary.trial_id for summary in summaries]
 
     def end_experiment(self) -> None:
-        """Kill the experiment and complete the collection that follows."""
+        """Kill the experiment and run the collection that the kill requests."""
         self.engine.execute_command(EXPERIMENT, KillRequested())
         assert self.experiment.status.is_final
         self.work_off()
@@ -111,7 +111,9 @@ class CollectionCluster:
         path: str = "",
         state: CheckpointState = CheckpointState.COMPLETED,
     ) -> str:
-        """A checkpoint with its files, as its trial would have recorded it; returns its UUID."""
+        """Write the rows and the manifest of a checkpoint, as after a trial's report; return the
+        UUID.
+        """
         uuid = uuid_of(trial_id, steps)
         place = f"1/{trial_id}/1/{uuid}"
         reference = CheckpointRef(uuid, trial_id, steps, path or place, "0" * 64)
@@ -128,24 +130,24 @@ class CollectionCluster:
         return uuid
 
     def write(self, path: str) -> Path:
-        """A file below the root of the checkpoints."""
+        """Write a file below the root of the checkpoints and return the path."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
         return file
 
     def intend(self, trial_id: int, epoch: int, line: dict[str, object]) -> None:
-        """An upload that the trial says it begins."""
+        """Write the row of an upload that a trial has announced."""
         self.offset += 10
         sort = f"{INTENTS}{epoch:08d}#0#{self.offset:014d}"
         self.put(addresses.trial(trial_id), sort, {"kind": "checkpoint_intent", **line})
 
     def pin(self, uuid: str, experiment_id: int) -> None:
-        """An experiment starts from a checkpoint."""
+        """Write the pin of an experiment that starts from a checkpoint."""
         self.put(PINS, uuid, {"by": [experiment_id], "gone": False})
 
     def set_latest(self, trial_id: int, steps: int) -> None:
-        """Makes a checkpoint the trial's latest, as a trial that reported it has it."""
+        """Write the trial's state with this checkpoint as the latest."""
         address, uuid = addresses.trial(trial_id), uuid_of(trial_id, steps)
         row = self.table.get(Key(address, HEAD))
         assert row is not None
@@ -156,12 +158,12 @@ class CollectionCluster:
         self.table.commit((Put(row.key, row.revision + 1, head, row.revision),))
 
     def put(self, partition: str, sort: str, fields: object) -> None:
-        """A row as somebody else would write it."""
+        """Write a row directly, without the actor of the partition."""
         body = json.dumps(fields).encode()
         self.table.commit((Put(Key(partition, sort), 1, body, Expect.ANYTHING),))
 
     def add_other_data(self) -> None:
-        """Add the other data that an experiment leaves, and that of another experiment."""
+        """Add further rows and files of the experiment, and of experiment 2 with trial 9."""
         for trial_id in (*self.trials, 9):
             address = addresses.trial(trial_id)
             for sort in ("R#training#1", "E#1", "L#1", "D#1", "T#1"):
@@ -184,21 +186,25 @@ class CollectionCluster:
         self.engine.execute_command(addresses.experiment(experiment_id), DeleteRequested())
 
     def request_checkpoint_deletion(self, trial_id: int, steps: int) -> None:
-        """Request the deletion of one checkpoint."""
+        """Request the deletion of a checkpoint."""
         unwanted = CheckpointDeletionRequested((uuid_of(trial_id, steps),))
         self.engine.execute_command(addresses.trial(trial_id), unwanted)
 
     def warm_start(self, experiment_id: int, uuid: str) -> None:
-        """Another experiment that starts from a checkpoint, and ends."""
+        """Start an experiment from a checkpoint and kill the experiment."""
         trial_id = int(uuid[:8], 16)
         reference = CheckpointRef(uuid, trial_id, 0, f"1/{trial_id}/1/{uuid}", "0" * 64)
-        asked = experiment_submitted(random_plan(1), experiment_id=experiment_id)
+        submitted = experiment_submitted(random_plan(1), experiment_id=experiment_id)
         address = addresses.experiment(experiment_id)
-        self.engine.execute_command(address, replace(asked, config=CONFIG, warm_start=reference))
+        self.engine.execute_command(
+            address, replace(submitted, config=CONFIG, warm_start=reference)
+        )
         self.engine.execute_command(address, KillRequested())
 
     def work_off(self, passes_max: int = 50) -> None:
-        """Lets the collector go on, and time pass, until nothing is left to do."""
+        """Run the collector and advance the clock until no request is pending; fail after
+        `passes_max`.
+        """
         for _ in range(passes_max):
             self.collector.collect()
             if not pending_requests(self.table):
@@ -207,8 +213,8 @@ class CollectionCluster:
         raise AssertionError(f"never done: {self.rows(COLLECTIONS)}")
 
     def checkpoint_states(self) -> dict[str, str]:
-        """The states of all checkpoints, by the numbers of trial and steps: `4/10`."""
-        found = {}
+        """Return the states of all checkpoints by trial and steps, for example `4/10`."""
+        states = {}
         for trial_id in self.trials:
             address = addresses.trial(trial_id)
             first = PARTS + CHECKPOINT_PARTS
@@ -217,26 +223,26 @@ class CollectionCluster:
                     row.key.sort.removeprefix(PARTS), row.body
                 )
                 name = f"{trial_id}/{record.checkpoint.steps_completed}"
-                found[name] = record.state.value
-        return found
+                states[name] = record.state.value
+        return states
 
     def kept_checkpoints(self) -> list[str]:
-        """The checkpoints whose files exist, which must be those that are COMPLETED."""
-        there = sorted(
+        """Return the checkpoints with a manifest, which must equal the COMPLETED checkpoints."""
+        stored = sorted(
             f"{path.parts[-4]}/{int(path.parts[-2][-12:], 16)}"
             for path in self.root.rglob("manifest.json")
         )
         completed = [
             name for name, state in self.checkpoint_states().items() if state == "COMPLETED"
         ]
-        assert sorted(completed) == there
-        return there
+        assert sorted(completed) == stored
+        return stored
 
     def rows(self, partition: str) -> list[str]:
-        """Sort keys of a partition's rows."""
+        """Return the sort keys of a partition's rows."""
         return [row.key.sort for row in self.table.query(partition, " ", "\x7f").rows]
 
 
 def uuid_of(trial_id: int, steps: int) -> str:
-    """The UUID of the checkpoint of a trial at a step."""
+    """Return the UUID of a trial's checkpoint at a step."""
     return f"{trial_id:08x}-0000-4000-8000-{steps:012x}"

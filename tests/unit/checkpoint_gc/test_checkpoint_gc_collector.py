@@ -18,11 +18,11 @@ from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> CollectionCluster:
-    """Two trials that have ended, with three checkpoints each; the last ones have no metric."""
+    """A cluster with two ended trials of three checkpoints each; the last has no metric."""
     return CollectionCluster.after_search(tmp_path)
 
 
-def test_a_change_of_what_is_kept_deletes_the_rest(cluster: CollectionCluster) -> None:
+def test_changed_retention_deletes_unwanted_checkpoints(cluster: CollectionCluster) -> None:
     # Best of all 1/20 (0.1); best of each trial 1/20 and 2/20; latest of each 1/30 and 2/30.
     cluster.request_retention(1, 1, 0)
     cluster.work_off()
@@ -37,7 +37,9 @@ def test_a_change_of_what_is_kept_deletes_the_rest(cluster: CollectionCluster) -
     }
 
 
-def test_what_is_deleted_stays_deleted_when_more_is_kept_later(cluster: CollectionCluster) -> None:
+def test_deleted_checkpoints_stay_deleted_under_a_larger_retention(
+    cluster: CollectionCluster,
+) -> None:
     cluster.request_retention(0, 0, 2)
     cluster.work_off()
     assert cluster.kept_checkpoints() == ["1/20", "1/30", "2/20", "2/30"]
@@ -46,40 +48,39 @@ def test_what_is_deleted_stays_deleted_when_more_is_kept_later(cluster: Collecti
     assert cluster.kept_checkpoints() == ["1/20", "1/30", "2/20", "2/30"]
 
 
-def test_without_a_row_one_query_is_all_that_is_read(
+def test_idle_collector_reads_a_single_query(
     cluster: CollectionCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    partitions: list[str] = []
     query = cluster.table.query
 
     def count_query(partition: str, first: str, last: str, **options: Any) -> Page:
-        asked.append(partition)
+        partitions.append(partition)
         return query(partition, first, last, **options)
 
     monkeypatch.setattr(cluster.table, "query", count_query)
     monkeypatch.setattr(cluster.table, "get", lambda key: pytest.fail(f"{key} was read"))
     assert not cluster.collector.collect()
-    assert asked == [COLLECTIONS]
+    assert partitions == [COLLECTIONS]
 
 
-def test_it_never_holds_its_caller_up_and_goes_on_where_it_was(cluster: CollectionCluster) -> None:
+def test_collector_continues_after_passes_without_a_budget(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 0, 0)
     passes = 1
     while cluster.collector.collect(budget_seconds=0):
         passes += 1
         assert passes < 100
-    # An inventory of two trials, six checkpoints marked for deletion and removed: each is a step at
-    # least.
+    # Two inventories, and six checkpoints that are marked and removed, take at least a step each.
     assert passes > 10
     assert cluster.kept_checkpoints() == []
 
 
-def test_a_collection_begun_by_a_process_that_died_is_finished_by_another(
+def test_new_process_finishes_an_interrupted_collection(
     cluster: CollectionCluster,
 ) -> None:
-    for lived in range(30):
-        cluster.request_retention(0, lived % 2, 2)
-        for _ in range(lived):
+    for passes in range(30):
+        cluster.request_retention(0, passes % 2, 2)
+        for _ in range(passes):
             cluster.collector.collect(budget_seconds=0)
         cluster = CollectionCluster(cluster.folder, cluster.table, cluster.now_ms, cluster.trials)
     cluster.request_retention(0, 0, 0)
@@ -87,7 +88,7 @@ def test_a_collection_begun_by_a_process_that_died_is_finished_by_another(
     assert cluster.kept_checkpoints() == []
 
 
-def test_one_that_others_started_from_stays(cluster: CollectionCluster) -> None:
+def test_pinned_checkpoint_is_not_collected(cluster: CollectionCluster) -> None:
     cluster.pin(uuid_of(1, 10), 7)
     cluster.request_retention(0, 0, 0)
     cluster.work_off()
@@ -96,8 +97,9 @@ def test_one_that_others_started_from_stays(cluster: CollectionCluster) -> None:
 
 
 def mark_checkpoints_of_trial_1(cluster: CollectionCluster) -> None:
-    """Lets the collector come so far that it has marked for deletion what trial 1 has to give up,
-    and knows what trial 2 has: a step for each trial's inventory, and one for the first command.
+    """Run three steps: checkpoints of trial 1 are marked for deletion, of trial 2 only listed.
+
+    Two steps take the inventories of the trials, and a step sends the first command.
     """
     for _ in range(3):
         cluster.collector.collect(budget_seconds=0)
@@ -106,7 +108,7 @@ def mark_checkpoints_of_trial_1(cluster: CollectionCluster) -> None:
     assert {state for name, state in states.items() if name.startswith("2/")} == {"COMPLETED"}
 
 
-def test_a_pin_taken_after_the_ranking_is_respected(cluster: CollectionCluster) -> None:
+def test_pin_after_the_ranking_is_respected(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 0, 0)
     mark_checkpoints_of_trial_1(cluster)
     cluster.pin(uuid_of(2, 10), 7)
@@ -114,16 +116,16 @@ def test_a_pin_taken_after_the_ranking_is_respected(cluster: CollectionCluster) 
     assert cluster.kept_checkpoints() == ["2/10"]
 
 
-def test_what_was_validated_after_the_ranking_is_ranked_again(cluster: CollectionCluster) -> None:
+def test_checkpoint_validated_after_the_ranking_is_ranked_again(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 1, 0)
     mark_checkpoints_of_trial_1(cluster)
-    # 2/30 had no metric when it was decided that it goes; now it is the best of its trial.
+    # The ranking would delete 2/30 without a metric; with the metric, 2/30 is the trial's best.
     cluster.add(2, 30, 0.05)
     cluster.work_off()
     assert cluster.kept_checkpoints() == ["1/20", "2/30"]
 
 
-def test_a_request_that_is_replaced_goes_no_further(cluster: CollectionCluster) -> None:
+def test_replaced_request_deletes_no_more(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 0, 0)
     mark_checkpoints_of_trial_1(cluster)
     cluster.request_retention(9, 9, 9)
@@ -131,7 +133,7 @@ def test_a_request_that_is_replaced_goes_no_further(cluster: CollectionCluster) 
     assert cluster.kept_checkpoints() == ["2/10", "2/20", "2/30"]
 
 
-def test_a_request_replaced_between_its_last_reading_and_the_commit_goes_no_further(
+def test_request_replaced_before_the_commit_conflicts(
     cluster: CollectionCluster,
 ) -> None:
     cluster.request_retention(0, 0, 0)
@@ -142,7 +144,7 @@ def test_a_request_replaced_between_its_last_reading_and_the_commit_goes_no_furt
     assert len(cluster.kept_checkpoints()) == 6
 
 
-def test_the_trial_of_a_deleted_checkpoint_goes_on_from_the_newest_that_is_left(
+def test_trial_falls_back_to_the_newest_remaining_checkpoint(
     cluster: CollectionCluster,
 ) -> None:
     cluster.set_latest(1, 30)
@@ -154,7 +156,7 @@ def test_the_trial_of_a_deleted_checkpoint_goes_on_from_the_newest_that_is_left(
     assert latest.steps_completed == 20
 
 
-def test_two_collectors_at_once_do_no_harm(cluster: CollectionCluster) -> None:
+def test_concurrent_collectors_reach_the_same_result(cluster: CollectionCluster) -> None:
     other = CollectionCluster(cluster.folder, cluster.table, cluster.now_ms, cluster.trials)
     cluster.request_retention(1, 0, 0)
     for _ in range(60):
@@ -164,13 +166,13 @@ def test_two_collectors_at_once_do_no_harm(cluster: CollectionCluster) -> None:
     assert cluster.rows(COLLECTIONS) == []
 
 
-def test_empty_folders_of_an_ended_experiment_go_too(cluster: CollectionCluster) -> None:
+def test_empty_folders_of_an_ended_experiment_are_removed(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 0, 0)
     cluster.work_off()
     assert list(cluster.root.iterdir()) == []
 
 
-def test_uploads_that_were_cut_short_are_removed_at_the_end(cluster: CollectionCluster) -> None:
+def test_interrupted_uploads_are_removed_after_the_experiment(cluster: CollectionCluster) -> None:
     began = "0000000a-0000-4000-8000-00000000000a"
     kept = "00000001-0000-4000-8000-00000000001e"
     cluster.intend(1, 1, {"uuid": began, "path": f"1/2/1/{kept}"})
@@ -184,7 +186,9 @@ def test_uploads_that_were_cut_short_are_removed_at_the_end(cluster: CollectionC
     assert not (cluster.root / f"1/1/1/{began}").exists()
 
 
-def test_a_checkpoint_recorded_elsewhere_costs_nobody_anything(cluster: CollectionCluster) -> None:
+def test_checkpoint_with_a_foreign_path_deletes_no_foreign_files(
+    cluster: CollectionCluster,
+) -> None:
     precious = cluster.write("precious/file")
     for n, path in enumerate(
         ("precious/file", "..", "/", "", "1/2/1/00000002-0000-4000-8000-00000000001e", "1/1/1/x/..")
@@ -196,7 +200,7 @@ def test_a_checkpoint_recorded_elsewhere_costs_nobody_anything(cluster: Collecti
     assert precious.exists()
 
 
-def test_a_store_that_fails_is_tried_again_and_again(
+def test_failing_store_is_retried_with_growing_pauses(
     cluster: CollectionCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.root.rename(cluster.folder / "away")
@@ -209,7 +213,7 @@ def test_a_store_that_fails_is_tried_again_and_again(
         cluster.now_ms += 1000
         if "No such file or directory" in caplog.text:
             tries.append(second)
-    # Pauses of 2, 4, 8 and 16 seconds, in which there is nothing to do.
+    # Pauses of 2, 4, 8 and 16 seconds without any collection.
     assert tries == [0, 2, 6, 14, 30]
     assert cluster.checkpoint_states()["1/10"] == "DELETING"
     (cluster.folder / "away").rename(cluster.root)
@@ -217,7 +221,7 @@ def test_a_store_that_fails_is_tried_again_and_again(
     assert cluster.kept_checkpoints() == ["1/30", "2/30"]
 
 
-def test_one_folder_that_cannot_be_removed_holds_up_no_other(
+def test_undeletable_folder_does_not_block_other_folders(
     cluster: CollectionCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deny_trial_1(root: Path, parts: tuple[str, ...], *, prune: bool) -> Iterator[int]:
@@ -235,11 +239,11 @@ def test_one_folder_that_cannot_be_removed_holds_up_no_other(
     assert cluster.kept_checkpoints() == ["1/30", "2/30"]
 
 
-def test_an_experiment_that_cannot_be_collected_holds_up_no_other(
+def test_uncollectable_experiment_does_not_block_other_experiments(
     cluster: CollectionCluster,
 ) -> None:
-    nobodys = {"generation": 1, "retention": [0, 0, 0], "delete": False}
-    cluster.put(COLLECTIONS, f"{99:012d}", nobodys)
+    request = {"generation": 1, "retention": [0, 0, 0], "delete": False}
+    cluster.put(COLLECTIONS, f"{99:012d}", request)
     cluster.put(COLLECTIONS, removal_sort_key(98, uuid_of(1, 30)), 7)
     cluster.request_retention(0, 0, 1)
     for _ in range(10):
@@ -247,7 +251,7 @@ def test_an_experiment_that_cannot_be_collected_holds_up_no_other(
     assert cluster.kept_checkpoints() == ["1/30", "2/30"]
 
 
-def test_what_a_trial_that_goes_on_uploads_is_left_alone(tmp_path: Path) -> None:
+def test_uploads_of_active_trials_are_not_removed(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment(2)
     uploading = "0000000a-0000-4000-8000-00000000000a"
@@ -259,27 +263,27 @@ def test_what_a_trial_that_goes_on_uploads_is_left_alone(tmp_path: Path) -> None
     assert not file.exists()
 
 
-def test_removals_of_many_experiments_are_all_found(cluster: CollectionCluster) -> None:
-    # More rows of experiments before it than a page holds.
+def test_pending_removals_are_found_across_pages(cluster: CollectionCluster) -> None:
+    # Experiment 9 comes after more rows than a page has.
     for n in range(150):
         cluster.put(COLLECTIONS, removal_sort_key(2 + n % 3, f"{n:08x}"), 7)
     cluster.put(COLLECTIONS, removal_sort_key(9, "1"), 7)
     assert pending_requests(cluster.table) == {2: None, 3: None, 4: None, 9: None}
 
 
-def test_requests_come_before_removals(cluster: CollectionCluster) -> None:
+def test_pending_requests_replace_removals_of_the_experiment(cluster: CollectionCluster) -> None:
     cluster.request_checkpoint_deletion(1, 10)
     cluster.request_retention(0, 0, 1)
     for n in range(150):
         cluster.put(COLLECTIONS, removal_sort_key(0, f"{n:08x}"), 7)
-    found = pending_requests(cluster.table)
-    assert found.keys() == {0, 1}
-    assert found[0] is None
-    assert found[1] is not None
-    assert found[1].retention == Retention(0, 0, 1)
+    pending = pending_requests(cluster.table)
+    assert pending.keys() == {0, 1}
+    assert pending[0] is None
+    assert pending[1] is not None
+    assert pending[1].retention == Retention(0, 0, 1)
 
 
-def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
+def test_pause_begun_by_a_fast_clock_ends_early(
     cluster: CollectionCluster,
 ) -> None:
     cluster.root.rename(cluster.folder / "away")
@@ -288,5 +292,5 @@ def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
     assert cluster.collector.collect(budget_seconds=60)
     cluster.now_ms -= 86_400_000
     assert cluster.collector.collect(budget_seconds=60)
-    # That try failed at a time that is right.
+    # The second try failed at a correct time, so that the pause holds.
     assert not cluster.collector.collect(budget_seconds=60)

@@ -16,11 +16,11 @@ from tests.unit.checkpoint_gc.collection_cluster import (
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> CollectionCluster:
-    """Two trials that have ended, with three checkpoints each; the last ones have no metric."""
+    """A cluster with two ended trials of three checkpoints each; the last has no metric."""
     return CollectionCluster.after_search(tmp_path)
 
 
-def test_deleting_the_experiment_leaves_nothing_of_it(cluster: CollectionCluster) -> None:
+def test_deletion_removes_all_rows_and_files_of_the_experiment(cluster: CollectionCluster) -> None:
     cluster.add_other_data()
     of_another = cluster.rows(addresses.trial(9))
     cluster.request_deletion()
@@ -36,18 +36,22 @@ def test_deleting_the_experiment_leaves_nothing_of_it(cluster: CollectionCluster
     assert cluster.objects_left() == ["logs/9/9.1/0-4", "metrics/9/1234abcd"]
 
 
-def test_deleting_finds_what_was_stored_and_never_recorded(cluster: CollectionCluster) -> None:
+def test_deletion_removes_unrecorded_checkpoints_of_the_cluster(cluster: CollectionCluster) -> None:
     own, others = "0000000a-0000-4000-8000-000000000001", "0000000a-0000-4000-8000-000000000002"
     half, old = "0000000a-0000-4000-8000-000000000003", "0000000a-0000-4000-8000-000000000004"
     cluster.write(f"1/1/2/{own}/manifest.json").write_text(f'{{"cluster_id": "{CLUSTER_ID}"}}')
     cluster.write(f"1/1/2/{own}/deep/weights")
-    # Of a cluster that shares the store, of an upload that may still be under way there, and of
-    # one that did not say yet whose it is.
+    # Checkpoints of a cluster that shares the store, of an upload that may still run, and of
+    # a manifest without a cluster.
     cluster.write(f"1/2/1/{others}/manifest.json").write_text('{"cluster_id": "another"}')
     cluster.write(f"1/2/1/{half}/weights")
     cluster.write(f"1/2/1/{old}/manifest.json")
-    found = [one for n in (1, 2) for one in find_unrecorded(cluster.stores, 1, n)]
-    assert [(one.uuid, one.is_complete, one.is_own) for one in found] == [
+    unrecorded = [
+        checkpoint for n in (1, 2) for checkpoint in find_unrecorded(cluster.stores, 1, n)
+    ]
+    assert [
+        (checkpoint.uuid, checkpoint.is_complete, checkpoint.is_own) for checkpoint in unrecorded
+    ] == [
         (own, True, True),
         (others, True, False),
         (half, False, False),
@@ -61,16 +65,14 @@ def test_deleting_finds_what_was_stored_and_never_recorded(cluster: CollectionCl
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", "[" * 100_000, '{"cluster_id": 7}', "\xff"])
-def test_a_manifest_that_cannot_be_read_is_nobodys(
-    cluster: CollectionCluster, manifest: str
-) -> None:
+def test_unreadable_manifest_has_no_owner(cluster: CollectionCluster, manifest: str) -> None:
     uuid = "0000000a-0000-4000-8000-000000000001"
     cluster.write(f"1/1/1/{uuid}/manifest.json").write_text(manifest)
-    [found] = find_unrecorded(cluster.stores, 1, 1)
-    assert (found.is_complete, found.is_own) == (True, False)
+    [checkpoint] = find_unrecorded(cluster.stores, 1, 1)
+    assert (checkpoint.is_complete, checkpoint.is_own) == (True, False)
 
 
-def test_the_rows_that_say_that_a_checkpoint_is_gone_expire_with_the_experiment(
+def test_pin_rows_of_deleted_checkpoints_expire(
     cluster: CollectionCluster,
 ) -> None:
     cluster.request_deletion()
@@ -80,7 +82,7 @@ def test_the_rows_that_say_that_a_checkpoint_is_gone_expire_with_the_experiment(
     assert None not in dues
 
 
-def test_an_experiment_others_started_from_is_not_touched(cluster: CollectionCluster) -> None:
+def test_experiment_with_a_pinned_checkpoint_is_not_deleted(cluster: CollectionCluster) -> None:
     cluster.pin(uuid_of(2, 10), 7)
     cluster.request_deletion()
     cluster.work_off()
@@ -89,7 +91,7 @@ def test_an_experiment_others_started_from_is_not_touched(cluster: CollectionClu
     assert len(cluster.kept_checkpoints()) == 6
 
 
-def test_a_deletion_that_fails_is_reported_and_may_be_asked_for_again(
+def test_failed_deletion_is_reported_and_can_be_repeated(
     cluster: CollectionCluster,
 ) -> None:
     cluster.root.rename(cluster.folder / "away")
@@ -106,14 +108,14 @@ def test_a_deletion_that_fails_is_reported_and_may_be_asked_for_again(
     assert list(cluster.root.iterdir()) == []
 
 
-def test_deletion_asked_for_twice_is_done_once(cluster: CollectionCluster) -> None:
+def test_repeated_deletion_request_has_one_effect(cluster: CollectionCluster) -> None:
     cluster.request_deletion()
     cluster.request_deletion()
     cluster.work_off()
     assert cluster.experiment.status == "DELETED"
 
 
-def test_an_experiment_without_files_is_deleted_though_its_store_was_never_made(
+def test_experiment_without_files_is_deleted_without_a_store(
     tmp_path: Path,
 ) -> None:
     cluster = CollectionCluster(tmp_path)
@@ -125,9 +127,9 @@ def test_an_experiment_without_files_is_deleted_though_its_store_was_never_made(
     assert cluster.experiment.status == "DELETED"
 
 
-def test_a_pin_taken_while_it_is_deleted_ends_the_deletion(cluster: CollectionCluster) -> None:
+def test_pin_during_a_deletion_fails_the_deletion(cluster: CollectionCluster) -> None:
     cluster.request_deletion()
-    # A step for each trial's inventory, and one for what trial 1 has to give up.
+    # A step for each trial's inventory, and a step for the deletions of trial 1.
     for _ in range(3):
         cluster.collector.collect(budget_seconds=0)
     cluster.pin(uuid_of(2, 10), 7)
@@ -137,7 +139,7 @@ def test_a_pin_taken_while_it_is_deleted_ends_the_deletion(cluster: CollectionCl
     assert cluster.kept_checkpoints() == ["2/10"]
 
 
-def test_the_source_of_a_warm_start_is_deleted_after_what_started_from_it(
+def test_warm_start_source_is_deleted_after_the_started_experiment(
     cluster: CollectionCluster,
 ) -> None:
     cluster.warm_start(2, uuid_of(1, 20))
@@ -155,14 +157,14 @@ def test_the_source_of_a_warm_start_is_deleted_after_what_started_from_it(
     assert cluster.kept_checkpoints() == []
 
 
-def test_nothing_starts_from_a_checkpoint_that_is_going(cluster: CollectionCluster) -> None:
+def test_warm_start_from_a_deleted_checkpoint_is_refused(cluster: CollectionCluster) -> None:
     cluster.request_retention(0, 0, 1)
     cluster.work_off()
     with pytest.raises(CommandRefused, match="was deleted"):
         cluster.warm_start(2, uuid_of(1, 20))
 
 
-def test_what_the_search_kept_goes_too(cluster: CollectionCluster) -> None:
+def test_deletion_removes_parts_of_the_search(cluster: CollectionCluster) -> None:
     kept = Key(EXPERIMENT, "P#search/tried/0")
     cluster.table.commit([Put(kept, 1, b"[]", Expect.ABSENT)])
     cluster.request_deletion()

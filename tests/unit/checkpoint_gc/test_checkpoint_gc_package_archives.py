@@ -1,4 +1,4 @@
-"""Archives of packages are removed once their experiment has ended, also late ones."""
+"""Removal of package archives after the experiment's end, late uploads included."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ def store(cluster: CollectionCluster, experiment_id: int) -> None:
 
 
 def stored_experiments(cluster: CollectionCluster) -> list[str]:
-    found = cluster.objects.list_objects(ObjectKey(NAMESPACE))
-    return [one.key.parts[1] for one in found]
+    archives = cluster.objects.list_objects(ObjectKey(NAMESPACE))
+    return [archive.key.parts[1] for archive in archives]
 
 
-def test_the_end_of_an_experiment_removes_its_archives(tmp_path: Path) -> None:
+def test_end_of_an_experiment_removes_package_archives(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment(1)
     store(cluster, 1)
@@ -28,7 +28,7 @@ def test_the_end_of_an_experiment_removes_its_archives(tmp_path: Path) -> None:
     assert stored_experiments(cluster) == []
 
 
-def test_a_deletion_removes_archives_that_came_late(tmp_path: Path) -> None:
+def test_deletion_removes_late_package_archives(tmp_path: Path) -> None:
     cluster = CollectionCluster.after_search(tmp_path)
     store(cluster, 1)
     cluster.request_deletion()
@@ -37,7 +37,7 @@ def test_a_deletion_removes_archives_that_came_late(tmp_path: Path) -> None:
     assert stored_experiments(cluster) == []
 
 
-def test_a_sweep_removes_archives_of_ended_and_unknown_experiments(tmp_path: Path) -> None:
+def test_sweep_removes_archives_of_ended_and_unknown_experiments(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment(1)
     store(cluster, 1)
@@ -50,12 +50,12 @@ def test_a_sweep_removes_archives_of_ended_and_unknown_experiments(tmp_path: Pat
     assert stored_experiments(cluster) == []
 
 
-def test_a_collector_sweeps_once_a_day_after_other_work(tmp_path: Path) -> None:
+def test_collector_sweeps_archives_once_a_day_after_work(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment(1)
     store(cluster, 7)
     assert not cluster.collector.collect()
-    # Without other work nothing is listed.
+    # Without other work the collector lists no archives.
     assert stored_experiments(cluster) == ["7"]
     cluster.end_experiment()
     assert stored_experiments(cluster) == []

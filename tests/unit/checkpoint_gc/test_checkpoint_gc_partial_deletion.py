@@ -1,4 +1,4 @@
-"""The deletion of a part of a checkpoint: what goes, what stays, and what holds it up."""
+"""Partial deletion of a checkpoint: chosen files, kept files, and refusals."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ FOLDER = f"1/{TRIAL}/1/{UUID}"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> CollectionCluster:
-    """Two trials that have ended; the first checkpoint of the first one has four files."""
+    """A cluster with two ended trials; the first checkpoint of trial 1 has four files."""
     cluster = CollectionCluster.after_search(tmp_path)
     for name in ("weights", "optimizer/a", "optimizer/b", "code/c"):
         cluster.write(f"{FOLDER}/{name}")
@@ -34,7 +34,7 @@ def request(
     steps: int = STEPS,
     instead: str = "",
 ) -> object:
-    """Request a partial deletion after which two files of 20 bytes are left; the reply."""
+    """Request a partial deletion that leaves two files of 20 bytes; return the reply."""
     message = PartialDeletionRequested(uuid_of(TRIAL, steps), patterns, earlier, 2, 20, instead)
     replies: list[object] = []
 
@@ -57,32 +57,32 @@ def files_left(cluster: CollectionCluster) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_the_patterns_choose_goes_and_the_rest_stays(cluster: CollectionCluster) -> None:
+def test_only_files_that_match_the_patterns_are_deleted(cluster: CollectionCluster) -> None:
     assert request(cluster, "optimizer/**", "c*/c") is True
     assert record(cluster).state == "PARTIALLY_DELETED"
     cluster.work_off()
     assert files_left(cluster) == ["manifest.json", "weights"]
-    found = record(cluster)
-    assert (found.files, found.size_bytes) == (2, 20)
-    assert found.deleted_patterns == ("optimizer/**", "c*/c")
+    checkpoint = record(cluster)
+    assert (checkpoint.files, checkpoint.size_bytes) == (2, 20)
+    assert checkpoint.deleted_patterns == ("optimizer/**", "c*/c")
     assert cluster.rows(COLLECTIONS) == []
 
 
-def test_the_manifest_stays_whatever_the_patterns_are(cluster: CollectionCluster) -> None:
+def test_manifest_is_kept_for_all_patterns(cluster: CollectionCluster) -> None:
     request(cluster, "**", "*", "manifest.json")
     cluster.work_off()
     assert files_left(cluster) == ["manifest.json"]
 
 
-def test_a_collector_that_dies_at_any_step_is_followed_by_another(tmp_path: Path) -> None:
-    for lived in range(8):
-        folder = tmp_path / str(lived)
+def test_new_collector_finishes_an_interrupted_partial_deletion(tmp_path: Path) -> None:
+    for passes in range(8):
+        folder = tmp_path / str(passes)
         folder.mkdir()
         cluster = CollectionCluster.after_search(folder)
         for name in ("weights", "optimizer/a", "optimizer/b"):
             cluster.write(f"{FOLDER}/{name}")
         request(cluster, "optimizer/**")
-        for _ in range(lived):
+        for _ in range(passes):
             cluster.collector.collect(budget_seconds=0)
         cluster = CollectionCluster(cluster.folder, cluster.table, cluster.now_ms, cluster.trials)
         cluster.work_off()
@@ -90,11 +90,11 @@ def test_a_collector_that_dies_at_any_step_is_followed_by_another(tmp_path: Path
         assert record(cluster).state == "PARTIALLY_DELETED"
 
 
-def test_a_second_request_adds_to_the_first_before_and_after_its_end(
+def test_second_partial_deletion_adds_patterns(
     cluster: CollectionCluster,
 ) -> None:
     request(cluster, "optimizer/a")
-    # The collector has begun with the first request when the second one comes.
+    # The collector has begun the first request when the second request arrives.
     cluster.collector.collect(budget_seconds=0)
     assert request(cluster, "optimizer/b", earlier=("optimizer/a",)) is True
     cluster.work_off()
@@ -105,13 +105,13 @@ def test_a_second_request_adds_to_the_first_before_and_after_its_end(
     assert record(cluster).deleted_patterns == ("optimizer/a", "optimizer/b", "code")
 
 
-def test_a_request_that_counted_before_another_one_is_refused(cluster: CollectionCluster) -> None:
+def test_partial_deletion_with_outdated_patterns_is_refused(cluster: CollectionCluster) -> None:
     request(cluster, "optimizer/a")
     assert request(cluster, "optimizer/b") is False
     assert record(cluster).deleted_patterns == ("optimizer/a",)
 
 
-def test_the_whole_checkpoint_can_still_be_deleted(cluster: CollectionCluster) -> None:
+def test_partly_deleted_checkpoint_can_be_deleted_as_a_whole(cluster: CollectionCluster) -> None:
     request(cluster, "optimizer/a")
     cluster.collector.collect(budget_seconds=0)
     cluster.request_checkpoint_deletion(TRIAL, STEPS)
@@ -121,14 +121,14 @@ def test_the_whole_checkpoint_can_still_be_deleted(cluster: CollectionCluster) -
     assert request(cluster, "weights", earlier=("optimizer/a",)) is False
 
 
-def test_what_is_needed_stays_whole(cluster: CollectionCluster) -> None:
+def test_pinned_checkpoint_stays_whole(cluster: CollectionCluster) -> None:
     cluster.pin(UUID, 7)
     assert request(cluster, "optimizer/a") is False
     assert record(cluster).state == "COMPLETED"
     assert pending_requests(cluster.table) == {}
 
 
-def test_the_latest_of_a_trial_that_has_not_ended_stays_whole(tmp_path: Path) -> None:
+def test_latest_checkpoint_of_an_active_trial_stays_whole(tmp_path: Path) -> None:
     cluster = CollectionCluster(tmp_path)
     cluster.start_experiment()
     cluster.add(TRIAL, STEPS)
@@ -139,7 +139,7 @@ def test_the_latest_of_a_trial_that_has_not_ended_stays_whole(tmp_path: Path) ->
     assert request(cluster, "weights") is True
 
 
-def test_a_trial_that_ended_goes_on_from_another_one(cluster: CollectionCluster) -> None:
+def test_ended_trial_gets_the_replacement_as_latest_checkpoint(cluster: CollectionCluster) -> None:
     cluster.set_latest(TRIAL, STEPS)
     assert request(cluster, "optimizer/a", instead=uuid_of(TRIAL, 20)) is True
     trial = cluster.engine.read_state(addresses.trial(TRIAL))
@@ -147,14 +147,14 @@ def test_a_trial_that_ended_goes_on_from_another_one(cluster: CollectionCluster)
     assert getattr(trial, "checkpoint").uuid == uuid_of(TRIAL, 20)  # noqa: B009
 
 
-def test_nothing_can_hold_it_any_more(cluster: CollectionCluster) -> None:
+def test_partial_deletion_marks_the_pin_row_as_gone(cluster: CollectionCluster) -> None:
     request(cluster, "optimizer/a")
     row = cluster.table.get(Key(PINS, UUID))
     assert row is not None
     assert decode_pin(row.body).is_deleted
 
 
-def test_a_collection_by_the_rules_leaves_it_and_a_deletion_of_all_does_not(
+def test_retention_keeps_partly_deleted_checkpoints(
     cluster: CollectionCluster,
 ) -> None:
     request(cluster, "optimizer/**")
@@ -167,7 +167,7 @@ def test_a_collection_by_the_rules_leaves_it_and_a_deletion_of_all_does_not(
     assert not (cluster.root / FOLDER).exists()
 
 
-def test_a_store_that_is_not_there_is_no_deletion(cluster: CollectionCluster) -> None:
+def test_partial_deletion_waits_for_a_missing_store(cluster: CollectionCluster) -> None:
     request(cluster, "optimizer/**")
     away = cluster.root.rename(cluster.root.with_name("unmounted"))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The limit of a collection's deletions, by a clock that only pauses move."""
+"""The rate limit of deletions, with a clock that only pauses advance."""
 
 import itertools
 from collections import Counter
@@ -26,7 +26,7 @@ from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_
 
 
 class Clock:
-    """Seconds that pass only while somebody sleeps."""
+    """A clock in seconds that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -39,7 +39,7 @@ class Clock:
 
 
 class Deletions:
-    """The files that were deleted from folders, with their times."""
+    """A record of deleted files with the times of deletion; may answer that the store is busy."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -66,14 +66,14 @@ def clock() -> Clock:
 
 @pytest.fixture
 def deletions(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Deletions:
-    found = Deletions(clock)
-    monkeypatch.setattr(folder_files, "_remove_file", found.remove)
-    return found
+    recorded = Deletions(clock)
+    monkeypatch.setattr(folder_files, "_remove_file", recorded.remove)
+    return recorded
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> CollectionCluster:
-    """A search whose six checkpoints are unwanted and have 20 files each and a manifest."""
+    """A cluster with six unwanted checkpoints of 20 files and a manifest each."""
     cluster = CollectionCluster.after_search(tmp_path)
     for trial_id, steps in itertools.product(cluster.trials, (10, 20, 30)):
         for number in range(20):
@@ -90,46 +90,46 @@ def limiter(clock: Clock, limit: float) -> DeletionRateLimiter:
 
 
 def most_in(times: list[float], seconds: float) -> int:
-    """The most that happened within any stretch of so many seconds."""
+    """Return the largest number of times within any period of `seconds`."""
     return max(sum(first <= at <= first + seconds for at in times) for first in times)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_second_sees_more_than_the_limit_and_what_was_saved_up(limit: int, seed: int) -> None:
+def test_deletions_stay_below_limit_and_saved_tokens(limit: int, seed: int) -> None:
     random, clock = Random(seed), Clock()
     limited = DeletionRateLimiter(lambda: limit, clock, Random(seed))
     times: list[float] = []
     while len(times) < min(300, 3 * limit + 30):
         clock.sleep(limited.pause_seconds())
-        # Most steps are quick; some take a while, and some remove nothing.
+        # Most steps are quick; some take 50 ms, and some remove no file.
         clock.sleep(random.choice([0.0, 0.0, 0.0001, 0.05]))
         step = random.choice([ONE_FILE, ONE_FILE, ONE_FILE, NO_FILES])
         times += [clock.now] * step.files
         limited.count_step(step)
     for seconds in (0.5, 1.0, 3.0, 10.0):
-        # The bucket holds the tokens of a second, and a limit below 1 is none.
+        # The bucket has the tokens of a second.
         assert most_in(times, seconds) <= limit * (seconds + 1) + 1e-3
 
 
-def test_the_limit_is_made_use_of(clock: Clock) -> None:
+def test_deletions_use_up_the_limit(clock: Clock) -> None:
     limited = limiter(clock, 100)
     began = clock.now
     for _ in range(1000):
         clock.sleep(limited.pause_seconds())
         limited.count_step(ONE_FILE)
-    # The first 100 are free, the other 900 take 9 s, and the last pause up to 0.25 s of jitter.
+    # The first 100 are free, the next 900 take 9 s, and the last pause has up to 0.25 s of jitter.
     assert 9.0 - 0.02 <= clock.now - began <= 9.0 + 0.25
 
 
-def test_a_folder_that_goes_as_a_whole_is_paid_for_afterwards(clock: Clock) -> None:
+def test_large_step_is_followed_by_a_long_pause(clock: Clock) -> None:
     limited = limiter(clock, 10)
     limited.count_step(CollectionStep(510))
-    # 10 tokens less 510 are -500; 501 come in 50.1 s, and the jitter is at most 0.25 s.
+    # 10 tokens less 510 are -500; 501 tokens take 50.1 s, and the jitter is at most 0.25 s.
     assert 50.1 <= limited.pause_seconds() <= 50.35
 
 
-def test_a_changed_limit_is_obeyed_from_the_next_pass_on(clock: Clock) -> None:
+def test_changed_limit_applies_after_a_refresh(clock: Clock) -> None:
     limits = [1000.0]
     limited = DeletionRateLimiter(lambda: limits[-1], clock, Random(7))
     limits.append(2.0)
@@ -137,11 +137,11 @@ def test_a_changed_limit_is_obeyed_from_the_next_pass_on(clock: Clock) -> None:
     limited.count_step(ONE_FILE)
     clock.sleep(10)
     limited.count_step(CollectionStep(2))
-    # The two tokens of a second are used up; the next one takes half a second.
+    # The two tokens of a second are used up; the next token takes half a second.
     assert 0.5 <= limited.pause_seconds() <= 0.75
 
 
-def test_a_busy_store_is_asked_more_rarely_and_as_often_again_within_a_minute(clock: Clock) -> None:
+def test_limit_is_halved_by_a_busy_store_and_recovers(clock: Clock) -> None:
     limited = limiter(clock, 64)
     for _ in range(4):
         clock.sleep(limited.pause_seconds())
@@ -155,15 +155,15 @@ def test_a_busy_store_is_asked_more_rarely_and_as_often_again_within_a_minute(cl
             clock.sleep(limited.pause_seconds())
         return clock.now - began
 
-    # Four halvings leave 64 / 16 = 4 a second, and so much is saved up at most.
+    # Four halvings leave 64 / 16 = 4 a second, and at most 4 tokens are saved.
     assert seconds_of(12) >= 2.0 - 0.5
     clock.sleep(RECOVERY_SECONDS)
     limited.count_step(ONE_FILE)
-    # The whole limit again: 192 take 3 s at most, and the last pause has jitter.
+    # The full limit again: 192 take at most 3 s, and the last pause has jitter.
     assert seconds_of(192) <= 3.0 + 0.25
 
 
-def test_pauses_of_a_busy_store_grow_and_are_drawn(clock: Clock) -> None:
+def test_pauses_of_a_busy_store_grow_with_full_jitter(clock: Clock) -> None:
     longest = [0.0] * 4
     for seed in range(100):
         limited = DeletionRateLimiter(lambda: 10_000, clock, Random(seed))
@@ -178,7 +178,7 @@ def test_pauses_of_a_busy_store_grow_and_are_drawn(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("limit", [5, 40])
-def test_a_collection_obeys_the_limit(
+def test_collection_obeys_the_limit(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, limit: int
 ) -> None:
     collector = Collector(cluster.stores, clock, limiter(clock, limit))
@@ -191,11 +191,11 @@ def test_a_collection_obeys_the_limit(
     assert clock.now - began <= FILES / limit + 1
 
 
-def test_passes_of_a_loop_obey_it_too(
+def test_passes_of_a_loop_obey_the_limit(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions
 ) -> None:
     collector = Collector(cluster.stores, clock, limiter(clock, 10))
-    # An embedded cluster's thread passes once a second, and is never held up.
+    # An embedded cluster's thread runs a pass each second, and a pass never sleeps.
     for _ in range(60):
         before = clock.now
         collector.collect()
@@ -205,7 +205,7 @@ def test_passes_of_a_loop_obey_it_too(
     assert most_in(deletions.times, 3.0) <= 10 * (3 + 1)
 
 
-def test_who_has_little_time_left_stops_and_another_goes_on(
+def test_function_stops_before_timeout_and_the_next_call_continues(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions
 ) -> None:
     calls = 0
@@ -217,21 +217,21 @@ def test_who_has_little_time_left_stops_and_another_goes_on(
         def left_ms(ends: float = ends) -> int:
             return int((ends - clock.now) * 1000)
 
-        # A function that was started anew knows nothing of the one before.
+        # A new invocation of a function has no state of the previous invocation.
         collector = Collector(cluster.stores, clock, limiter(clock, 1))
         collector.collect_while(left_ms, 30_000, clock.sleep)
         assert clock.now <= ends - 30
         clock.sleep(60)
-    # Each has 10 s for its files, and one that was saved up.
+    # Each call has 10 s for deletions, and a saved token.
     assert calls >= FILES / 12
     assert_all_deleted_once(cluster, deletions)
 
 
 class ProcessKill(BaseException):
-    """The end of a process on the spot."""
+    """The immediate end of a process."""
 
 
-def test_a_process_that_is_killed_after_each_deletion_loses_nothing(
+def test_kill_after_each_deletion_causes_no_repeated_deletion(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def remove_and_die(name: str, folder: int) -> int:
@@ -250,7 +250,7 @@ def test_a_process_that_is_killed_after_each_deletion_loses_nothing(
     assert_all_deleted_once(cluster, deletions)
 
 
-def test_a_store_that_is_busy_for_a_while_costs_time_alone(
+def test_briefly_busy_store_only_delays_the_collection(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, caplog: pytest.LogCaptureFixture
 ) -> None:
     deletions.busy_answers = BUSY_ANSWERS_MAX
@@ -258,18 +258,18 @@ def test_a_store_that_is_busy_for_a_while_costs_time_alone(
     began = clock.now
     collector.collect_while(lambda: 10**9, 0, clock.sleep)
     assert_all_deleted_once(cluster, deletions)
-    # Six halvings leave 1000 / 64 = 15 a second, which a minute makes 1000 again.
+    # Six halvings leave 1000 / 64 = 15 a second; the limit recovers within a minute.
     assert clock.now - began >= 2.0
     assert "cannot be collected" not in caplog.text
 
 
-def test_a_store_that_stays_busy_is_left_alone_for_a_while(
+def test_permanently_busy_store_is_retried_later(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, caplog: pytest.LogCaptureFixture
 ) -> None:
     deletions.busy_answers = 10**6
     collector = Collector(cluster.stores, clock, limiter(clock, 1000))
     passes = collector.collect_while(lambda: 10**9, 0, clock.sleep)
-    # One checkpoint's folder is asked for BUSY_ANSWERS_MAX times more, and no other one after it.
+    # The first folder is tried BUSY_ANSWERS_MAX more times; no other folder is tried.
     assert 10**6 - deletions.busy_answers == BUSY_ANSWERS_MAX + 1
     assert "503 SlowDown" in caplog.text
     assert passes > 0
@@ -279,7 +279,7 @@ def test_a_store_that_stays_busy_is_left_alone_for_a_while(
     assert_all_deleted_once(cluster, deletions)
 
 
-def test_a_request_makes_steps_for_as_long_as_it_has_time(clock: Clock) -> None:
+def test_steps_of_a_request_end_with_the_time_limit(clock: Clock) -> None:
     def work() -> Steps:
         yield from [ONE_FILE] * 30
 
@@ -290,35 +290,35 @@ def test_a_request_makes_steps_for_as_long_as_it_has_time(clock: Clock) -> None:
     steps = work()
     assert not run(5, steps)
     left = len(list(steps))
-    # 2 at once and 2 a second; a pause has up to 0.25 s of jitter, and what it was is saved up.
+    # 2 at once and 2 a second; a pause has up to 0.25 s of jitter, which is saved as tokens.
     assert 30 - 12 <= left <= 30 - 9
     assert run(60, work())
 
 
 def assert_all_deleted_once(cluster: CollectionCluster, deletions: Deletions) -> None:
-    """Everything is deleted and recorded, and no file was deleted twice."""
+    """Check that all checkpoints are recorded as deleted and that no file was deleted twice."""
     assert cluster.kept_checkpoints() == []
     assert set(cluster.checkpoint_states().values()) == {"DELETED"}
     assert cluster.rows(COLLECTIONS) == []
-    found = Counter(deletions.names)
-    assert found.pop("manifest.json") == 6
-    assert len(found) == 6 * 20
-    assert set(found.values()) == {1}
+    counts = Counter(deletions.names)
+    assert counts.pop("manifest.json") == 6
+    assert len(counts) == 6 * 20
+    assert set(counts.values()) == {1}
 
 
-def test_the_limit_is_read_once_something_is_to_be_deleted() -> None:
-    # Making a limiter is a part of a function's start, where nobody answers yet.
-    asked: list[None] = []
+def test_limit_is_read_at_the_first_deletion() -> None:
+    # A limiter is created at a function's start, when the table may not be readable yet.
+    reads: list[None] = []
 
     def read_limit() -> float:
-        asked.append(None)
+        reads.append(None)
         return 5.0
 
     limiter = DeletionRateLimiter(read_limit, Clock())
-    assert asked == []
+    assert reads == []
     limiter.count_step(ONE_FILE)
-    assert (limiter.limit, len(asked)) == (5.0, 1)
-    # A second's files may go at once: four more.
+    assert (limiter.limit, len(reads)) == (5.0, 1)
+    # The tokens of a second allow four more files at once.
     for _ in range(4):
         assert limiter.pause_seconds() == 0
         limiter.count_step(ONE_FILE)

@@ -12,7 +12,7 @@ __all__ = ["cluster"]
 
 @pytest.fixture
 def shelves(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, bytes]]:
-    """Registers the store of somebody else with both sides for one test; its shelves."""
+    """Register the store `memory` in server and client for a test; return the store's shelves."""
     monkeypatch.setattr(memory_store, "shelves", {})
     monkeypatch.setattr(server, "_registered", {})
     monkeypatch.setattr(client, "_registered", {})

@@ -1,4 +1,4 @@
-"""Folders nested deeper than a path can name."""
+"""Folders nested too deep for a path."""
 
 import os
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from detcloud.shared.files import delete_tree
 
 @contextmanager
 def deep_folder(root: Path, depth: int) -> Iterator[None]:
-    """Make `depth` folders below `root`, each in the one before, with a file in the last one, and
-    remove them at the end: pytest cannot remove such folders.
+    """Create `depth` nested folders below `root`, with a file in the innermost folder.
+
+    Remove the folders at the end, because pytest cannot remove such folders.
     """
     try:
         _make_deep_folder(root, depth)

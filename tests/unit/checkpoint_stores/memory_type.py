@@ -1,4 +1,4 @@
-"""The server's side of a store of somebody else, which tests/unit/storage/memory_store.py is."""
+"""The server's side of a store type in memory; `memory_store.py` has the trial's side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.storage import memory_store
 
 
 class Memory(CheckpointStorage):
-    """A shelf in the memory of one process."""
+    """Options of a store in the memory of the process."""
 
     type: Literal["memory"]
     shelf: Text
@@ -56,8 +56,8 @@ class MemoryFiles:
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
         prefix = f"{experiment_id}/{trial_id}/"
         names = [key.removeprefix(prefix) for key in self._files if key.startswith(prefix)]
-        found = sorted({tuple(name.split("/")[:2]) for name in names if name.count("/") >= 2})
-        return ((epoch, uuid) for epoch, uuid in found)
+        folders = sorted({tuple(name.split("/")[:2]) for name in names if name.count("/") >= 2})
+        return ((epoch, uuid) for epoch, uuid in folders)
 
     def location_text(self, parts: tuple[str, ...]) -> str:
         return f"{'/'.join(parts)} on {self._shelf}"

@@ -1,4 +1,4 @@
-"""Endpoints that users name: a cluster in a cloud calls those alone that its configuration has."""
+"""Store endpoints named by users: a cluster in a cloud calls only configured endpoints."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ def s3(endpoint: str | None) -> S3:
     return S3(type="s3", bucket="b", endpoint_url=endpoint)
 
 
-def test_the_rule_compares_scheme_host_and_port() -> None:
+def test_endpoint_rule_compares_scheme_host_and_port() -> None:
     find_problem = endpoint_rule(lambda: ["https://store.test", "http://10.0.0.1:9000"])
     for allowed in (None, "https://store.test:443/base", "http://10.0.0.1:9000"):
         assert find_problem(s3(allowed)) is None
@@ -68,7 +68,7 @@ def test_the_rule_compares_scheme_host_and_port() -> None:
 
 @pytest.fixture
 def cluster_in_cloud(tmp_path: Path) -> Cluster:
-    """A cluster that calls what its configuration names alone."""
+    """A cluster that calls only configured endpoints."""
     require("boto3")
     cluster = build_cluster(tmp_path / "cluster")
     rule = endpoint_rule(lambda: allowed_endpoints(cluster.services.table))
@@ -82,7 +82,7 @@ def apply(cluster: Cluster, config: str) -> Answer:
     return call(cluster.app, "PUT", path, token=TOKENS[Role.ADMIN], content=content)
 
 
-def test_an_experiment_names_only_endpoints_of_the_configuration(cluster_in_cloud: Cluster) -> None:
+def test_experiments_may_only_name_configured_endpoints(cluster_in_cloud: Cluster) -> None:
     config = CONFIG + STORAGE.format("http://169.254.169.254/latest")
     answer = cluster_in_cloud.create(config)
     assert (answer.status, answer.code) == (422, "invalid")
@@ -99,7 +99,7 @@ def test_an_experiment_names_only_endpoints_of_the_configuration(cluster_in_clou
     assert cluster_in_cloud.create(CONFIG + STORAGE.format("https://store.test/")).status == 201
 
 
-def test_an_endpoint_that_is_allowed_no_longer_is_not_called(cluster_in_cloud: Cluster) -> None:
+def test_removed_endpoint_is_not_called(cluster_in_cloud: Cluster) -> None:
     apply(cluster_in_cloud, "checkpoint_endpoints: ['https://store.test']")
     cluster_in_cloud.create(CONFIG + STORAGE.format("https://store.test"))
     apply(cluster_in_cloud, "{}")
@@ -109,7 +109,7 @@ def test_an_endpoint_that_is_allowed_no_longer_is_not_called(cluster_in_cloud: C
         stores.checkpoint_files(1)
 
 
-def test_a_cluster_on_a_machine_calls_any(tmp_path: Path) -> None:
+def test_local_cluster_calls_any_endpoint(tmp_path: Path) -> None:
     require("boto3")
     cluster = build_cluster(tmp_path / "cluster")
     assert cluster.create(CONFIG + STORAGE.format("http://127.0.0.1:9000")).status == 201

@@ -19,7 +19,7 @@ PARTS = ("3", "7", "1", UUID)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with one checkpoint, beside a folder that is nobody's business."""
+    """A root with a checkpoint, next to a folder that must not change."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious").write_text("canary")
     folder = tmp_path / "root" / "/".join(PARTS)
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def remove(root: Path, parts: tuple[str, ...] = PARTS, *, prune: bool = False) -> int:
-    """How often it rested."""
+    """Remove a folder and return the number of yields."""
     return sum(1 for _ in remove_folder(root, parts, prune=prune))
 
 
@@ -46,25 +46,25 @@ def precious(root: Path) -> str:
     return (root.parent / "outside" / "precious").read_text()
 
 
-def test_a_folder_goes_with_all_it_holds_and_nothing_else(root: Path) -> None:
+def test_only_the_folder_and_the_content_are_removed(root: Path) -> None:
     (root / "3/7/1/other").mkdir()
     remove(root)
     assert remaining_paths(root) == ["3", "3/7", "3/7/1", "3/7/1/other"]
 
 
-def test_folders_left_empty_go_too_when_asked_for_but_never_the_root(root: Path) -> None:
+def test_pruning_removes_empty_parents_below_the_root(root: Path) -> None:
     remove(root, prune=True)
     assert remaining_paths(root) == []
     assert root.is_dir()
 
 
-def test_a_folder_that_is_not_empty_stays(root: Path) -> None:
+def test_nonempty_parent_is_not_pruned(root: Path) -> None:
     (root / "3/7/2").mkdir()
     remove(root, prune=True)
     assert remaining_paths(root) == ["3", "3/7", "3/7/2"]
 
 
-def test_what_is_gone_is_no_error_and_the_empty_folders_still_go(root: Path) -> None:
+def test_missing_folder_is_no_error_and_parents_are_pruned(root: Path) -> None:
     remove(root)
     (root / "3/7/1").rmdir()
     remove(root, prune=True)
@@ -72,13 +72,13 @@ def test_what_is_gone_is_no_error_and_the_empty_folders_still_go(root: Path) -> 
     assert remaining_paths(root) == []
 
 
-def test_a_root_that_is_not_there_is_an_error(root: Path) -> None:
+def test_missing_root_is_an_error(root: Path) -> None:
     with pytest.raises(FileNotFoundError):
         remove(root / "unmounted")
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_link_in_the_way_is_not_followed(root: Path, place: int) -> None:
+def test_link_in_the_path_is_not_followed(root: Path, place: int) -> None:
     outside = root.parent / "outside"
     outside.joinpath(*PARTS[place + 1 :]).mkdir(parents=True, exist_ok=True)
     target = root.joinpath(*PARTS[: place + 1])
@@ -87,11 +87,11 @@ def test_a_link_in_the_way_is_not_followed(root: Path, place: int) -> None:
     remove(root, prune=True)
     assert precious(root) == "canary"
     assert outside.joinpath(*PARTS[place + 1 :]).is_dir()
-    # In the checkpoint's own place the link itself is what goes.
+    # A link at the checkpoint's own place is removed.
     assert target.is_symlink() == (place < 3)
 
 
-def test_links_within_a_checkpoint_go_and_not_what_they_lead_to(root: Path) -> None:
+def test_links_in_a_checkpoint_are_removed_without_targets(root: Path) -> None:
     outside = root.parent / "outside"
     folder = root.joinpath(*PARTS)
     (folder / "up").symlink_to("../../../../..")
@@ -105,7 +105,7 @@ def test_links_within_a_checkpoint_go_and_not_what_they_lead_to(root: Path) -> N
     assert precious(root) == "canary"
 
 
-def test_a_folder_exchange_folder_for_a_link_meanwhile_is_not_followed(
+def test_folder_exchanged_for_a_link_is_not_followed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = root.joinpath(*PARTS)
@@ -143,14 +143,14 @@ def test_a_folder_exchange_folder_for_a_link_meanwhile_is_not_followed(
         (".staging", "3"),
     ],
 )
-def test_no_other_text_names_a_folder(root: Path, parts: tuple[str, ...]) -> None:
+def test_rejects_texts_that_name_no_checkpoint_folder(root: Path, parts: tuple[str, ...]) -> None:
     before = remaining_paths(root)
     with pytest.raises(ValueError, match="not the folder of a checkpoint"):
         remove(root, parts)
     assert remaining_paths(root) == before
 
 
-def test_unfinished_writes_of_a_checkpoint_are_removed_with_it(root: Path) -> None:
+def test_removal_of_a_checkpoint_removes_unfinished_writes(root: Path) -> None:
     staging = root / STAGING_FOLDER
     staging.mkdir()
     for name in (f"{PARTS[-1]}.0a", f"{PARTS[-1]}.0b", "another.0a", f"{PARTS[-1]}x"):
@@ -161,16 +161,16 @@ def test_unfinished_writes_of_a_checkpoint_are_removed_with_it(root: Path) -> No
     assert precious(root) == "canary"
 
 
-def test_many_files_are_removed_with_rests_between(root: Path) -> None:
+def test_removal_yields_after_each_file(root: Path) -> None:
     folder = root.joinpath(*PARTS)
     for n in range(300):
         (folder / f"{n}").touch()
-    # After each of its 300 files and the two that were there.
+    # A yield for each of the 300 files and the two earlier files.
     assert list(remove_folder(root, PARTS)).count(1) == 302
     assert not folder.exists()
 
 
-def test_one_that_is_left_at_any_rest_is_begun_again(root: Path) -> None:
+def test_interrupted_removal_can_be_repeated(root: Path) -> None:
     folder = root.joinpath(*PARTS)
     for n in range(200):
         (folder / f"{n}").touch()
@@ -183,7 +183,7 @@ def test_one_that_is_left_at_any_rest_is_begun_again(root: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX - 1, DEPTH_MAX, DEPTH_MAX + 1, 3 * DEPTH_MAX, 3000])
-def test_folders_within_each_other_are_removed_with_few_descriptors(root: Path, depth: int) -> None:
+def test_nested_folders_are_removed_with_few_descriptors(root: Path, depth: int) -> None:
     with deep_folder(root.joinpath(*PARTS), depth):
         most, before = 0, open_files()
         for _ in remove_folder(root, PARTS, prune=True):
@@ -192,7 +192,7 @@ def test_folders_within_each_other_are_removed_with_few_descriptors(root: Path, 
     assert most <= DEPTH_MAX + len(PARTS) + 2
 
 
-def test_deep_folders_are_listed_and_links_in_them_are_not(root: Path) -> None:
+def test_deep_folders_are_listed_without_links(root: Path) -> None:
     folder = root.joinpath(*PARTS)
     with deep_folder(folder, 300):
         (folder / "d" / "link").symlink_to(root.parent / "outside")
@@ -201,7 +201,7 @@ def test_deep_folders_are_listed_and_links_in_them_are_not(root: Path) -> None:
     assert listed == {"manifest.json": 2, "deep/er/weights": 1, f"{deep}/file": 4}
 
 
-def test_no_descriptor_is_left_open(root: Path) -> None:
+def test_removal_leaves_no_descriptor_open(root: Path) -> None:
     before = open_files()
     work = remove_folder(root, PARTS)
     next(work)
@@ -212,7 +212,7 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is denied to root")
-def test_what_is_denied_is_an_error(root: Path) -> None:
+def test_denied_removal_is_an_error(root: Path) -> None:
     folder = root.joinpath(*PARTS)
     folder.chmod(0o500)
     with pytest.raises(PermissionError):
@@ -221,13 +221,13 @@ def test_what_is_denied_is_an_error(root: Path) -> None:
     assert (folder / "manifest.json").exists()
 
 
-def test_the_folders_of_a_trials_checkpoints_are_listed(root: Path) -> None:
+def test_checkpoint_folders_of_a_trial_are_listed(root: Path) -> None:
     files = folders.FolderFiles(root)
     experiment_id, trial_id = int(PARTS[0]), int(PARTS[1])
     (root / PARTS[0] / PARTS[1] / "2" / "b").mkdir(parents=True)
     (root / PARTS[0] / PARTS[1] / "2" / "file").write_text("")
     (root / PARTS[0] / PARTS[1] / "link").symlink_to(root.parent / "outside")
-    found = list(files.list_checkpoints(experiment_id, trial_id))
-    assert found == [(PARTS[2], PARTS[3]), ("2", "b")]
+    listed = list(files.list_checkpoints(experiment_id, trial_id))
+    assert listed == [(PARTS[2], PARTS[3]), ("2", "b")]
     assert list(files.list_checkpoints(experiment_id, trial_id + 1)) == []
     assert list(folders.FolderFiles(root / "none").list_checkpoints(experiment_id, trial_id)) == []

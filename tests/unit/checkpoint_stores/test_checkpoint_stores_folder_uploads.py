@@ -1,4 +1,4 @@
-"""Files that the server stores in a folder: whole, once, and with nothing beside them."""
+"""Files that the server stores in a folder: complete, only once, and without leftovers."""
 
 import errno
 import os
@@ -48,10 +48,10 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["unnamed files", "none of them"])
+@pytest.fixture(params=["unnamed files", "named files"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store on a file system with unnamed files, and one on another."""
-    if request.param == "none of them":
+    """A store on a file system with unnamed files, and a store on a file system without."""
+    if request.param == "named files":
         open_file = os.open
 
         def refuse_unnamed(path: Any, flags: int, *rest: Any, **named: Any) -> int:
@@ -67,8 +67,8 @@ def files_below(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
-def test_a_file_is_stored_once_and_alone(root: Path, source: Path) -> None:
-    # The umask of whoever runs the tests may be any.
+def test_file_is_stored_once_without_leftovers(root: Path, source: Path) -> None:
+    # The mode of the file must not depend on the umask of the test run.
     before = os.umask(0o022)
     try:
         assert store_file(root, "3/4/weights", source)
@@ -81,7 +81,7 @@ def test_a_file_is_stored_once_and_alone(root: Path, source: Path) -> None:
     assert (root / "3/4/weights").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_write_that_fails_leaves_nothing(
+def test_failed_write_leaves_no_file(
     root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill(*_: object) -> None:
@@ -93,8 +93,8 @@ def test_a_write_that_fails_leaves_nothing(
     assert files_below(root) == []
 
 
-def test_a_server_that_is_killed_leaves_nothing(tmp_path: Path, source: Path) -> None:
-    """A file without a name is gone with the process that has it open."""
+def test_killed_server_leaves_no_unnamed_file(tmp_path: Path, source: Path) -> None:
+    """The system removes an unnamed file with the process that has the file open."""
     root = tmp_path / "store"
     command = [sys.executable, "-c", KILLED, str(root), str(source)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -105,7 +105,7 @@ def test_a_server_that_is_killed_leaves_nothing(tmp_path: Path, source: Path) ->
 
 
 @pytest.mark.parametrize("name", [".detcloud-upload-notes", ".put-1", ".staging/weights"])
-def test_a_file_may_be_called_as_the_servers_own_are(root: Path, source: Path, name: str) -> None:
+def test_files_may_have_names_of_internal_files(root: Path, source: Path, name: str) -> None:
     path = f"3/4/0/{UUID}/{name}"
     assert store_file(root, path, source)
     assert files_below(root) == [path]
@@ -116,8 +116,8 @@ def test_a_file_may_be_called_as_the_servers_own_are(root: Path, source: Path, n
     assert fetched.read_bytes() == b"abc"
 
 
-def test_an_unfinished_write_goes_with_its_checkpoint(tmp_path: Path, source: Path) -> None:
-    """A server that is killed leaves a file if none can be without a name."""
+def test_unfinished_write_is_removed_with_the_checkpoint(tmp_path: Path, source: Path) -> None:
+    """Without unnamed files, a killed server leaves a file."""
     root = tmp_path / "store"
     command = [sys.executable, "-c", NO_UNNAMED_FILES + KILLED, str(root), str(source)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""Manifests: bounded before they are parsed, and parsed once."""
+"""Manifests are bounded before parsing and parsed once."""
 
 import json
 from hashlib import sha256
@@ -22,18 +22,18 @@ def paths(content: bytes) -> list[str]:
     return [file.path for file in files]
 
 
-def test_the_files_are_sorted_by_path() -> None:
+def test_files_of_a_manifest_are_sorted_by_path() -> None:
     assert paths(manifest_of("b/c", "a", "b/a")) == ["a", "b/a", "b/c"]
 
 
-def test_as_many_files_as_there_may_be_are_parsed_and_one_more_is_refused() -> None:
+def test_manifest_lists_at_most_10000_files() -> None:
     names = [f"f{n}" for n in range(CHECKPOINT_FILES_MAX)]
     assert len(paths(manifest_of(*names))) == CHECKPOINT_FILES_MAX
     with pytest.raises(ManifestInvalid, match="lists 10001 files, the limit is 10000"):
         paths(manifest_of(*names, "one-more"))
 
 
-def test_a_manifest_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_manifest_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(manifests, "json")
     content = manifest_of("a") + b" " * MANIFEST_BYTES_MAX
     with pytest.raises(ManifestInvalid, match=f"has more than {MANIFEST_BYTES_MAX} bytes"):
@@ -55,33 +55,33 @@ def test_a_manifest_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPa
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+def test_rejects_malformed_manifests(content: bytes) -> None:
     with pytest.raises(ManifestInvalid, match="cannot read its manifest"):
         paths(content)
 
 
-def test_a_manifest_is_read_and_parsed_once() -> None:
+def test_manifest_is_read_and_parsed_once() -> None:
     content = manifest_of("a")
     digest = sha256(content).hexdigest()
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def read(bytes_max: int) -> bytes:
-        asked.append(bytes_max)
+        sizes.append(bytes_max)
         return content
 
     cache = ManifestCache()
     assert cache.load_files(digest, read) is cache.load_files(digest, read)
-    assert asked == [MANIFEST_BYTES_MAX + 1]
+    assert sizes == [MANIFEST_BYTES_MAX + 1]
 
 
-def test_one_of_another_digest_is_refused_and_not_kept() -> None:
+def test_manifest_with_a_wrong_digest_is_refused_and_not_cached() -> None:
     cache = ManifestCache()
     for _ in range(2):
         with pytest.raises(ManifestInvalid, match="its manifest was modified"):
             cache.load_files("0" * 64, lambda _: manifest_of("a"))
 
 
-def test_what_was_not_looked_at_for_long_is_let_go() -> None:
+def test_least_recently_used_manifest_is_evicted() -> None:
     cache = ManifestCache(files_max=6)
     contents = [manifest_of(f"{n}", "x") for n in range(3)]
     digests = [sha256(content).hexdigest() for content in contents]
@@ -94,7 +94,7 @@ def test_what_was_not_looked_at_for_long_is_let_go() -> None:
 
         cache.load_files(digests[n], read_content)
 
-    # Each counts 3, so that two are kept: 0 is used again, and 1 makes room for 2.
+    # Each manifest counts as 3 files, so that two fit: 0 is used again, and 2 evicts 1.
     for n in (0, 1, 0, 2, 0, 1):
         load(n)
     assert read == [0, 1, 2, 1]

@@ -1,4 +1,4 @@
-"""A checkpoint store from outside: all that the server does with stores, it does with this one."""
+"""A registered checkpoint store supports all operations of the server."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from tests.unit.checkpoint_stores import memory_type
 Shelves = dict[str, dict[str, bytes]]
 ON_A = CONFIG + "checkpoint_storage: {type: memory, shelf: a}\n"
 
-# What it takes to read a configuration of each type, in a process that does nothing else.
+# Reads a configuration of each type in a new process and prints the imported store modules.
 READ_CONFIGURATIONS = """
 import sys
 from control_plane.config.check import check_config
@@ -40,7 +40,7 @@ print(*sorted(name for name in sys.modules if name.startswith(names)))
 
 
 class Trial:
-    """Trial 1 of an experiment, which stores checkpoints as its specification says."""
+    """Trial 1 of an experiment, which stores checkpoints in the store of the specification."""
 
     def __init__(self, cluster: Cluster, config: str) -> None:
         assert cluster.create(config).status == 201
@@ -50,7 +50,7 @@ class Trial:
         self.storage: dict[str, str] = desired[0]["spec"]["storage"]
 
     def store(self, steps: int, folder: Path) -> str:
-        """Stores what is in the folder and reports it; returns the checkpoint's UUID."""
+        """Store the folder as a checkpoint, report the checkpoint, and return the UUID."""
 
         def report(kind: str, **fields: Any) -> None:
             assert self.agent.report("1.1", {"kind": kind, **fields}).status == 200
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def collect(cluster: Cluster) -> None:
-    """Lets the collector come to its end."""
+    """Run the collector until no work is left."""
     services = cluster.services
     collector = Collector(
         Stores(services.engine, services.objects, services.checkpoints), UNHURRIED.monotonic_seconds
@@ -87,11 +87,13 @@ def collect(cluster: Cluster) -> None:
     raise AssertionError("the collection does not end")
 
 
-def test_an_experiment_may_keep_its_checkpoints_there(cluster: Cluster, shelves: Shelves) -> None:
+def test_experiment_stores_checkpoints_in_a_registered_store(
+    cluster: Cluster, shelves: Shelves
+) -> None:
     assert Trial(cluster, ON_A).storage == {"type": "memory", "shelf": "a"}
 
 
-def test_a_cluster_may_keep_checkpoints_there_unless_told_otherwise(
+def test_registered_store_can_be_the_default_of_the_cluster(
     tmp_path: Path, shelves: Shelves
 ) -> None:
     default = memory_type.Memory(type="memory", shelf="b")
@@ -99,7 +101,7 @@ def test_a_cluster_may_keep_checkpoints_there_unless_told_otherwise(
     assert Trial(cluster, CONFIG).storage == {"type": "memory", "shelf": "b"}
 
 
-def test_its_files_are_listed_and_handed_out(
+def test_files_of_a_registered_store_are_listed_and_downloaded(
     cluster: Cluster, shelves: Shelves, folder: Path
 ) -> None:
     uuid = Trial(cluster, ON_A).store(5, folder)
@@ -112,17 +114,19 @@ def test_its_files_are_listed_and_handed_out(
     assert "weights is not there" in missing.json["error"]["message"]
 
 
-def test_what_is_not_kept_is_removed(cluster: Cluster, shelves: Shelves, folder: Path) -> None:
+def test_collector_removes_checkpoints_from_a_registered_store(
+    cluster: Cluster, shelves: Shelves, folder: Path
+) -> None:
     trial = Trial(cluster, ON_A)
     first, latest = trial.store(5, folder), trial.store(6, folder)
     trial.kill(cluster)
     collect(cluster)
-    # As configured, 1 best and 1 latest of each trial are kept; none has a metric.
+    # The defaults keep 1 best and 1 latest of each trial; no checkpoint has a metric.
     assert {key.split("/")[3] for key in shelves["a"]} == {latest}
     assert cluster.get(f"/checkpoints/{first}").json["state"] == "DELETED"
 
 
-def test_a_warm_start_knows_it_by_its_name(
+def test_warm_start_from_a_different_store_is_refused(
     cluster: Cluster, shelves: Shelves, folder: Path
 ) -> None:
     uuid = Trial(cluster, ON_A).store(5, folder)
@@ -133,7 +137,7 @@ def test_a_warm_start_knows_it_by_its_name(
     assert text in refused.body.decode()
 
 
-def test_its_mistakes_are_named_like_those_of_any_other(shelves: Shelves) -> None:
+def test_problems_of_a_registered_store_name_the_field(shelves: Shelves) -> None:
     def problems(storage: str) -> str:
         with pytest.raises(ConfigInvalid) as caught:
             check_config(CONFIG, overrides=[f"checkpoint_storage={storage}"])
@@ -149,7 +153,7 @@ def test_its_mistakes_are_named_like_those_of_any_other(shelves: Shelves) -> Non
 
 
 @pytest.mark.parametrize("module", ["no_such_package", "no_such_package.module"])
-def test_a_package_that_the_cluster_lacks_is_named(
+def test_missing_package_of_a_store_is_named(
     cluster: Cluster, shelves: Shelves, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     package = RequiredPackage(module, "shelves[all]")
@@ -161,28 +165,28 @@ def test_a_package_that_the_cluster_lacks_is_named(
     assert refused["hint"] == "pip install 'shelves[all]' there"
 
 
-def test_the_reference_has_it_behind_the_others(shelves: Shelves) -> None:
+def test_reference_lists_a_registered_store_last(shelves: Shelves) -> None:
     sections = render_reference().split("\n## Checkpoint storage\n")[1].split("\n### ")
     names = [section.partition("\n")[0] for section in sections[1:8]]
     assert names[:7] == ["shared_fs", "directory", "hdfs", "s3", "gcs", "azure", "memory"]
     assert "| `shelf` | string | required | The shelf. |" in sections[7]
 
 
-def test_two_types_of_a_name_are_refused(shelves: Shelves) -> None:
+def test_rejects_duplicate_store_names(shelves: Shelves) -> None:
     with pytest.raises(ValueError, match="there is a checkpoint store memory already"):
         registry.register(memory_type.SPEC)
     with pytest.raises(ValueError, match="there is a checkpoint store s3 already"):
         registry.register(replace(memory_type.SPEC, name="s3"))
 
 
-def test_whatever_the_server_can_use_a_trial_can() -> None:
+def test_store_types_of_the_server_are_known_to_trials() -> None:
     with pytest.raises(StorageError, match="known: ") as refused:
         build_store({"type": "tape"})
     known = str(refused.value).partition("known: ")[2].split(", ")
     assert {spec.name for spec in registry.store_types()} <= set(known)
 
 
-def test_the_options_of_a_type_take_its_name_alone() -> None:
+def test_options_of_a_store_type_accept_a_single_name() -> None:
     for spec in registry.store_types():
         assert get_args(spec.options.model_fields["type"].annotation) == (spec.name,)
 
@@ -199,10 +203,10 @@ def test_the_options_of_a_type_take_its_name_alone() -> None:
         ),
     ],
 )
-def test_a_configuration_is_read_without_what_opens_a_store(storages: tuple[str, ...]) -> None:
+def test_reading_a_configuration_imports_no_store_client(storages: tuple[str, ...]) -> None:
     program = [sys.executable, "-c", READ_CONFIGURATIONS, *storages]
     shown = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
     package = "control_plane.checkpoint_stores."
-    found = {name.removeprefix(package) for name in shown}
+    modules = {name.removeprefix(package) for name in shown}
     types = {f"types.{spec.name}" for spec in registry.store_types()} if storages else set()
-    assert found == {"checkpoint_files", "store_type", "registry", "types", *types}
+    assert modules == {"checkpoint_files", "store_type", "registry", "types", *types}

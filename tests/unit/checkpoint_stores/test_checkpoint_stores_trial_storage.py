@@ -73,15 +73,15 @@ def default() -> S3:
         ),
     ],
 )
-def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
+def test_trial_storage_comes_from_the_configuration_or_the_cluster(
     storage: dict[str, Any], checkpoints: CheckpointStorage, expected: dict[str, str]
 ) -> None:
     assert storage_fields(parse_storage(**storage), checkpoints) == expected
 
 
-def test_a_place_is_named_without_its_secrets() -> None:
-    found = storage_fields(parse_storage(**BUCKET), FOLDER)
-    assert display_storage(found) == "s3://ours/team at http://minio:9000"
+def test_display_name_of_a_store_has_no_secret() -> None:
+    fields = storage_fields(parse_storage(**BUCKET), FOLDER)
+    assert display_storage(fields) == "s3://ours/team at http://minio:9000"
     assert display_storage({"type": "directory", "path": "/a"}) == "/a"
     hdfs = {"type": "hdfs", "hdfs_url": "http://me:canary@a; http://b", "hdfs_path": "/c/"}
     assert display_storage(hdfs) == "hdfs://c at http://a;http://b"
@@ -111,7 +111,7 @@ def test_a_place_is_named_without_its_secrets() -> None:
         ),
     ],
 )
-def test_what_leads_to_a_store_has_no_secret(
+def test_location_of_a_store_has_no_secret(
     fields: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert storage_location(fields) == {"type": fields["type"], **expected}

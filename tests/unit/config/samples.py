@@ -1,4 +1,4 @@
-"""Small configurations of both eras, to be changed field by field."""
+"""Small valid configurations of both eras that tests change field by field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABSENT = object()
 
 
 def change_fields(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the fields at dotted paths set, or taken out where the value is ABSENT."""
+    """Return a copy of `base` with fields at dotted paths set, or removed for ABSENT."""
     tree = copy.deepcopy(base)
     for path, value in changes.items():
         *parents, last = path.split(".")
@@ -40,23 +40,23 @@ def change_fields(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 
 
 def to_yaml(tree: object) -> str:
-    """YAML text of plain values."""
+    """Return plain values as YAML text in the given order."""
     return yaml.safe_dump(tree, sort_keys=False)
 
 
 def check_changed(base: dict[str, Any], changes: dict[str, Any]) -> ExperimentConfig:
-    """The changed configuration, which must be valid."""
+    """Check the changed configuration, which must be valid, and return the result."""
     return check_config(to_yaml(change_fields(base, changes)))
 
 
 def find_problems(text: str, **layers: Any) -> tuple[Problem, ...]:
-    """Why `text` is refused."""
+    """Return the problems of `text`; fail the test if `text` is valid."""
     with pytest.raises(ConfigInvalid) as caught:
         check_config(text, **layers)
     return caught.value.problems
 
 
 def find_messages(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, str]:
-    """Path to message for each problem of the changed configuration."""
+    """Return the message of each problem of the changed configuration by path."""
     problems = find_problems(to_yaml(change_fields(base, changes)))
     return {problem.path: problem.message for problem in problems}

@@ -1,4 +1,4 @@
-"""The bayesian searcher: its fields, its plan, what it trains, and a server without Optuna."""
+"""The bayesian searcher: fields, plan, preview, and a server without Optuna."""
 
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -24,7 +24,7 @@ IN_STEPS = {"name": "bayesian", "metric": "loss", "max_trials": 40, "max_steps":
 IN_EPOCHS = {"name": "bayesian", "metric": "loss", "max_trials": 40, "max_length": {"batches": 5}}
 
 
-def test_defaults_are_sixteen_at_a_time_and_ten_results_before_the_model() -> None:
+def test_defaults_are_16_concurrent_and_10_startup_trials() -> None:
     step, length = (
         check_changed(STEP, {"searcher": IN_STEPS}),
         check_changed(LENGTH, {"searcher": IN_EPOCHS}),
@@ -35,15 +35,15 @@ def test_defaults_are_sixteen_at_a_time_and_ten_results_before_the_model() -> No
 
 
 @pytest.mark.parametrize("field", ["max_concurrent_trials", "startup_trials"])
-def test_neither_limit_can_be_zero(field: str) -> None:
-    found = find_messages(LENGTH, {"searcher": {**IN_EPOCHS, field: 0}})
-    assert found == {f"searcher.{field}": "must be at least 1, not 0"}
+def test_trial_limits_of_bayesian_search_are_positive(field: str) -> None:
+    messages = find_messages(LENGTH, {"searcher": {**IN_EPOCHS, field: 0}})
+    assert messages == {f"searcher.{field}": "must be at least 1, not 0"}
 
 
-def test_every_trial_is_previewed_to_its_end() -> None:
-    found = preview_search(check_changed(LENGTH, {"searcher": IN_EPOCHS}))
-    assert found.brackets == (Bracket((Rung(5, reached=40, stopped=40, expected=40),)),)
-    assert (found.batches, found.is_example) == (200, False)
+def test_bayesian_preview_counts_full_trials() -> None:
+    preview = preview_search(check_changed(LENGTH, {"searcher": IN_EPOCHS}))
+    assert preview.brackets == (Bracket((Rung(5, reached=40, stopped=40, expected=40),)),)
+    assert (preview.batches, preview.is_example) == (200, False)
 
 
 def run_summary(folder: Path, searcher: dict[str, Any]) -> int:
@@ -52,7 +52,7 @@ def run_summary(folder: Path, searcher: dict[str, Any]) -> int:
     return main([str(file)])
 
 
-def test_the_check_knows_how_much_it_trains(
+def test_summary_of_bayesian_search_has_the_total_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: ModuleSpec(name, None))
@@ -62,7 +62,7 @@ def test_the_check_knows_how_much_it_trains(
     assert lines[-1] == "continuable:     no: pause the search to go on later"
 
 
-def test_a_server_without_optuna_says_how_to_install_it(
+def test_missing_optuna_is_reported_with_the_install_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Forms in which users of Determined's releases, 0.12 to 0.38, write their configurations."""
+"""Forms of configurations from releases 0.12 to 0.38 of Determined."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
 IMAGE = "determinedai/pytorch-ngc:0.38.1"
 
-# A configuration, and the fields that have a notice each.
+# A configuration, and the fields that give a notice.
 ACCEPTED: dict[str, tuple[str, list[str]]] = {
     "steps": (STEPS + "batches_per_step: 50\nmin_validation_period: 2\n", []),
     "labels as a map": (TRIAL + "labels: {a: true}\n", []),
     "numbers without a point": (
         TRIAL.replace("64}", "64, lr: {type: double, minval: 1e-5, maxval: 1e-4}}"),
-        # The single searcher draws one of its values.
+        # The single searcher draws a value of the range.
         ["hyperparameters.lr"],
     ),
     "a list of ranges": (
@@ -74,7 +74,7 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
         + " {name: n, pattern: b, actions: [exclude_node, {signal: s}]}]\n",
         ["log_policies"],
     ),
-    "clusters of others": (
+    "settings of HPC schedulers": (
         SCRIPT + "slurm: {sbatch_args: [-n 1]}\npbs: {pbsbatch_args: [-x]}\n",
         ["slurm", "pbs"],
     ),
@@ -108,7 +108,7 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("form", ACCEPTED)
-def test_a_form_of_a_release_is_accepted_and_names_what_has_no_effect(form: str) -> None:
+def test_accepts_forms_of_determined_with_notices_of_unused_fields(form: str) -> None:
     text, noticed = ACCEPTED[form]
     warnings = config_warnings(check_config(text))
     assert [warning.split(" ")[0].rstrip(":") for warning in warnings] == noticed
@@ -135,7 +135,7 @@ def test_a_form_of_a_release_is_accepted_and_names_what_has_no_effect(form: str)
         ),
     ],
 )
-def test_what_the_original_refused_is_refused_with_what_to_write(
+def test_rejects_values_that_determined_rejects_and_hints_at_the_fix(
     changes: dict[str, Any], path: str, hint: str
 ) -> None:
     tree = change_fields(yaml.safe_load(TRIAL), changes)
@@ -144,10 +144,10 @@ def test_what_the_original_refused_is_refused_with_what_to_write(
     assert problem.hint.startswith(hint)
 
 
-@pytest.mark.parametrize("given", ["host", "container"])
-def test_a_local_cache_needs_both_of_its_paths_as_in_determined(given: str) -> None:
+@pytest.mark.parametrize("given_path", ["host", "container"])
+def test_local_cache_needs_host_and_container_path(given_path: str) -> None:
     layer = {"type": "s3", "bucket": "b", "bucket_directory_path": "d"}
-    text = SCRIPT + f"data_layer: {layer | {f'local_cache_{given}_path': '/a'}}\n"
+    text = SCRIPT + f"data_layer: {layer | {f'local_cache_{given_path}_path': '/a'}}\n"
     [problem] = find_problems(text)
     assert problem.path == "data_layer.local_cache_container_path"
     assert "local_cache_host_path" in problem.message

@@ -22,7 +22,7 @@ def write_config(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_a_valid_file_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_of_a_valid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = change_fields(STEP, {"searcher": RANDOM, "description": "mine"})
     assert main([write_config(tmp_path, to_yaml(tree))]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -35,7 +35,7 @@ def test_a_valid_file_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
 
 
-def test_a_population_trains_in_every_round(
+def test_summary_of_a_population_counts_all_rounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     population = {
@@ -56,7 +56,9 @@ def test_a_population_trains_in_every_round(
     assert lines[5] == "total:           at most 240 steps"
 
 
-def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_are_printed_one_per_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write_config(tmp_path, to_yaml(LENGTH) + "max_restarts: -1\nlabel: [a]\n")
     assert main([file]) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -65,7 +67,9 @@ def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_json_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_report_has_problems_and_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write_config(tmp_path, to_yaml(LENGTH))
     assert main([file, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -100,7 +104,7 @@ def test_migrate_prints_the_length_form(tmp_path: Path, capsys: pytest.CaptureFi
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line(
+def test_unreadable_file_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, reason: str
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -111,7 +115,7 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert line.startswith(f"{file}: {reason}")
 
 
-def test_a_folder_and_a_name_that_is_none_are_one_line(
+def test_folder_and_invalid_name_are_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path)]) == 1
@@ -119,7 +123,7 @@ def test_a_folder_and_a_name_that_is_none_are_one_line(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
+def test_config_module_runs_as_a_command(tmp_path: Path) -> None:
     file = write_config(tmp_path, to_yaml(STEP))
     command = [sys.executable, "-m", "control_plane.config", file]
     ran = subprocess.run(
@@ -144,7 +148,7 @@ STEERING = "\x1b]0;x\x07\x9b31m\u202e\u2066\u200f\u2028\x7f\n"
         {"environment.image": f"determinedai/environments{STEERING}"},
     ],
 )
-def test_nothing_in_a_file_steers_the_terminal(
+def test_output_contains_no_control_characters_of_the_file(
     changes: dict[str, object],
     flags: list[str],
     tmp_path: Path,
@@ -157,7 +161,7 @@ def test_nothing_in_a_file_steers_the_terminal(
     assert all(line.isprintable() for line in out.split("\n"))
 
 
-def test_escapes_of_invisible_characters_are_those_of_json() -> None:
+def test_invisible_characters_are_escaped_as_in_json() -> None:
     # The language tag U+E0001 is beyond four digits.
     text = "a\x1b\x7f\u202e\u2028\U000e0001\ud800z"
     line = printable_line(text)
@@ -184,7 +188,9 @@ def test_escapes_of_invisible_characters_are_those_of_json() -> None:
         ({"name": 5}, "name", "quote it"),
     ],
 )
-def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint: str) -> None:
+def test_hints_suggest_the_intended_field_or_value(
+    changes: dict[str, object], path: str, hint: str
+) -> None:
     (problem,) = find_problems(to_yaml(change_fields(LENGTH, changes)))
     assert problem.path == path
     assert problem.hint.startswith(hint)
@@ -199,12 +205,12 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
         ),
     ],
 )
-def test_what_every_cluster_refuses_is_refused(
+def test_check_rejects_passed_deadlines(
     changes: dict[str, object], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_config(tmp_path, to_yaml(change_fields(LENGTH, changes)))
     assert main([file]) == 1
     assert capsys.readouterr().out.startswith(f"{file}: {line}")
-    # It can be rewritten and previewed all the same.
+    # Migration and preview of the configuration still work.
     assert main([file, "--migrate"]) == 0
     assert main([file, "--preview", "--json"]) == 0

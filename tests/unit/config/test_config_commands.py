@@ -1,4 +1,4 @@
-"""Configurations of commands: what they have, what they refuse, and what lies beneath them."""
+"""Configurations of commands: allowed fields, refused fields and templates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(text: str, *overrides: str) -> ExperimentConfig:
     return check_config(text, kind=COMMAND, overrides=overrides)
 
 
-def test_the_program_alone_is_a_configuration() -> None:
+def test_command_needs_only_an_entrypoint() -> None:
     config = check(ECHO)
     assert config.entrypoint == ("echo", "hello")
     assert (config.resources.slots_per_trial, config.resources.is_single_node) == (1, True)
@@ -27,25 +27,25 @@ def test_the_program_alone_is_a_configuration() -> None:
     assert config.searcher.is_open_ended
 
 
-def test_a_shell_reads_a_text_and_no_list() -> None:
+def test_entrypoint_text_stays_text_and_list_stays_words() -> None:
     assert check("entrypoint: echo $HOME | cat\n").entrypoint == "echo $HOME | cat"
     words = check("entrypoint: [printf, '[%s]', 'a  b', '', '$HOME']\n").entrypoint
     assert words == ("printf", "[%s]", "a  b", "", "$HOME")
 
 
-def test_one_word_alone_is_a_line_for_the_shell() -> None:
+def test_list_of_one_word_becomes_a_shell_line() -> None:
     assert check("entrypoint: ['echo a && echo b']\n").entrypoint == "echo a && echo b"
     assert check(ECHO, 'entrypoint=["ls *.sh"]').entrypoint == "ls *.sh"
 
 
 @pytest.mark.parametrize("slots", [0, 1, 4])
-def test_slots_are_those_of_the_run(slots: int) -> None:
+def test_slots_of_a_command_become_slots_per_trial(slots: int) -> None:
     config = check(ECHO, f"resources.slots={slots}")
     assert (config.job.slots_per_trial, config.resources.slots) == (slots, None)
     assert command_values(config)["resources"]["slots"] == slots
 
 
-def test_wrong_slots_are_named_as_they_were_written() -> None:
+def test_problem_of_slots_names_the_written_field() -> None:
     [problem] = find_problems(f"{ECHO}resources:\n  slots: -1\n", kind=COMMAND)
     assert (problem.path, problem.line) == ("resources.slots", 3)
 
@@ -63,14 +63,14 @@ def test_wrong_slots_are_named_as_they_were_written() -> None:
         "resources: {deadline: 6h}",
     ],
 )
-def test_what_is_for_experiments_is_refused_with_its_line(field: str) -> None:
+def test_commands_reject_experiment_fields_with_the_line(field: str) -> None:
     [problem] = find_problems(f"{ECHO}{field}\n", kind=COMMAND)
     assert problem.path.split(".")[0] == field.split(":")[0]
     assert (problem.line, problem.message) == (2, "is for experiments")
     assert problem.hint
 
 
-def test_a_template_for_experiments_is_refused() -> None:
+def test_commands_reject_templates_of_experiments() -> None:
     [problem] = find_problems(ECHO, template="max_restarts: 3\n", kind=COMMAND)
     assert (problem.path, problem.hint.endswith("on line 1 of the template")) == (
         "max_restarts",
@@ -78,7 +78,7 @@ def test_a_template_for_experiments_is_refused() -> None:
     )
 
 
-def test_a_field_that_nothing_has_is_refused() -> None:
+def test_commands_reject_unknown_fields() -> None:
     [problem] = find_problems(f"{ECHO}work_dir: /\n", kind=COMMAND)
     assert (problem.path, problem.line) == ("work_dir", 2)
 
@@ -90,7 +90,7 @@ def test_a_field_that_nothing_has_is_refused() -> None:
         "[python3, -m, detcloud.launch.torch_distributed, --trial, 'model_def:MyTrial']",
     ],
 )
-def test_a_trial_class_is_no_program(entrypoint: str) -> None:
+def test_commands_reject_trial_classes(entrypoint: str) -> None:
     [problem] = find_problems(f"entrypoint: {entrypoint}\n", kind=COMMAND)
     assert (problem.path, problem.message) == (
         "entrypoint",
@@ -98,12 +98,12 @@ def test_a_trial_class_is_no_program(entrypoint: str) -> None:
     )
 
 
-def test_a_command_without_a_program_is_refused() -> None:
+def test_rejects_command_without_a_program() -> None:
     [problem] = find_problems("name: nothing\n", kind=COMMAND)
     assert (problem.path, problem.message) == ("entrypoint", "is required")
 
 
-def test_the_values_of_a_command_are_a_configuration_of_it_with_secrets_masked() -> None:
+def test_command_values_have_only_command_sections_and_masked_secrets() -> None:
     text = f"{ECHO}environment: {{environment_variables: [API_TOKEN=s3cret]}}\n"
     values = command_values(check(text, "resources.slots=2"))
     assert values.keys() <= COMMAND_SECTIONS
@@ -112,7 +112,7 @@ def test_the_values_of_a_command_are_a_configuration_of_it_with_secrets_masked()
     assert "API_TOKEN" in str(values)
 
 
-def test_its_job_is_not_preempted_and_runs_once_on_one_machine() -> None:
+def test_command_job_runs_once_on_one_machine_without_preemption() -> None:
     config = check(ECHO)
     job = job_of(config, 5, COMMAND)
     assert (job.preemptible, job.single_agent) == (False, True)

@@ -1,4 +1,4 @@
-"""Deadlines and costs of a configuration: how they are written, and what they become."""
+"""Deadlines and maximum costs of configurations: accepted forms and stored values."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def check_resources(resources: str) -> ExperimentConfig:
         (" 6h ", 6 * HOUR_MS),
     ],
 )
-def test_a_duration_counts_from_the_submission(text: str, after_ms: int) -> None:
+def test_duration_counts_from_the_submission(text: str, after_ms: int) -> None:
     assert span_ms(text) == after_ms
     assert deadline_ms(text, 1_000_000) == 1_000_000 + after_ms
 
@@ -47,7 +47,7 @@ def test_a_duration_counts_from_the_submission(text: str, after_ms: int) -> None
         "20260921T141320Z",
     ],
 )
-def test_a_moment_is_what_it_says(text: str) -> None:
+def test_timestamp_is_an_absolute_deadline(text: str) -> None:
     assert span_ms(text) is None
     assert deadline_ms(text, 5) == 1_790_000_000_000
 
@@ -66,7 +66,7 @@ def test_a_moment_is_what_it_says(text: str) -> None:
         ("2026-09-21", "must include a time zone"),
     ],
 )
-def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, message: str) -> None:
+def test_malformed_deadline_is_refused_with_the_expected_form(text: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         check_resources(f"deadline: '{text}'")
     (problem,) = refused.value.problems
@@ -75,19 +75,19 @@ def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, messag
     assert problem.message.endswith(f'not "{text}"')
 
 
-def test_a_number_is_no_deadline() -> None:
+def test_deadline_rejects_numbers() -> None:
     with pytest.raises(
         ConfigInvalid, match=r"deadline: must be a duration like '6h', .* zone, not 6"
     ):
         check_resources("deadline: 6")
 
 
-def test_yaml_reads_a_moment_without_quotes_as_text() -> None:
+def test_unquoted_timestamp_stays_text() -> None:
     config = check_resources("deadline: 2026-09-21T14:13:20Z")
     assert config.resources.deadline == "2026-09-21T14:13:20Z"
 
 
-def test_trials_know_the_deadline_as_a_moment_and_the_cost() -> None:
+def test_trial_settings_have_absolute_deadline_and_maximum_cost() -> None:
     settings = trial_settings(check_resources("deadline: 6h, max_cost: 12.5"), "default", 7)
     assert (settings.deadline_ms, settings.max_cost) == (7 + 6 * HOUR_MS, 12.5)
     settings = trial_settings(check_resources("slots_per_trial: 1"), "default", 7)
@@ -104,7 +104,7 @@ def test_trials_know_the_deadline_as_a_moment_and_the_cost() -> None:
         (".nan", "must be a finite number"),
     ],
 )
-def test_a_cost_is_a_positive_number(value: str, message: str) -> None:
+def test_max_cost_must_be_a_positive_number(value: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         check_resources(f"max_cost: {value}")
     assert [problem.path for problem in refused.value.problems] == ["resources.max_cost"]

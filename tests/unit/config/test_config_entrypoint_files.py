@@ -14,10 +14,10 @@ FILES = {"model_def.py", "train.py", "pkg/__init__.py", "pkg/trial.py", "tools/r
 
 
 def missing(entrypoint: object, files: set[str] = FILES, **fields: Any) -> bool | None:
-    """Whether something is certainly missing; None if nothing is."""
+    """Return whether missing code is certain; None if no missing code is found."""
     tree = {"searcher": {"name": "single", "metric": "x"}, "entrypoint": entrypoint, **fields}
-    found = find_missing_code(validate_config(tree, Era.LENGTH), files)
-    return None if found is None else found.is_certain
+    missing_code = find_missing_code(validate_config(tree, Era.LENGTH), files)
+    return None if missing_code is None else missing_code.is_certain
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def missing(entrypoint: object, files: set[str] = FILES, **fields: Any) -> bool 
         "python3 -u ./tools/run.py",
         ["python3", "train.py", "$HOME"],
         "python3 -m detcloud.launch.torch_distributed --trial model_def:Trial",
-        # Another program than Python, or a line that only a shell reads, is nobody's to judge.
+        # Programs other than Python, and lines for a shell, are not checked.
         "cd tools && python3 gone.py",
         "python3 $SCRIPT.py",
         "bash gone.py",
@@ -41,7 +41,7 @@ def missing(entrypoint: object, files: set[str] = FILES, **fields: Any) -> bool 
         "python3 -m gone",
     ],
 )
-def test_nothing_is_missing(entrypoint: object) -> None:
+def test_entrypoints_with_existing_or_unknown_files_are_accepted(entrypoint: object) -> None:
     assert missing(entrypoint) is None
 
 
@@ -49,7 +49,7 @@ def test_nothing_is_missing(entrypoint: object) -> None:
     "entrypoint",
     ["python3 gone.py", ["python", "-u", "tools/gone.py"], "pkg.gone:Trial", "tools.gone:Trial"],
 )
-def test_files_beside_existing_ones_are_certainly_missing(entrypoint: object) -> None:
+def test_missing_file_in_an_existing_folder_is_certain(entrypoint: object) -> None:
     assert missing(entrypoint) is True
     hook = FILES | {"startup-hook.sh"}
     assert missing(entrypoint, hook) is False
@@ -65,5 +65,5 @@ def test_files_beside_existing_ones_are_certainly_missing(entrypoint: object) ->
         "python3 -m detcloud.launch.torch_distributed --trial gone:Trial",
     ],
 )
-def test_a_module_may_be_installed_where_the_trial_runs(entrypoint: object) -> None:
+def test_missing_module_is_uncertain_because_of_installed_packages(entrypoint: object) -> None:
     assert missing(entrypoint) is False

@@ -39,7 +39,7 @@ LENGTH_MARKS = {
 
 @pytest.mark.parametrize("step", STEP_MARKS)
 @pytest.mark.parametrize("length", LENGTH_MARKS)
-def test_fields_of_both_eras_are_one_error_that_names_two_fields(step: str, length: str) -> None:
+def test_mixed_eras_are_a_single_problem_with_two_fields(step: str, length: str) -> None:
     if step == length:
         return
     text = to_yaml(change_fields(NEUTRAL, {step: STEP_MARKS[step], length: LENGTH_MARKS[length]}))
@@ -49,18 +49,18 @@ def test_fields_of_both_eras_are_one_error_that_names_two_fields(step: str, leng
     assert problem.line is not None
 
 
-def test_a_template_of_the_other_era_is_an_error_too() -> None:
+def test_template_of_the_wrong_era_is_refused() -> None:
     (problem,) = find_problems(to_yaml(STEP), template="scheduling_unit: 5")
     assert (problem.path, problem.line) == ("searcher.max_steps", 7)
     assert "scheduling_unit" in problem.message
 
 
-def test_an_absent_field_marks_no_era() -> None:
+def test_null_field_marks_no_era() -> None:
     assert check_changed(LENGTH, {"batches_per_step": None}).era == "length"
     assert check_changed(STEP, {"scheduling_unit": None}).era == "step"
 
 
-def test_a_configuration_without_any_mark_is_of_the_length_era() -> None:
+def test_configuration_without_marks_has_the_length_era() -> None:
     custom = {"name": "custom", "metric": "loss"}
     config = check_changed(LENGTH, {"searcher": custom})
     assert (config.era, config.unit, config.workload_batches) == ("length", "batches", 100)
@@ -72,11 +72,11 @@ def test_a_configuration_without_any_mark_is_of_the_length_era() -> None:
         ({"searcher.max_length": 500}, "batches", 500, 500),
         ({"searcher.max_length": {"batches": 500}}, "batches", 500, 500),
         ({"searcher.max_length": {"records": 1000}}, "records", 1000, 15),  # 1000 // 64
-        ({"searcher.max_length": {"records": 10}}, "records", 10, 1),  # at least one batch
+        ({"searcher.max_length": {"records": 10}}, "records", 10, 1),  # at least 1 batch
         ({"searcher.max_length": {"epochs": 3}}, "epochs", 3, 46),  # 3 * 1000 // 64
     ],
 )
-def test_lengths_become_batches_by_the_batch_size_of_the_trial(
+def test_lengths_are_converted_with_the_batch_size_of_the_trial(
     changes: dict[str, Any], unit: str, length: int, batches: int
 ) -> None:
     needed = {"hyperparameters.global_batch_size": 8, "records_per_epoch": 1000}
@@ -85,7 +85,7 @@ def test_lengths_become_batches_by_the_batch_size_of_the_trial(
     assert config.batches(length, {"global_batch_size": 64}) == batches
 
 
-def test_steps_become_batches_by_their_size() -> None:
+def test_steps_are_converted_with_batches_per_step() -> None:
     config = check_changed(STEP, {"batches_per_step": 30})
     assert (config.unit, config.workload_batches) == ("steps", 30)
     assert config.batches(7, {}) == 210
@@ -96,20 +96,20 @@ def test_steps_become_batches_by_their_size() -> None:
     ("max_length", "units"),
     [({"batches": 5}, 125.0), ({"records": 5}, 8000.0), ({"epochs": 5}, 8.0)],
 )
-def test_batches_become_units_again(max_length: dict[str, int], units: float) -> None:
+def test_batches_are_converted_back_to_units(max_length: dict[str, int], units: float) -> None:
     needed = {"hyperparameters.global_batch_size": 64, "records_per_epoch": 1000}
     config = check_changed(LENGTH, {"searcher.max_length": max_length, **needed})
     assert config.units(125, {"global_batch_size": 64}) == units  # 125 * 64 = 8000 records
 
 
-def test_a_trial_without_a_batch_size_cannot_convert_records() -> None:
+def test_trial_without_a_batch_size_cannot_convert_records() -> None:
     changes = {"searcher.max_length": {"records": 5}, "hyperparameters.global_batch_size": 64}
     config = check_changed(LENGTH, changes)
     with pytest.raises(ValueError, match="global_batch_size must be an integer of at least 1"):
         config.batches(5, {"global_batch_size": "64"})
 
 
-def test_periods_keep_their_own_unit() -> None:
+def test_periods_may_have_different_units() -> None:
     config = check_changed(
         LENGTH,
         {
@@ -125,27 +125,27 @@ def test_periods_keep_their_own_unit() -> None:
     assert (step.min_validation_batches({}), step.min_checkpoint_batches({})) == (300, 0)
 
 
-def test_a_period_of_zero_is_off() -> None:
+def test_zero_period_is_off() -> None:
     config = check_changed(
         LENGTH, {"min_validation_period": {"records": 0}, "hyperparameters.global_batch_size": 5}
     )
     assert config.min_validation_batches({"global_batch_size": 5}) == 0
 
 
-def test_a_training_that_no_entrypoint_names_needs_the_records_of_an_epoch() -> None:
+def test_native_experiment_with_epochs_needs_records_per_epoch() -> None:
     native = {"entrypoint": None, "internal": {"native": {"command": ["train.py"]}}}
     text = to_yaml(change_fields(LENGTH, {**native, "min_validation_period": {"epochs": 1}}))
     assert [problem.path for problem in find_problems(text)] == ["records_per_epoch"]
 
 
-def test_a_length_beyond_what_can_be_counted_is_refused() -> None:
+def test_rejects_too_large_lengths() -> None:
     text = to_yaml(change_fields(STEP, {"searcher.max_steps": 2**52}))
     (problem,) = find_problems(text)
     assert problem.path == "searcher.max_steps"
 
 
 @pytest.mark.parametrize("base", [STEP, LENGTH])
-def test_the_stored_form_is_the_same_configuration(base: dict[str, Any]) -> None:
+def test_stored_form_restores_the_configuration(base: dict[str, Any]) -> None:
     config = check_changed(base, {"hyperparameters.lr": 0.1, "data": {"a": None}, "labels": ["x"]})
     stored = config.to_json()
     assert ExperimentConfig.from_json(stored) == config
@@ -153,32 +153,32 @@ def test_the_stored_form_is_the_same_configuration(base: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("base", [STEP, LENGTH])
-def test_the_public_form_checks_to_the_same_configuration(base: dict[str, Any]) -> None:
+def test_masked_form_without_secrets_restores_the_configuration(base: dict[str, Any]) -> None:
     config = check_changed(
         base, {"resources.devices": ["/dev/a:/dev/b"], "hyperparameters.lr": 0.1}
     )
     assert check_config(to_yaml(config.masked_values())) == config
 
 
-def test_a_stored_form_of_another_version_is_refused() -> None:
+def test_rejects_stored_forms_of_unknown_versions() -> None:
     with pytest.raises(ValueError, match="must have version 1"):
         ExperimentConfig.from_json(b'{"version": 2}')
 
 
 @pytest.mark.parametrize("config", ["[]", "null", '"text"', "5"])
-def test_a_stored_form_without_map_is_refused(config: str) -> None:
+def test_rejects_stored_forms_without_a_map(config: str) -> None:
     text = '{"version": 1, "era": "length", "config": %s}'
     with pytest.raises(ValueError, match="must be a map"):
         ExperimentConfig.from_json((text % config).encode())
 
 
-def test_a_configuration_cannot_be_changed() -> None:
+def test_configuration_is_frozen() -> None:
     config = check_changed(STEP, {})
     with pytest.raises(ValueError, match="frozen"):
         setattr(config, "max_restarts", 1)  # noqa: B010
 
 
-def test_the_caller_gives_the_seed_where_the_user_does_not() -> None:
+def test_default_seed_applies_without_a_configured_seed() -> None:
     text = to_yaml(LENGTH)
     assert check_config(text, seed_default=12).experiment_seed == 12
     assert check_config(text, seed_default=2**31 + 5).experiment_seed == 5
@@ -186,13 +186,13 @@ def test_the_caller_gives_the_seed_where_the_user_does_not() -> None:
     assert check_config(text, seed_default=1).name != check_config(text, seed_default=2).name
 
 
-def test_the_generated_name_is_the_description_in_the_step_era() -> None:
+def test_step_era_stores_the_generated_name_as_description() -> None:
     assert (check_changed(STEP, {}).description or "").startswith("Experiment (")
     assert check_changed(STEP, {"description": ""}).description == ""
     assert check_changed(LENGTH, {"name": "mine"}).name == "mine"
 
 
-def test_a_period_in_steps_beside_a_length_is_told_what_to_write() -> None:
+def test_step_period_with_a_length_hints_at_the_length_form() -> None:
     text = """
 name: n
 entrypoint: model_def:Trial
@@ -203,7 +203,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
         check_config(text)
 
 
-def test_epochs_are_the_trials_own_unless_the_configuration_says_what_one_is() -> None:
+def test_trial_counts_epochs_without_records_per_epoch() -> None:
     own = {"searcher.max_length": {"epochs": 4}}
     assert check_changed(LENGTH, own).counts_epochs
     assert not check_changed(LENGTH, {**own, "records_per_epoch": 80}).counts_epochs

@@ -1,8 +1,8 @@
-"""A value in each field of the reference changes something that acts, or is told to change nothing.
+"""Each field of the reference has an effect or gives a notice.
 
-What acts is compared as a whole, for a configuration with the value and one without: the job, the
-settings of trials, the search, the specification of a trial, its container and its variables. What
-training code reads itself has a test of what it does there, which is named here.
+A configuration with a value is compared with a configuration without the value: the job, the
+settings of trials, the search, and a trial's specification, container and variables. For fields
+that only training code reads, `PROVEN_BY` names the test of the effect.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ GRIDS = {
 }
 BUCKET = {"bucket": "b", "bucket_directory_path": "c"}
 RANGE = {"minval": 1, "maxval": 9, "count": 2}
-# What a section needs so that each of its fields can act, by its place and its kind.
+# Fields by place and type without which a section's further fields have no effect.
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("checkpoint_storage", "shared_fs"): {"host_path": FOLDER},
     ("checkpoint_storage", "directory"): {"container_path": "/c"},
@@ -93,7 +93,7 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("profiling", ""): {"enabled": True},
     ("registry_auth", ""): {"username": "u", "password": "p"},
 }
-# Tried in turn: the first that is accepted, and that changes the configuration.
+# `find_change` uses the first candidate that is valid and changes the configuration.
 CANDIDATES: tuple[Any, ...] = (
     *(True, False, 3, 7, 2.5, 0.7, 30, "x", "a/b", "/usr", "http://h:1", "https://b.net", "6h"),
     *(
@@ -114,8 +114,8 @@ CANDIDATES: tuple[Any, ...] = (
     *([{"host_path": FOLDER, "container_path": "/b"}], ["/dev/null:/dev/zero"], [{"pattern": "a"}]),
     {"resample_probability": 0.3, "perturb_factor": 0.3},
 )
-# Either value of `sync_timings` was the default of some release, and asks for nothing.
-# These choose a section, or are one, and each section is gone through by itself.
+# The default of `sync_timings` differs between releases, so that neither value has an effect.
+# These fields select a section or are sections, and `bases` yields each section separately.
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
     *("reproducibility", "optimizations", "profiling", "data_layer"),
@@ -137,7 +137,7 @@ PROVEN_BY = {
 
 
 def bases() -> Iterator[tuple[dict[str, Any], Loc, list[str]]]:
-    """Each section of the reference: a configuration that has it, its place and its fields."""
+    """Yield a configuration with each section of the reference, the section's place and fields."""
     account = {"container": "c", "account_url": "https://a.net", "credential": "k"}
     for base in BASES.values():
         section = {"type": "azure", **account}
@@ -161,7 +161,7 @@ def bases() -> Iterator[tuple[dict[str, Any], Loc, list[str]]]:
 
 
 def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
-    """Return each part that acts on behalf of a configuration, as text."""
+    """Return the effects of a configuration by part, as text."""
     settings = trial_settings(config, "pool", 1_000)
     stored = config.to_json().decode()
     definition = SimpleNamespace(config=stored, test_mode=False, warm_start=None)
@@ -189,7 +189,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
     assignment = Assignment(*given, keeps_kernels=True)
     section = assignment.section("environment")
     variables = assignment.environment({"PYTHONPATH": ""})
-    found = {
+    parts = {
         "list": (config.name, config.description, config.labels, config.workspace, config.project),
         "job": (job_of(config, 1_000), config.resources.pools, pool_preferences(config)),
         "settings": (settings, lifecycle_of(config), config_retention(config), config.time_metric),
@@ -198,21 +198,24 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         "container": container_body(assignment, ContainerRules(folder, "a", 1, 1), lambda name: 1),
         "image": image_request("org/image", section, spec["registry_auth"]),
         "kernels": kernel_folder(assignment),
-        # The configuration as a whole is no effect: code reads what it knows of it.
+        # The variable with the whole configuration is no effect.
         "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
     }
-    return {name: repr(value) for name, value in found.items()}
+    return {name: repr(value) for name, value in parts.items()}
 
 
 def notices_of(config: ExperimentConfig) -> list[str]:
-    """Return what is told to the author, at the submission and in the logs of trials."""
+    """Return the notices of a configuration, at the submission and in the logs of trials."""
     values = config.trial_values()
-    told = [*config_warnings(config), *container_notices(values, "", cuda=False)]
-    return [*told, *(line for cuda in (False, True) for line in process_notices(values, cuda=cuda))]
+    notices = [*config_warnings(config), *container_notices(values, "", cuda=False)]
+    return [
+        *notices,
+        *(line for cuda in (False, True) for line in process_notices(values, cuda=cuda)),
+    ]
 
 
 def find_change(base: dict[str, Any], loc: Loc) -> ExperimentConfig | None:
-    """A configuration that differs from the base by a value at a place, None where none does."""
+    """Return `base` changed by a valid candidate at a place; None if no candidate is a change."""
     before = check_config(json.dumps(base)).model_dump(mode="json", context=REVEAL)
     for candidate in CANDIDATES:
         try:
@@ -224,26 +227,26 @@ def find_change(base: dict[str, Any], loc: Loc) -> ExperimentConfig | None:
     return None
 
 
-def test_each_field_acts_or_is_told_to_act_on_nothing(tmp_path: Path) -> None:
-    found, acting, silent = set[str](), set[str](), set[str]()
+def test_configuration_fields_have_an_effect_or_a_notice(tmp_path: Path) -> None:
+    paths, acting, silent = set[str](), set[str](), set[str]()
     for base, place, fields in bases():
         plain = check_config(json.dumps(base))
         before = effects(plain, tmp_path), notices_of(plain)
         for field in fields:
             path = path_text((*place, field))
-            found.add(path)
+            paths.add(path)
             if changed := find_change(base, (*place, field)):
                 acts = (effects(changed, tmp_path), notices_of(changed)) != before
                 (acting if acts else silent).add(path)
-    # Where a field acts at all, a value of it may still come to the same, as more rungs than fit.
+    # A field may have values with and without an effect.
     assert silent - acting == {*PROVEN_BY, "profiling.sync_timings"}, (
         "a field that training code reads is in PROVEN_BY with the test of its effect; any other "
         "field changes a part of `effects`, or is told about in `notices_of`"
     )
-    assert found == acting | silent
+    assert paths == acting | silent
 
 
 @pytest.mark.parametrize("path", PROVEN_BY)
-def test_what_training_code_reads_has_a_test_that_sets_it(path: str) -> None:
+def test_tests_of_fields_for_training_code_set_the_field(path: str) -> None:
     text = (ROOT / PROVEN_BY[path]).read_text()
     assert f'"{path.split(".")[-1]}"' in text or f"{path}=" in text

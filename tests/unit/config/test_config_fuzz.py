@@ -60,14 +60,14 @@ FEW = settings(
 
 
 def check_outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
-    """The configuration or its refusal; anything else that is raised fails the test."""
+    """Return the configuration or the refusal; any other error fails the test."""
     try:
         config = check_config(text, **layers)
     except ConfigInvalid as error:
         return error
     json.dumps(config.masked_values(), allow_nan=False).encode()
     assert ExperimentConfig.from_json(config.to_json()) == config
-    # What `experiment config` prints is a configuration, except for its masks.
+    # The output of `experiment config` is a valid configuration, except for masks.
     shown = config.masked_values()
     again = check_config(render_yaml(shown), accepts_masks=True)
     assert (again.era, again.masked_values()) == (config.era, shown)
@@ -77,9 +77,9 @@ def check_outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
 @FEW
 @given(st.text() | st.text("{}[]&*!:-?|>'\" \n\tab1.,<#%@`", max_size=60))
 def test_any_text_is_checked_or_refused(text: str) -> None:
-    found = check_outcome(text)
-    assert isinstance(found, ConfigInvalid)
-    assert all(problem.message for problem in found.problems)
+    outcome = check_outcome(text)
+    assert isinstance(outcome, ConfigInvalid)
+    assert all(problem.message for problem in outcome.problems)
     check_outcome(to_yaml(LENGTH), template=text, overrides=[text])
 
 
@@ -113,7 +113,7 @@ def test_any_space_is_planned_or_refused(hyperparameters: dict[str, Any]) -> Non
 
 @FEW
 @given(st.sampled_from(ACCEPTED), st.sampled_from(STEP_SEARCHERS), TREES)
-def test_every_section_that_is_shown_can_be_checked_again(
+def test_masked_sections_can_be_checked_again(
     section: tuple[str, Any], searcher: dict[str, Any], value: Any
 ) -> None:
     path, given_value = section

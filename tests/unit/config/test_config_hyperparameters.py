@@ -41,7 +41,7 @@ def step_space(parameter: Any) -> dict[str, Any]:
         ({"type": "log", "minval": -5, "maxval": 1.0, "base": 10}, space.Log(10.0, -5.0, 1.0)),
     ],
 )
-def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected: object) -> None:
+def test_hyperparameters_become_the_search_space(written: Any, expected: object) -> None:
     plan = check_changed(STEP, step_space(written)).search_plan()
     assert plan.space.members["x"] == expected
 
@@ -75,26 +75,24 @@ def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected:
         ({"type": "int", "minval": 0, "maxval": 1 << 63}, "maxval", "at most 9223372036854775807"),
     ],
 )
-def test_every_rule_of_a_hyperparameter_names_its_field(
-    written: Any, field: str, message: str
-) -> None:
+def test_problems_of_hyperparameters_name_the_field(written: Any, field: str, message: str) -> None:
     assert message in find_messages(STEP, step_space(written))[f"hyperparameters.x.{field}"]
 
 
-def test_groups_belong_to_the_length_era() -> None:
+def test_only_the_length_era_has_hyperparameter_groups() -> None:
     random = {"name": "random", "metric": "loss", "max_length": 1, "max_trials": 1}
     config = check_changed(LENGTH, {"hyperparameters": NESTED, "searcher": random})
     group = space.Group({"name": space.Const("adam"), "lr": space.Double(0.0, 1.0)})
     assert config.search_plan().space == space.Group({"optimizer": group})
-    found = find_messages(
+    messages = find_messages(
         STEP, {"hyperparameters.optimizer": NESTED["optimizer"], "searcher": RANDOM}
     )
-    assert found == {"hyperparameters.optimizer.type": "is required"}
+    assert messages == {"hyperparameters.optimizer.type": "is required"}
 
 
-def test_a_nested_hyperparameter_is_named_by_its_whole_path() -> None:
-    found = find_messages(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
-    assert found == {"hyperparameters.optimizer.lr.count": "is required by the grid searcher"}
+def test_problems_of_nested_hyperparameters_have_the_full_path() -> None:
+    messages = find_messages(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
+    assert messages == {"hyperparameters.optimizer.lr.count": "is required by the grid searcher"}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,7 @@ def test_a_nested_hyperparameter_is_named_by_its_whole_path() -> None:
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_widest_ranges_can_be_sampled_and_gridded(
+def test_widest_ranges_are_sampled_within_bounds(
     kind: str, value: tuple[float, float], count: int
 ) -> None:
     widest = {"type": kind, "minval": value[0], "maxval": value[1], "count": count}
@@ -118,7 +116,7 @@ def test_the_widest_ranges_can_be_sampled_and_gridded(
         assert value[0] <= x <= value[1]
 
 
-def test_a_grid_asks_ranges_within_lists_for_a_count_too() -> None:
+def test_grid_requires_counts_of_ranges_in_lists() -> None:
     ranges = [10, {"type": "int", "minval": 1, "maxval": 2}, [{"y": {"type": "log"}}]]
     changes = {"searcher": LENGTH_GRID, "hyperparameters": {"g": {"x": ranges}}}
     message = "is required by the grid searcher"
@@ -128,20 +126,20 @@ def test_a_grid_asks_ranges_within_lists_for_a_count_too() -> None:
         f"{path}[2][0].y.count": message,
     }
     ranges[1:] = [{"type": "int", "minval": 1, "maxval": 2, "count": 2}, {"type": "const"}]
-    # A list is a constant, whatever it holds: one point.
+    # A list is a constant with any content: a single point.
     assert check_changed(LENGTH, changes).trials == 1
     assert check_changed(LENGTH, {"hyperparameters.x": [{"type": "log"}]}).trials == 1
 
 
-def test_a_grid_asks_every_range_for_a_count() -> None:
+def test_grid_requires_a_count_of_ranges() -> None:
     ranges = {
         "a": {"type": "int", "minval": 1, "maxval": 9},
         "b": {"type": "log", "minval": 1, "maxval": 9, "base": 2, "count": 3},
     }
-    found = find_messages(
+    messages = find_messages(
         STEP, {"searcher": GRID, "hyperparameters": {"global_batch_size": 1} | ranges}
     )
-    assert list(found) == ["hyperparameters.a.count"]
+    assert list(messages) == ["hyperparameters.a.count"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ def test_a_grid_asks_every_range_for_a_count() -> None:
         ([2001], False),
     ],
 )
-def test_a_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits: bool) -> None:
+def test_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits: bool) -> None:
     axes = {
         f"x{n}": {"type": "double", "minval": 0, "maxval": 1, "count": count}
         for n, count in enumerate(counts)
@@ -164,16 +162,16 @@ def test_a_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits:
         assert "points, at most 2000 are allowed" in find_messages(STEP, changes)["hyperparameters"]
 
 
-def test_the_step_era_counts_one_integer_too_few_against_its_limit() -> None:
+def test_step_era_counts_integer_axes_without_maxval_for_the_limit() -> None:
     axes = {
         "layers": {"type": "int", "minval": 0, "maxval": 2000, "count": 5000},
         "global_batch_size": 1,
     }
-    # min(5000, 2000 - 0) = 2000 points by the rule, although the grid has 2001.
+    # The era's rule counts min(5000, 2000 - 0) = 2000 points, although the grid has 2001.
     assert check_changed(STEP, {"searcher": GRID, "hyperparameters": axes}).trials == 2001
 
 
-def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
+def test_grid_of_the_length_era_has_at_most_100000_points() -> None:
     axis = {"type": "double", "minval": 0, "maxval": 1, "count": 10**5}
     changes: dict[str, Any] = {"searcher": LENGTH_GRID, "hyperparameters": {"x": axis}}
     assert check_changed(LENGTH, changes).trials == 100_000
@@ -184,26 +182,26 @@ def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
 
 
 @pytest.mark.parametrize("base", [STEP, LENGTH])
-def test_a_grid_beyond_every_number_is_refused_all_the_same(base: dict[str, Any]) -> None:
-    # (2**53 - 1)**300 points are about 10**4786: no float holds that.
+def test_rejects_a_grid_beyond_floating_point_range(base: dict[str, Any]) -> None:
+    # (2**53 - 1)**300 points are about 10**4786, more than any float.
     axis = {"type": "double", "minval": 0, "maxval": 1, "count": (1 << 53) - 1}
     axes = {f"x{n}": axis for n in range(300)} | {"global_batch_size": 1}
     searcher = GRID if base is STEP else LENGTH_GRID
-    found = find_messages(base, {"searcher": searcher, "hyperparameters": axes})
-    assert "make a grid of more than 10**18 points" in found["hyperparameters"]
+    messages = find_messages(base, {"searcher": searcher, "hyperparameters": axes})
+    assert "make a grid of more than 10**18 points" in messages["hyperparameters"]
 
 
-@pytest.mark.parametrize("given", [[1], "lr"])
-def test_hyperparameters_are_a_map(given: object) -> None:
-    assert find_messages(LENGTH, {"hyperparameters": given})["hyperparameters"] == "must be a map"
+@pytest.mark.parametrize("value", [[1], "lr"])
+def test_hyperparameters_must_be_a_map(value: object) -> None:
+    assert find_messages(LENGTH, {"hyperparameters": value})["hyperparameters"] == "must be a map"
 
 
-def test_a_grid_without_any_hyperparameter_is_refused() -> None:
+def test_rejects_grid_without_hyperparameters() -> None:
     assert "hyperparameters" in find_messages(LENGTH, {"searcher": LENGTH_GRID})
 
 
 @pytest.mark.parametrize("base", [STEP, LENGTH])
-def test_single_search_warns_of_values_that_it_draws(base: dict[str, Any]) -> None:
+def test_single_search_warns_of_drawn_values(base: dict[str, Any]) -> None:
     changes: dict[str, Any] = {
         "hyperparameters": {
             "global_batch_size": 64,
@@ -214,7 +212,7 @@ def test_single_search_warns_of_values_that_it_draws(base: dict[str, Any]) -> No
         "reproducibility.experiment_seed": 77,
     }
     config = check_changed(base, changes)
-    # What the search itself draws for its one trial.
+    # The values that the search draws for the trial.
     plan, generator = config.search_plan(), Generator.from_seed(77)
     created = expand_creates(plan, begin_search(plan).state, generator, 9).operations[0]
     assert isinstance(created, CreateTrial)
@@ -234,7 +232,7 @@ def test_single_search_warns_of_values_in_groups() -> None:
     assert warning.startswith("hyperparameters.optimizer.lr: the single searcher draws one value")
 
 
-def test_searches_that_try_several_values_do_not_warn_of_them() -> None:
+def test_random_search_does_not_warn_of_ranges() -> None:
     changes = {"hyperparameters.lr": {"type": "double", "minval": 0, "maxval": 1}}
     assert list(config_warnings(check_changed(STEP, {**changes, "searcher": RANDOM}))) == []
 
@@ -278,7 +276,7 @@ def test_logarithmic_range_of_exponents_is_not_warned_of(
     assert list(config_warnings(check_changed(LENGTH, changes))) == []
 
 
-def test_names_that_differ_only_in_quotes_are_warned_of() -> None:
+def test_warns_of_names_that_differ_only_in_quotes() -> None:
     changes = {"hyperparameters": {"a.b": 1, "a": {"b": 2}}}
     (warning,) = config_warnings(check_changed(LENGTH, changes))
     assert warning.startswith(
@@ -286,7 +284,7 @@ def test_names_that_differ_only_in_quotes_are_warned_of() -> None:
     )
 
 
-def test_a_search_of_the_step_era_warns_of_integers_that_it_never_draws() -> None:
+def test_step_era_search_warns_of_undrawn_integers() -> None:
     changes = {"hyperparameters.n": {"type": "int", "minval": 1, "maxval": 4, "count": 4}}
     config = check_changed(STEP, {**changes, "searcher": RANDOM})
     # The era's rule: minval + [0, maxval - minval), so 1, 2 and 3.
@@ -312,7 +310,7 @@ def test_a_search_of_the_step_era_warns_of_integers_that_it_never_draws() -> Non
         ({"type": "int", "minval": 2, "maxval": 64}, 8, "(8), but can be 2"),
     ],
 )
-def test_the_step_era_needs_a_global_batch_size_for_every_slot(
+def test_step_era_needs_a_batch_size_of_at_least_the_slots(
     size: Any, slots: int, message: str
 ) -> None:
     changes = {
@@ -332,7 +330,7 @@ def test_native_parallel_trials_may_have_small_batches() -> None:
 @pytest.mark.parametrize(
     "length", [{"batches": 1000}, {"records": 1000}, {"epochs": 10}], ids=["batch", "record", "ep"]
 )
-def test_without_a_global_batch_size_a_batch_of_the_length_era_is_one_record(
+def test_missing_batch_size_counts_batches_as_records_in_the_length_era(
     length: dict[str, int],
 ) -> None:
     config = check_changed(LENGTH, {"searcher.max_length": length, "records_per_epoch": 100})
@@ -345,7 +343,7 @@ def test_without_a_global_batch_size_a_batch_of_the_length_era_is_one_record(
 
 
 @pytest.mark.parametrize("size", [32e0, {"type": "const", "val": 32e0}])
-def test_a_batch_size_may_be_a_whole_float_and_is_an_integer(size: Any) -> None:
+def test_whole_float_batch_size_becomes_an_integer(size: Any) -> None:
     for era in (STEP, LENGTH):
         config = check_changed(era, {"hyperparameters.global_batch_size": size})
         assert repr(config.hyperparameters["global_batch_size"]) == repr(Const(val=32))
@@ -353,10 +351,10 @@ def test_a_batch_size_may_be_a_whole_float_and_is_an_integer(size: Any) -> None:
     assert repr(config.hyperparameters["x"]) == repr(Const(val=32.0))
 
 
-def test_a_batch_size_that_is_no_integer_counts_no_epochs() -> None:
+def test_rejects_fractional_batch_size_with_records() -> None:
     changes = {"searcher.max_length": {"records": 10}, "hyperparameters.global_batch_size": 1.5}
-    found = find_messages(LENGTH, changes)
-    assert found == {
+    messages = find_messages(LENGTH, changes)
+    assert messages == {
         "hyperparameters.global_batch_size": (
             "must be an integer of at least 1, or choose among such"
         )

@@ -1,4 +1,4 @@
-"""Fields of Determined's master.yaml say in a cluster configuration what to write instead."""
+"""Fields of Determined's master.yaml in a cluster configuration get hints at replacements."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,14 +38,14 @@ def problems_of(tree: dict[str, Any]) -> dict[str, Problem]:
 
 
 @pytest.mark.parametrize(("section", "hints"), SECTIONS)
-def test_no_field_that_there_is_has_a_hint_at_another(
+def test_existing_fields_have_no_unknown_field_hint(
     section: type[Section], hints: Mapping[str, str]
 ) -> None:
     assert section.unknown_field_hints == hints
     assert not set(hints) & set(section.model_fields)
 
 
-def test_every_field_of_a_section_says_what_to_do_however_many_there_are() -> None:
+def test_all_master_fields_have_hints_in_one_report() -> None:
     assert len(master_fields.CLUSTER) > HINTS_MAX
     problems = problems_of(dict.fromkeys(master_fields.CLUSTER, "x"))
     assert {path: problem.hint for path, problem in problems.items()} == dict(master_fields.CLUSTER)
@@ -96,13 +96,11 @@ def test_every_field_of_a_section_says_what_to_do_however_many_there_are() -> No
         ),
     ],
 )
-def test_a_field_of_the_master_says_what_to_write_instead(
-    tree: dict[str, Any], path: str, hint: str
-) -> None:
+def test_master_fields_hint_at_the_replacement(tree: dict[str, Any], path: str, hint: str) -> None:
     assert hint in problems_of(tree)[path].hint
 
 
-def test_a_name_that_nobody_brings_is_compared_with_the_fields() -> None:
+def test_unknown_name_is_compared_with_existing_fields() -> None:
     assert problems_of({"resource_pool_s": []})["resource_pool_s"].hint.startswith(
         "did you mean resource_pools?"
     )

@@ -18,7 +18,7 @@ SHORT = to_yaml(LENGTH)
 IN_EPOCHS = {**LENGTH, "records_per_epoch": 90, "hyperparameters": {"global_batch_size": 5}}
 
 
-def test_the_user_wins_over_the_template_and_it_over_the_cluster() -> None:
+def test_user_overrides_template_and_template_overrides_cluster() -> None:
     template = to_yaml({"max_restarts": 1, "resources": {"shm_size": 7, "weight": 3}})
     text = to_yaml(change_fields(LENGTH, {"resources": {"weight": 2}}))
     config = check_config(text, template=template, cluster=CLUSTER)
@@ -27,7 +27,7 @@ def test_the_user_wins_over_the_template_and_it_over_the_cluster() -> None:
     assert check_config(text, cluster=CLUSTER).resources.shm_size == 4294967296
 
 
-def test_the_kind_of_a_storage_keeps_what_the_cluster_says_of_it() -> None:
+def test_same_storage_type_keeps_fields_of_the_cluster() -> None:
     text = to_yaml(change_fields(LENGTH, {"checkpoint_storage": {"save_trial_latest": 2}}))
     storage = check_config(text, cluster=CLUSTER).masked_values()["checkpoint_storage"]
     assert (storage["type"], storage["bucket"]) == ("s3", "shared")
@@ -35,7 +35,7 @@ def test_the_kind_of_a_storage_keeps_what_the_cluster_says_of_it() -> None:
 
 
 @pytest.mark.parametrize("era", [STEP, LENGTH])
-def test_another_kind_of_storage_keeps_only_what_all_kinds_share(era: dict[str, Any]) -> None:
+def test_different_storage_type_keeps_only_shared_fields(era: dict[str, Any]) -> None:
     mine = {"type": "shared_fs", "host_path": "/mine"}
     text = to_yaml(change_fields(era, {"checkpoint_storage": mine}))
     storage = check_config(text, cluster=CLUSTER).masked_values()["checkpoint_storage"]
@@ -43,7 +43,7 @@ def test_another_kind_of_storage_keeps_only_what_all_kinds_share(era: dict[str, 
     assert "bucket" not in storage
 
 
-def test_another_searcher_keeps_only_what_all_searchers_share() -> None:
+def test_different_searcher_keeps_only_shared_fields() -> None:
     template = (
         "searcher: {name: random, metric: accuracy, smaller_is_better: false, source_trial_id: 3, "
         "max_trials: 5, max_length: 7}"
@@ -60,7 +60,7 @@ def test_another_searcher_keeps_only_what_all_searchers_share() -> None:
     assert problem.message.startswith("is required, since model_def:MyTrial trains")
 
 
-def test_another_searcher_forgets_the_template() -> None:
+def test_different_searcher_discards_options_of_the_template() -> None:
     template = "searcher: {name: random, metric: accuracy, max_trials: 5, max_length: 7}"
     assert check_config(to_yaml(LENGTH), template=template).trials == 1
     partial = to_yaml({"entrypoint": "a:B", "searcher": {"max_trials": 9}})
@@ -68,7 +68,7 @@ def test_another_searcher_forgets_the_template() -> None:
     assert (config.trials, config.searcher.metric) == (9, "accuracy")
 
 
-def test_another_kind_of_hyperparameter_forgets_the_template() -> None:
+def test_different_hyperparameter_type_discards_the_template() -> None:
     template = "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}, other: {a: 1}}"
     mine = {
         "lr": {"type": "log", "base": 10, "minval": -3, "maxval": 0},
@@ -85,7 +85,7 @@ def test_another_kind_of_hyperparameter_forgets_the_template() -> None:
 
 
 @pytest.mark.parametrize("era", [STEP, LENGTH])
-def test_a_typed_hyperparameter_takes_nothing_from_the_templates(era: dict[str, Any]) -> None:
+def test_typed_hyperparameter_replaces_the_template(era: dict[str, Any]) -> None:
     template = "hyperparameters: {lr: {type: double, minval: 0, maxval: 1, count: 5}}"
     mine = {"type": "double", "minval": 0.5, "maxval": 2}
     config = check_config(
@@ -109,7 +109,7 @@ def test_null_unsets_a_hyperparameter_of_the_template(era: dict[str, Any]) -> No
     assert check_config(text, template=template).hyperparameters["lr"] == Const(val=None)
 
 
-def test_groups_of_hyperparameters_merge_and_replace_a_typed_one() -> None:
+def test_hyperparameter_groups_merge_and_replace_typed_values() -> None:
     template = "hyperparameters: {opt: {a: 1, b: 2}, lr: {type: double, minval: 0, maxval: 1}}"
     mine = {"opt": {"b": 3}, "lr": {"minval": 5}}
     config = check_config(
@@ -121,13 +121,13 @@ def test_groups_of_hyperparameters_merge_and_replace_a_typed_one() -> None:
     }
 
 
-def test_free_maps_merge_even_where_they_have_a_type() -> None:
+def test_free_maps_with_a_type_key_merge() -> None:
     template = "data: {set: {type: a, path: b}}"
     config = check_config(to_yaml(change_fields(LENGTH, {"data.set.type": "c"})), template=template)
     assert config.data == {"set": {"type": "c", "path": "b"}}
 
 
-def test_null_is_absent_in_the_length_era_and_erases_in_the_step_era() -> None:
+def test_null_inherits_in_the_length_era_and_erases_in_the_step_era() -> None:
     template = "resources: {max_slots: 4}"
     nothing = {"resources": {"max_slots": None}}
     assert (
@@ -162,7 +162,7 @@ BY_DEVICE = {"cpu": ["A=template"], "gpu": ["B=template"]}
         ({"gpu": ["B=mine"], "cpu": None}, BY_DEVICE, "A=template", "B=mine"),
     ],
 )
-def test_variables_are_added_to_those_of_the_layers_below_and_win_by_name(
+def test_variables_merge_with_lower_layers_by_name(
     mine: Any, below: Any, cpu: str, cuda: str
 ) -> None:
     text = to_yaml(change_fields(LENGTH, {"environment.environment_variables": mine}))
@@ -172,7 +172,7 @@ def test_variables_are_added_to_those_of_the_layers_below_and_win_by_name(
         assert (" ".join(variables.cpu), " ".join(variables.cuda)) == (cpu, cuda)
 
 
-def test_a_template_and_the_cluster_both_add_variables_in_the_length_era_only() -> None:
+def test_variables_of_template_and_cluster_merge_only_in_the_length_era() -> None:
     template = to_yaml({"environment": {"environment_variables": ["A=t", "B=t"]}})
     cluster = {"environment": {"environment_variables": {"cpu": ["B=c", "C=c"]}}}
     mine = {"environment.environment_variables": ["A=mine"]}
@@ -183,7 +183,7 @@ def test_a_template_and_the_cluster_both_add_variables_in_the_length_era_only() 
 
 
 @pytest.mark.parametrize("below", [LIST, BY_DEVICE, {"cpu": 5}])
-def test_a_wrong_variable_is_one_problem_whatever_lies_below(below: Any) -> None:
+def test_malformed_variable_is_a_single_problem_above_any_layer(below: Any) -> None:
     text = to_yaml(change_fields(LENGTH, {"environment.environment_variables": ["A=1", "B"]}))
     cluster = {"environment": {"environment_variables": below}}
     (problem,) = find_problems(text, cluster=cluster)
@@ -200,7 +200,7 @@ def test_a_wrong_variable_is_one_problem_whatever_lies_below(below: Any) -> None
         (None, ["b"], ("b",)),
     ],
 )
-def test_labels_are_added_to_those_of_the_template(mine: Any, below: Any, merged: Any) -> None:
+def test_labels_merge_with_the_template(mine: Any, below: Any, merged: Any) -> None:
     text = to_yaml(change_fields(LENGTH, {"labels": mine}))
     labels = check_config(text, template=to_yaml({"labels": below})).labels
     assert set(labels) == set(merged)
@@ -222,7 +222,7 @@ def test_malformed_list_entry_of_template_is_problem(field: str, mine: Any, entr
     assert problems[0].path.startswith(field)
 
 
-def test_a_device_in_short_form_takes_the_place_of_the_templates() -> None:
+def test_device_replaces_the_template_device_at_the_same_path() -> None:
     below = ["/dev/theirs:/dev/x:r", {"host_path": "/dev/y", "container_path": "/dev/y"}]
     for mine in ("/dev/mine:/dev/x", {"host_path": "/dev/mine", "container_path": "/dev/x"}):
         text = to_yaml(change_fields(LENGTH, {"resources.devices": [mine]}))
@@ -235,13 +235,13 @@ def mount(host_path: str, container_path: str) -> dict[str, str]:
     return {"host_path": host_path, "container_path": container_path}
 
 
-def test_the_former_name_of_a_device_wins_over_the_clusters_present_one() -> None:
+def test_former_device_name_overrides_the_cluster_image() -> None:
     text = to_yaml(change_fields(LENGTH, {"environment.image": {"gpu": "mine"}}))
     image = check_config(text, cluster=CLUSTER).environment.image
     assert (image.cpu, image.cuda) == ("cluster-cpu", "mine")
 
 
-def test_a_problem_of_another_layer_has_no_line_and_names_the_layer() -> None:
+def test_problem_of_a_lower_layer_has_no_line_and_names_the_layer() -> None:
     (problem,) = find_problems(SHORT, template="max_restarts: -1")
     assert (problem.path, problem.line, problem.hint) == (
         "max_restarts",
@@ -252,7 +252,7 @@ def test_a_problem_of_another_layer_has_no_line_and_names_the_layer() -> None:
     assert problem.hint == "set by the cluster"
 
 
-def test_a_template_that_cannot_be_read_is_one_problem() -> None:
+def test_malformed_template_is_a_single_problem() -> None:
     (problem,) = find_problems(SHORT, template="a: [")
     assert problem.message.startswith("the template on line 1: is not valid YAML")
     (problem,) = find_problems(SHORT, template="[]")
@@ -269,12 +269,12 @@ def test_overrides_are_set_last_and_read_as_yaml() -> None:
     assert config.masked_values()["hyperparameters"]["lr"]["val"] == 0.001
 
 
-def test_an_override_keeps_the_rest_of_the_users_section() -> None:
+def test_override_keeps_other_fields_of_the_section() -> None:
     config = check_config(SHORT, overrides=["searcher.name=random", "searcher.max_trials=3"])
     assert (config.trials, config.searcher.metric) == (3, "loss")
 
 
-def test_an_override_with_null_takes_a_field_out() -> None:
+def test_override_with_null_removes_a_field() -> None:
     assert (
         check_config(SHORT + "max_restarts: 7\n", overrides=["max_restarts=null"]).max_restarts == 5
     )
@@ -291,7 +291,7 @@ DEEP_PATH = "data." + ".".join("a" * 59)
         ("a..b=5", '"a..b"', "is not of the form path.to.field=value"),
         (".".join("a" * 100) + "=1", ".".join("a" * 100), "is not of the form"),
         ('data."a.b=1', '"data.\\"a.b"', "has a quote that does not end before a dot or the ="),
-        # 60 names and 5 maps are one level more than 64.
+        # 60 names and 5 maps are 65 levels.
         (f"{DEEP_PATH}={'{a: ' * 5}1{'}' * 5}", DEEP_PATH, "is nested deeper than 64 levels"),
         ("data.x=[", "data.x", "is not valid YAML"),
         ("data.x=!!str 5", "data.x", "tags are not allowed"),
@@ -301,7 +301,9 @@ DEEP_PATH = "data." + ".".join("a" * 59)
         ("max_restart=1", "max_restart", "is not a known field"),
     ],
 )
-def test_a_bad_override_is_a_problem_without_a_line(override: str, path: str, message: str) -> None:
+def test_invalid_override_is_a_problem_without_a_line(
+    override: str, path: str, message: str
+) -> None:
     (problem,) = find_problems(SHORT + "max_restarts: 3\n", overrides=[override])
     assert (problem.path, problem.line) == (path, None)
     assert message in problem.message
@@ -311,7 +313,7 @@ DOTTED = SHORT + 'hyperparameters: {"model.layers": 2, lr: 0.1}\n'
 
 
 def constants(text: str, *overrides: str, template: str | None = None) -> dict[str, Any]:
-    """The values of the constant hyperparameters after the overrides, nested ones as maps."""
+    """Return the constant hyperparameters after the overrides by name; groups are maps."""
     space = check_config(text, template=template, overrides=overrides).masked_values()
     return {
         name: part["val"] if "val" in part else {inner: leaf["val"] for inner, leaf in part.items()}
@@ -322,12 +324,12 @@ def constants(text: str, *overrides: str, template: str | None = None) -> dict[s
 @pytest.mark.parametrize(
     ("override", "values"),
     [
-        # Without quotes the names mean the key that exists.
+        # Without quotes, names with dots match an existing key.
         ("hyperparameters.model.layers=3", {"model.layers": 3, "lr": 0.1}),
         ('hyperparameters."model.layers"=3', {"model.layers": 3, "lr": 0.1}),
         ("hyperparameters.'model.layers'=3", {"model.layers": 3, "lr": 0.1}),
         ("hyperparameters.model.layers.val=3", {"model.layers": 3, "lr": 0.1}),
-        # In quotes each name is one key, also a new one.
+        # With quotes, each name is a key, which may be new.
         (
             'hyperparameters."model"."layers"=3',
             {"model.layers": 2, "lr": 0.1, "model": {"layers": 3}},
@@ -370,19 +372,19 @@ def test_place_of_problem_is_path_that_override_takes() -> None:
     assert parameter.maxval == 9
 
 
-def test_bad_overrides_come_together_with_the_other_problems() -> None:
-    found = find_problems(SHORT + "labels: 5\n", overrides=["x", "max_restarts=-1"])
-    assert [problem.path for problem in found] == ["labels", "max_restarts", "x"]
+def test_override_problems_are_reported_with_other_problems() -> None:
+    problems = find_problems(SHORT + "labels: 5\n", overrides=["x", "max_restarts=-1"])
+    assert [problem.path for problem in problems] == ["labels", "max_restarts", "x"]
 
 
-def test_a_value_of_the_template_is_its_fault_although_the_user_wrote_null() -> None:
+def test_template_value_is_blamed_despite_null_of_the_user() -> None:
     text = to_yaml({**LENGTH, "max_restarts": None})
     (problem,) = find_problems(text, template="name: x\nmax_restarts: -1\n")
     assert problem.line is None
     assert problem.hint == "on line 2 of the template"
 
 
-def test_the_field_of_the_other_era_is_named_as_the_templates() -> None:
+def test_problem_of_mixed_eras_names_the_template() -> None:
     (problem,) = find_problems(to_yaml(STEP), template="records_per_epoch: 5")
     assert problem.path == "searcher.max_steps"
     assert problem.hint.startswith(
@@ -401,7 +403,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_length_of_a_search_replaces_one_in_another_unit(name: str) -> None:
+def test_search_length_replaces_a_template_length_in_other_units(name: str) -> None:
     searcher = {"metric": "loss", **SEARCHES[name], name: {"epochs": 3}}
     template = to_yaml({"searcher": {"name": searcher["name"], name: {"batches": 700}}})
     text = to_yaml(change_fields(IN_EPOCHS, {"searcher": searcher}))
@@ -410,7 +412,7 @@ def test_a_length_of_a_search_replaces_one_in_another_unit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["min_validation_period", "min_checkpoint_period"])
-def test_a_period_replaces_one_in_another_unit(name: str) -> None:
+def test_period_replaces_a_template_period_in_other_units(name: str) -> None:
     text = to_yaml(change_fields(IN_EPOCHS, {name: {"epochs": 3}}))
     length = check_config(text, template=to_yaml({name: {"batches": 700}})).lengths()[name,]
     assert (length.unit, length.count) == ("epochs", 3)

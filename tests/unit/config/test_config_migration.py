@@ -21,7 +21,7 @@ RENAMED = {
 
 @pytest.mark.parametrize("searcher", STEP_SEARCHERS)
 @pytest.mark.parametrize("batches_per_step", [None, 30])
-def test_every_length_means_as_many_batches_as_before(
+def test_migration_keeps_the_batches_of_lengths(
     searcher: dict[str, Any], batches_per_step: int | None
 ) -> None:
     changes = {"batches_per_step": batches_per_step, "min_validation_period": 4}
@@ -37,11 +37,11 @@ def test_every_length_means_as_many_batches_as_before(
     assert after.min_checkpoint_batches({}) == 0
     assert after.workload_batches == before.workload_batches
     if "step_budget" not in searcher:
-        # A budget is enough for more trials where rungs are not rounded down to whole steps.
+        # Without rounding rungs down to whole steps, a budget may be enough for more trials.
         assert after.trials == before.trials
 
 
-def test_what_the_eras_read_differently_is_written_out() -> None:
+def test_migration_writes_defaults_that_differ_between_eras() -> None:
     searcher = {"name": "random", "max_steps": 1, "max_trials": 50}
     after = check_config(migrate_config(to_yaml(change_fields(STEP, searcher_changes(searcher)))))
     assert after.masked_values()["searcher"]["max_concurrent_trials"] == 0
@@ -49,7 +49,7 @@ def test_what_the_eras_read_differently_is_written_out() -> None:
     assert after.optimizations.tensor_fusion_cycle_time == 5
 
 
-def test_integers_keep_the_values_they_could_take() -> None:
+def test_migration_keeps_the_values_of_integers() -> None:
     spaces = {
         "wide": {"type": "int", "minval": 1, "maxval": 9},
         "narrow": {"type": "int", "minval": 1, "maxval": 2},
@@ -60,13 +60,13 @@ def test_integers_keep_the_values_they_could_take() -> None:
         migrate_config(to_yaml(change_fields(STEP, {**random, "hyperparameters": hyperparameters})))
     )
     assert isinstance(after.tree, dict)
-    found = after.tree["hyperparameters"]
-    # The step era drew from [1, 9) and [1, 2): the length era includes its maxval.
-    assert found["wide"] == {"type": "int", "minval": 1, "maxval": 8}
-    assert found["narrow"] == {"type": "const", "val": 1}
+    migrated = after.tree["hyperparameters"]
+    # The step era drew from [1, 9) and [1, 2); maxval is inclusive in the length era.
+    assert migrated["wide"] == {"type": "int", "minval": 1, "maxval": 8}
+    assert migrated["narrow"] == {"type": "const", "val": 1}
 
 
-def test_the_points_of_a_grid_stay() -> None:
+def test_migration_keeps_the_grid_points() -> None:
     axis = {"type": "int", "minval": 1, "maxval": 9, "count": 5}
     grid = {**searcher_changes({"name": "grid", "max_steps": 1}), "hyperparameters.x": axis}
     text = to_yaml(change_fields(STEP, grid))
@@ -76,7 +76,7 @@ def test_the_points_of_a_grid_stay() -> None:
     )
 
 
-def test_text_that_looks_like_a_number_stays_text() -> None:
+def test_migration_keeps_numeric_text_as_text() -> None:
     data: dict[str, object] = {
         "a": "1e-3",
         "b": "010",
@@ -97,19 +97,19 @@ def test_text_that_looks_like_a_number_stays_text() -> None:
     assert check_config(migrate_config(text)).data == data
 
 
-def test_anchors_are_written_out() -> None:
+def test_migration_expands_anchors() -> None:
     text = to_yaml(STEP) + "data: {a: &x {b: 1}, c: *x, d: {<<: *x}}\n"
     assert "&" not in migrate_config(text)
     assert check_config(migrate_config(text)).data == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1}}
 
 
-def test_a_configuration_of_the_length_era_keeps_its_content() -> None:
+def test_migration_keeps_length_era_configurations() -> None:
     text = to_yaml(change_fields(LENGTH, {"searcher.max_length": {"records": 10}}))
     text += "hyperparameters: {global_batch_size: 2}\n"
     assert parse_document(migrate_config(text)).tree == parse_document(text).tree
 
 
-def test_a_configuration_with_problems_is_not_migrated() -> None:
+def test_configuration_with_problems_is_not_migrated() -> None:
     with pytest.raises(ConfigInvalid):
         migrate_config(to_yaml(change_fields(STEP, {"searcher.max_steps": 0})))
 

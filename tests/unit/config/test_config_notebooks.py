@@ -1,4 +1,4 @@
-"""Configurations of notebooks: a given program, and when it ends because nobody uses it."""
+"""Configurations of notebooks: the given program, and the timeout of idle notebooks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def idle_program(seconds: int, kind: str = "kernels_or_terminals") -> tuple[str,
     return (*PROGRAM, "--idle-timeout", str(seconds), "--idle-type", kind)
 
 
-def test_a_notebook_needs_no_settings_and_then_never_ends_by_itself() -> None:
+def test_notebook_without_settings_has_no_idle_timeout() -> None:
     assert program("{}") == PROGRAM
 
 
 @pytest.mark.parametrize(
     ("timeout", "seconds"), [("90", 90), ("2h", 7_200), ("1h30m", 5_400), ("500ms", 1)]
 )
-def test_the_timeout_is_a_duration_or_seconds(timeout: str, seconds: int) -> None:
+def test_idle_timeout_is_a_duration_or_seconds(timeout: str, seconds: int) -> None:
     assert program("{}", f"idle_timeout={timeout}") == idle_program(seconds)
 
 
-def test_what_idle_means_is_the_users_before_the_templates() -> None:
+def test_user_idle_type_overrides_the_template() -> None:
     template = "idle_timeout: 60\nnotebook_idle_type: activity\n"
     assert program("{}", template=template) == idle_program(60, "activity")
     own = "notebook_idle_type: kernel_connections\n"
@@ -50,11 +50,11 @@ def test_what_idle_means_is_the_users_before_the_templates() -> None:
         ("max_restarts: 1\n", "max_restarts"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_line(text: str, path: str) -> None:
+def test_notebooks_reject_invalid_fields_with_the_line(text: str, path: str) -> None:
     [problem] = find_problems(f"name: mine\n{text}", kind=NOTEBOOK)
     assert (problem.path, problem.line) == (path, 2)
 
 
-def test_a_command_has_no_idle_timeout() -> None:
+def test_command_has_no_idle_timeout() -> None:
     problems = find_problems("entrypoint: [a]\nidle_timeout: 60\n", kind=JobKind.COMMAND)
     assert [problem.path for problem in problems] == ["idle_timeout"]

@@ -1,4 +1,4 @@
-"""Searches without a length, of commands that decide themselves how long they train."""
+"""Searches without a length, for entrypoints that decide the length of training."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ OPEN_ENDED = [
     "entrypoint",
     ["python3 train.py", ["python3", "-m", "determined.launch.horovod", "x"]],
 )
-def test_a_command_may_decide_itself_how_long_it_trains(
+def test_command_entrypoint_needs_no_length(
     searcher: dict[str, Any], method: object, entrypoint: object
 ) -> None:
     space = {"x": {"type": "categorical", "vals": [1, 2]}}
@@ -42,7 +42,7 @@ def test_a_command_may_decide_itself_how_long_it_trains(
         ["python3", "-m", "detcloud.launch.horovod", "--trial=a.b:C"],
     ],
 )
-def test_a_trial_class_needs_a_length(entrypoint: object) -> None:
+def test_trial_class_needs_a_length(entrypoint: object) -> None:
     changes = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": entrypoint}
     message = find_messages(LENGTH, changes)["searcher.max_length"]
     assert message.startswith("is required, since ")
@@ -50,7 +50,7 @@ def test_a_trial_class_needs_a_length(entrypoint: object) -> None:
 
 
 @pytest.mark.parametrize("searcher", [{"name": "bayesian", "max_trials": 3}, {"name": "asha"}])
-def test_other_searches_still_need_one(searcher: dict[str, Any]) -> None:
+def test_bayesian_and_asha_searches_need_a_length(searcher: dict[str, Any]) -> None:
     changes = {"searcher": {"metric": "loss", **searcher}, "entrypoint": "python3 train.py"}
     assert find_messages(LENGTH, changes)
 
@@ -63,7 +63,7 @@ def test_other_searches_still_need_one(searcher: dict[str, Any]) -> None:
         ("python3 train.py", "seconds", 0),
     ],
 )
-def test_a_time_metric_that_a_trial_class_has_to_return_is_named(
+def test_warns_of_time_metrics_that_trial_classes_must_return(
     entrypoint: str, time_metric: str, count: int
 ) -> None:
     searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 4, "max_time": 16}

@@ -1,4 +1,4 @@
-"""Files that configure something else than an experiment are told to be what they are."""
+"""Files that configure clusters, agents or commands are recognized and refused."""
 
 import pytest
 
@@ -23,7 +23,7 @@ SEARCHER = "searcher: {name: single, metric: loss}\n"
         ("tensorboard_args: [-x]\n", "a command, a notebook", "add entrypoint"),
     ],
 )
-def test_a_file_of_something_else_is_told_in_one_line(text: str, kind: str, hint: str) -> None:
+def test_files_of_other_kinds_are_recognized(text: str, kind: str, hint: str) -> None:
     (problem,) = find_problems(text)
     assert problem.path == ""
     assert problem.message.startswith(f"configures {kind}")
@@ -31,20 +31,20 @@ def test_a_file_of_something_else_is_told_in_one_line(text: str, kind: str, hint
     assert hint in problem.hint
 
 
-def test_a_part_of_a_configuration_is_told_to_be_a_template() -> None:
+def test_partial_configuration_is_recognized_as_a_template() -> None:
     (problem,) = find_problems("environment: {image: a}\nmax_restarts: 1\n")
     assert problem.message == "has no entrypoint and no searcher, as a template"
     assert problem.hint.startswith("`detcloud template set NAME FILE` stores one")
 
 
-def test_an_experiment_with_such_a_field_is_told_which_field_is_wrong() -> None:
+def test_experiment_with_a_foreign_field_names_the_unknown_field() -> None:
     for kind in OTHER_FILES:
         for field in kind.fields:
             (problem,) = find_problems(to_yaml({**LENGTH, field: 1}))
             assert (problem.path, problem.message) == (field, "is not a known field")
 
 
-def test_who_brings_the_rest_in_a_template_or_an_override_has_an_experiment() -> None:
+def test_partial_configuration_is_completed_by_template_or_overrides() -> None:
     part = "environment: {image: a}\nresources: {slots: 2}\n"
     assert check_config(part, template=f"entrypoint: python a.py\n{SEARCHER}").era == "length"
     overrides = ["entrypoint=python a.py", "searcher={name: single, metric: loss}"]
@@ -52,7 +52,7 @@ def test_who_brings_the_rest_in_a_template_or_an_override_has_an_experiment() ->
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "entrypoint: [echo, a]\n", "unknown: 1\n"])
-def test_what_may_become_an_experiment_is_told_what_it_misses(text: str) -> None:
+def test_incomplete_experiment_reports_the_missing_searcher(text: str) -> None:
     assert ("searcher", "is required") in {
         (problem.path, problem.message) for problem in find_problems(text)
     }

@@ -1,4 +1,4 @@
-"""A field in the wrong section is refused with the section that it belongs to."""
+"""A field in the wrong section is refused with a hint at the right section."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.unit.config.samples import LENGTH, change_fields, find_problems, to_y
         ({"environment.shm_size": 2}, "environment.shm_size", "resources.shm_size"),
     ],
 )
-def test_a_field_of_another_section_is_told_where_it_belongs(
+def test_misplaced_field_hints_at_the_right_section(
     changes: dict[str, Any], path: str, place: str
 ) -> None:
     (problem,) = find_problems(to_yaml(change_fields(LENGTH, changes)))
@@ -28,6 +28,6 @@ def test_a_field_of_another_section_is_told_where_it_belongs(
     assert problem.hint == f"write it as {place}"
 
 
-def test_other_unknown_fields_are_told_which_one_is_like_them() -> None:
+def test_unknown_field_hints_at_a_similar_field() -> None:
     (problem,) = find_problems(to_yaml({**LENGTH, "label": ["a"]}))
     assert problem.hint == "did you mean labels?"

@@ -1,4 +1,4 @@
-"""Cluster configurations: what they may say, what they get by default, and why they are refused."""
+"""Cluster configurations: fields, defaults and refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_deployed_fields_are_not_added_to_malformed_pools(pools: object) -> None
     assert keep_deployed_fields(tree, check_cluster("")) is tree
 
 
-def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
+def test_empty_file_is_one_fair_share_pool() -> None:
     config = check_cluster("")
     (pool,) = config.resource_pools
     assert (pool.pool_name, pool.provider) == ("default", None)
@@ -56,25 +56,27 @@ def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
 
 
 @pytest.mark.parametrize(("written", "reserve_after_ms"), [("90s", 90_000), ("0", None)])
-def test_slots_are_held_after_a_wait_or_never(written: str, reserve_after_ms: int | None) -> None:
+def test_reserve_after_is_a_duration_or_zero_for_never(
+    written: str, reserve_after_ms: int | None
+) -> None:
     config = check_cluster(f"resource_manager: {{scheduler: {{reserve_after: {written}}}}}")
     stored = ClusterConfig.model_validate_json(config.to_json())
-    for one in (config, stored):
-        settings = pool_settings(one.resource_pools[0], one, PoolSettings())
+    for checked in (config, stored):
+        settings = pool_settings(checked.resource_pools[0], checked, PoolSettings())
         assert settings.reserve_after_ms == reserve_after_ms
 
 
-def test_the_example_of_the_reference_is_valid() -> None:
+def test_example_of_the_cluster_reference_is_valid() -> None:
     config = check_cluster(EXAMPLE)
     gpus, small = config.resource_pools
     settings = pool_settings(gpus, config, PoolSettings(draining=True))
     assert settings.scheduler == SchedulerRules("priority", preemption=True)
-    # What no configuration says stays.
+    # `draining` is no field of configurations and stays unchanged.
     assert settings.draining
     assert pool_settings(small, config, PoolSettings()).aux_per_agent == 20
 
 
-def test_a_pool_without_a_scheduler_has_the_clusters() -> None:
+def test_pool_without_a_scheduler_uses_the_scheduler_of_the_cluster() -> None:
     text = """
 resource_manager: {scheduler: {type: priority, default_priority: 7, fitting_policy: worst}}
 resource_pools:
@@ -88,12 +90,12 @@ resource_pools:
         SchedulerRules("priority", False, "worst"),
         7,
     )
-    # As a whole: nothing of the cluster's is left.
+    # A pool's scheduler replaces the cluster's scheduler as a whole.
     assert other.scheduler == SchedulerRules("round_robin", False, "best", True)
     assert other.default_priority == 42
 
 
-def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
+def test_accepts_the_former_name_of_auxiliary_places() -> None:
     (pool,) = check_cluster(
         "resource_pools: [{pool_name: default, max_cpu_containers_per_agent: 3}]"
     ).resource_pools
@@ -136,9 +138,9 @@ def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) -> None:
-    (found,) = problems(text)
-    assert problem in found
+def test_rejects_invalid_cluster_configurations_with_the_place(text: str, problem: str) -> None:
+    (line,) = problems(text)
+    assert problem in line
 
 
 @pytest.mark.parametrize(
@@ -156,9 +158,9 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) 
         ),
     ],
 )
-def test_a_provider_that_makes_no_sense_is_refused(provider: str, problem: str) -> None:
-    (found,) = problems(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
-    assert problem in found
+def test_rejects_invalid_providers(provider: str, problem: str) -> None:
+    (line,) = problems(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
+    assert problem in line
 
 
 def _aws(fields: str) -> str:
@@ -209,9 +211,9 @@ def _aws(fields: str) -> str:
         ),
     ],
 )
-def test_what_ec2_would_refuse_is_refused_before(fields: str, problem: str) -> None:
-    (found,) = problems(_aws(fields))
-    assert problem in found
+def test_rejects_values_that_ec2_would_refuse(fields: str, problem: str) -> None:
+    (line,) = problems(_aws(fields))
+    assert problem in line
 
 
 @pytest.mark.parametrize(
@@ -229,14 +231,14 @@ def test_what_ec2_would_refuse_is_refused_before(fields: str, problem: str) -> N
         (", offerings: [{instance_type: unheard.of, slots: 5}]", (5,)),
     ],
 )
-def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> None:
+def test_ec2_instance_types_determine_the_slots(fields: str, slots: tuple[int, ...]) -> None:
     config = check_cluster(_aws(fields))
     provider = config.resource_pools[0].provider
     assert provider is not None
     assert provider.slots_offered() == slots
     settings = parse_provider_settings(provider.to_json())
     assert {offering.slots for offering in settings.offerings} <= set(slots)
-    # What is kept of it is what it was.
+    # The stored form restores the configuration.
     assert check_cluster(config.to_json().decode()) == config
 
 
@@ -261,13 +263,13 @@ def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> Non
         ),
     ],
 )
-def test_slots_that_an_agent_would_not_offer_are_refused(fields: str, message: str) -> None:
+def test_rejects_slots_that_differ_from_the_instance_type(fields: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as raised:
         check_cluster(_aws(fields))
     assert message in str(raised.value)
 
 
-def test_the_provisioner_reads_what_a_provider_says() -> None:
+def test_provisioner_reads_the_provider_settings() -> None:
     text = """
 resource_pools:
   - pool_name: default
@@ -285,12 +287,16 @@ resource_pools:
 """
     config = check_cluster(text)
     settings = pool_settings(config.resource_pools[0], config, PoolSettings())
-    found = parse_provider_settings(settings.provider)
-    assert (found.kind, found.min_instances, found.max_instances) == ("aws", 1, 8)
+    provider_settings = parse_provider_settings(settings.provider)
+    assert (
+        provider_settings.kind,
+        provider_settings.min_instances,
+        provider_settings.max_instances,
+    ) == ("aws", 1, 8)
     # 1.5 h and 90 s.
-    assert (found.idle_ms_max, found.starting_ms_max) == (5_400_000, 90_000)
-    # The third failure in a row gives up: two are tried again.
-    assert found.launch_error_limit == 3
+    assert (provider_settings.idle_ms_max, provider_settings.starting_ms_max) == (5_400_000, 90_000)
+    # The third failure in a row is the last: two retries.
+    assert provider_settings.launch_error_limit == 3
     default = check_cluster("resource_pools: [{pool_name: default, provider: {type: local}}]")
     (pool,) = default.resource_pools
     assert (
@@ -299,11 +305,11 @@ resource_pools:
         ).launch_error_limit
         == 10
     )
-    assert [one.name for one in found.offerings] == [
+    assert [offering.name for offering in provider_settings.offerings] == [
         "p3.2xlarge/us-east-1a/spot",
         "p3.8xlarge/on_demand",
     ]
-    assert json.loads(found.section)["ssh_key_name"] == "key"
+    assert json.loads(provider_settings.section)["ssh_key_name"] == "key"
 
 
 @pytest.mark.parametrize(
@@ -313,14 +319,14 @@ resource_pools:
         ("capacity_block: true", "needs the reservation of the block"),
     ],
 )
-def test_a_reservation_that_cannot_be_one_is_refused(fields: str, problem: str) -> None:
+def test_rejects_invalid_capacity_reservations(fields: str, problem: str) -> None:
     text = "resource_pools: [{pool_name: default, provider: {type: aws, %s}}]"
     with pytest.raises(ConfigInvalid, match=problem):
         check_cluster(text % fields)
     check_cluster(text % "capacity_reservation: cr-0123456789abcdef0, capacity_block: true")
 
 
-def test_defaults_of_tasks_lie_below_what_users_write() -> None:
+def test_task_defaults_of_pools_override_defaults_of_the_cluster() -> None:
     text = """
 task_container_defaults: {preemption_timeout: 9, shm_size_bytes: 7}
 resource_pools:
@@ -338,7 +344,7 @@ resource_pools:
     }
 
 
-def test_secrets_are_kept_and_never_shown() -> None:
+def test_cluster_secrets_are_stored_and_masked() -> None:
     text = """
 resource_pools:
   - pool_name: default
@@ -353,7 +359,7 @@ resource_pools:
     assert ClusterConfig.model_validate_json(config.to_json()) == config
 
 
-def test_overrides_change_the_pool_that_there_is() -> None:
+def test_overrides_change_the_present_pool() -> None:
     present = check_pool("a", "scheduler: {type: priority}\ndescription: one", [], None)
     changed = check_pool("a", None, ["scheduler.preemption=true"], present)
     assert changed.scheduler is not None
@@ -371,7 +377,7 @@ def test_overrides_change_the_pool_that_there_is() -> None:
         ("budget: 0", "description=x", "budget: must be greater than 0"),
     ],
 )
-def test_a_pool_that_makes_no_sense_is_refused(text: str, override: str, problem: str) -> None:
+def test_rejects_invalid_pools(text: str, override: str, problem: str) -> None:
     with pytest.raises(ConfigInvalid, match=problem):
         check_pool("a", text, [override], None)
 
@@ -380,15 +386,15 @@ def test_a_pool_that_makes_no_sense_is_refused(text: str, override: str, problem
     ("time_ms", "text"),
     [(1_200_000, "20m"), (5_400_000, "1h30m"), (90_500, "1m30s500ms"), (0, "0s")],
 )
-def test_durations_are_shown_as_they_are_written(time_ms: int, text: str) -> None:
+def test_durations_are_formatted_in_hours_to_milliseconds(time_ms: int, text: str) -> None:
     assert duration_text(time_ms) == text
 
 
-def test_the_document_is_up_to_date() -> None:
+def test_cluster_reference_is_up_to_date() -> None:
     assert DOCUMENT.read_text() == reference.render_cluster_reference(), "run `make references`"
 
 
-def test_a_file_is_checked_on_the_command_line(
+def test_command_line_checks_a_cluster_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "cluster.yaml"
@@ -437,7 +443,7 @@ def test_settings_without_effect_in_the_reference_have_a_warning() -> None:
     assert named & {*ResourcePool.model_fields, *GcpProvider.model_fields} == warned
 
 
-def test_checked_file_shows_its_warnings(
+def test_check_of_a_cluster_file_prints_warnings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "cluster.yaml"
@@ -450,7 +456,7 @@ def test_checked_file_shows_its_warnings(
     assert len(json.loads(capsys.readouterr().out)["warnings"]) == 5
 
 
-def test_no_problem_shows_the_login_of_a_url() -> None:
+def test_cluster_problems_show_no_login_of_a_url() -> None:
     text = 'resource_pools: [{pool_name: "a", max_aux_containers_per_agent: "http://me:canary@h/"}]'
     with pytest.raises(ConfigInvalid) as caught:
         check_cluster(text)

@@ -1,6 +1,6 @@
-"""Previews of searches, by their own methods.
+"""Previews of searches, computed by the search methods.
 
-Halvings compare trials of which number i validates at i, in the order of their numbers.
+In previews of halvings, trial i has the validation metric i; results arrive in the trials' order.
 """
 
 import json
@@ -31,7 +31,7 @@ def check_searcher(searcher: str) -> ExperimentConfig:
 
 
 def stopped_counts(searcher: str) -> list[list[tuple[int, int]]]:
-    """By bracket the rungs' lengths, and how many trials stop there."""
+    """Return the length and the number of stopped trials of each rung, by bracket."""
     brackets = preview_search(check_searcher(searcher)).brackets
     return [[(rung.length, rung.stopped) for rung in bracket.rungs] for bracket in brackets]
 
@@ -56,20 +56,20 @@ def stopped_counts(searcher: str) -> list[list[tuple[int, int]]]:
         ),
     ],
 )
-def test_every_trial_is_counted_with_its_length(searcher: str, trials: int, length: int) -> None:
-    found = preview_search(check_searcher(searcher))
-    assert found.brackets == (Bracket((Rung(length, trials, trials, trials),)),)
-    assert not found.is_example
+def test_preview_counts_trials_with_the_length(searcher: str, trials: int, length: int) -> None:
+    preview = preview_search(check_searcher(searcher))
+    assert preview.brackets == (Bracket((Rung(length, trials, trials, trials),)),)
+    assert not preview.is_example
 
 
-def test_epochs_of_the_trials_own_data_are_not_counted_in_batches() -> None:
-    found = preview_search(check_searcher(NINE.replace("batches: 9", "epochs: 9")))
-    assert [rung.length for rung in found.brackets[0].rungs] == [1, 3, 9]
-    assert found.batches is None
+def test_preview_counts_no_batches_for_epochs_of_the_trial() -> None:
+    preview = preview_search(check_searcher(NINE.replace("batches: 9", "epochs: 9")))
+    assert [rung.length for rung in preview.brackets[0].rungs] == [1, 3, 9]
+    assert preview.batches is None
     assert preview_search(check_searcher(NINE)).batches == 6 * 1 + 2 * 3 + 9
 
 
-def test_a_single_search_is_one_trial() -> None:
+def test_preview_of_a_single_search_is_one_trial() -> None:
     constant = "name: p\nentrypoint: python3 train.py\nhyperparameters: {lr: 0.1}\n"
     config = check_config(
         f"{constant}searcher: {{name: single, metric: m, max_length: {{batches: 8}}}}\n"
@@ -77,17 +77,17 @@ def test_a_single_search_is_one_trial() -> None:
     assert preview_search(config).brackets == (Bracket((Rung(8, 1, 1, 1),)),)
 
 
-def test_steps_are_the_unit_of_the_step_era() -> None:
+def test_preview_of_the_step_era_counts_steps() -> None:
     text = BASE.replace("python3 train.py", "model:Trial")
     searcher = "{name: random, metric: m, max_trials: 3, max_steps: 4}"
     config = check_config(f"{text}batches_per_step: 50\nsearcher: {searcher}\n")
-    found = preview_search(config)
-    assert (config.unit, found.brackets) == ("steps", (Bracket((Rung(4, 3, 3, 3),)),))
+    preview = preview_search(config)
+    assert (config.unit, preview.brackets) == ("steps", (Bracket((Rung(4, 3, 3, 3),)),))
     # 3 trials * 4 steps * 50 batches.
-    assert found.batches == 600
+    assert preview.batches == 600
 
 
-def test_batches_are_counted_with_the_batch_size_of_each_trial() -> None:
+def test_preview_counts_batches_by_batch_size_of_trials() -> None:
     sizes = "global_batch_size: {type: categorical, vals: [16, 32]}"
     text = f"name: p\nentrypoint: python3 train.py\nhyperparameters: {{{sizes}}}\n"
     config = check_config(
@@ -97,93 +97,95 @@ def test_batches_are_counted_with_the_batch_size_of_each_trial() -> None:
     assert preview_search(config).batches == 9
 
 
-def test_a_third_of_each_rung_is_promoted() -> None:
-    found = preview_search(check_searcher(NINE))
-    # Results come in as 0, 1, ... 8, so each third one lets the best that waits go on: 0, 1 and 2.
-    # At 3 the third of these lets 0 go on. 9 - 3 stop at 1, 3 - 1 at 3, and 1 at 9.
+def test_preview_promotes_a_third_of_a_rung() -> None:
+    preview = preview_search(check_searcher(NINE))
+    # Results arrive as 0, 1, ... 8, so each third result promotes the best waiting trial: 0, 1, 2.
+    # At 3 the third result promotes 0. 9 - 3 stop at 1, 3 - 1 at 3, and 1 at 9.
     rungs = (Rung(1, 9, 6, 6), Rung(3, 3, 2, 2), Rung(9, 1, 1, 1))
-    assert found.brackets == (Bracket(rungs),)
+    assert preview.brackets == (Bracket(rungs),)
     # 6 * 1 + 2 * 3 + 1 * 9.
-    assert (found.batches, found.is_example) == (21, True)
+    assert (preview.batches, preview.is_example) == (21, True)
 
 
-def test_results_that_become_better_promote_more_than_is_expected() -> None:
-    found = preview_search(check_searcher(f"{NINE}, smaller_is_better: false"))
-    # Each newcomer is the best. From the third result on, int(3 / 3) = 1 may go on, and it is the
-    # newcomer: trials 2 to 8, and at 3 in turn 4 to 8. 2 stop at 1, 2 at 3 and 5 at 9.
+def test_preview_of_improving_results_promotes_more_than_expected() -> None:
+    preview = preview_search(check_searcher(f"{NINE}, smaller_is_better: false"))
+    # Each new result is the best. From the third result on, int(3 / 3) = 1 trial may continue: the
+    # newest. At 1 these are trials 2 to 8, at 3 trials 4 to 8. 2 stop at 1, 2 at 3 and 5 at 9.
     rungs = (Rung(1, 9, 2, 6), Rung(3, 7, 2, 2), Rung(9, 5, 5, 1))
-    assert found.brackets == (Bracket(rungs),)
+    assert preview.brackets == (Bracket(rungs),)
 
 
-def test_a_search_that_stops_lets_the_first_go_on() -> None:
-    # Trial 0 is the best of one, then never again is a newcomer among the best third.
+def test_preview_with_stop_once_continues_the_first_trial() -> None:
+    # Trial 0 is the best of one result; later results are never in the best third.
     assert stopped_counts(f"{NINE}, stop_once: true") == [[(1, 8), (3, 0), (9, 1)]]
-    # Each newcomer is the best so far.
+    # Each new result is the best so far.
     every = f"{NINE}, stop_once: true, smaller_is_better: false"
     assert stopped_counts(every) == [[(1, 0), (3, 0), (9, 9)]]
 
 
-def test_a_rung_that_no_trial_reaches_is_shown() -> None:
+def test_preview_shows_rungs_without_trials() -> None:
     halving = "name: async_halving, metric: m, num_rungs: 4, max_trials: 5"
-    found = preview_search(check_searcher(f"{halving}, max_length: {{batches: 64}}"))
-    # Of 5 int(5 / 4) = 1 goes on, and of 1 none; at least one was to be expected at the end.
+    preview = preview_search(check_searcher(f"{halving}, max_length: {{batches: 64}}"))
+    # Of 5 trials int(5 / 4) = 1 continues, and of 1 trial 0; the estimate assumes 1 at the end.
     rungs = (Rung(1, 5, 4, 4), Rung(4, 1, 1, 0), Rung(16, 0, 0, 0), Rung(64, 0, 0, 1))
-    assert found.brackets == (Bracket(rungs),)
+    assert preview.brackets == (Bracket(rungs),)
 
 
-def test_brackets_are_told_apart() -> None:
+def test_preview_separates_brackets() -> None:
     adaptive = "name: adaptive_asha, metric: m, divisor: 3, mode: conservative, max_trials: 20"
-    found = preview_search(check_searcher(f"{adaptive}, max_length: {{batches: 9}}"))
+    preview = preview_search(check_searcher(f"{adaptive}, max_length: {{batches: 9}}"))
     # int(ln 9 / ln 3) + 1 = 3 and int(ln 20 / ln 3) + 1 = 3 rungs at most: brackets of 3, 2 and 1.
-    # Their weights 9/3, 3/2 and 1/1 divide 20 into int(10.9), int(5.5), int(3.6) and the 2 left
-    # for the first: 12, 5 and 3. Of 12 go on 4 and of 4 one, of 5 one.
-    assert found.brackets == (
+    # The weights 9/3, 3/2 and 1/1 divide 20 into int(10.9), int(5.5) and int(3.6), and the first
+    # bracket gets the remaining 2: 12, 5 and 3. 4 of 12, 1 of 4 and 1 of 5 continue.
+    assert preview.brackets == (
         Bracket((Rung(1, 12, 8, 8), Rung(3, 4, 3, 3), Rung(9, 1, 1, 1))),
         Bracket((Rung(3, 5, 4, 4), Rung(9, 1, 1, 1))),
         Bracket((Rung(9, 3, 3, 3),)),
     )
     # (8 * 1 + 3 * 3 + 9) + (4 * 3 + 9) + 3 * 9.
-    assert found.batches == 26 + 21 + 27
+    assert preview.batches == 26 + 21 + 27
 
 
-def test_a_synchronous_halving_is_no_example() -> None:
+def test_preview_of_a_synchronous_halving_is_exact() -> None:
     halving = "name: sync_halving, metric: m, divisor: 3, num_rungs: 3, max_length: {batches: 9}"
-    found = preview_search(check_searcher(f"{halving}, budget: {{batches: 42}}"))
-    # Rungs of 9, 3 and 1 trials train 9 * 1 + 3 * 2 + 1 * 6 = 21; 42 is twice that.
-    assert found.brackets == (Bracket((Rung(1, 18, 12, 12), Rung(3, 6, 4, 4), Rung(9, 2, 2, 2))),)
-    assert not found.is_example
+    preview = preview_search(check_searcher(f"{halving}, budget: {{batches: 42}}"))
+    # Rungs of 9, 3 and 1 trials train 9 * 1 + 3 * 2 + 1 * 6 = 21; 42 is twice as much.
+    assert preview.brackets == (Bracket((Rung(1, 18, 12, 12), Rung(3, 6, 4, 4), Rung(9, 2, 2, 2))),)
+    assert not preview.is_example
 
 
-def test_more_trials_than_begin_at_once_are_all_counted() -> None:
-    # 3,000 begin 16 at a time: 1,000 go on, of them 333, of them none.
+def test_preview_counts_more_trials_than_run_concurrently() -> None:
+    # 3,000 trials begin 16 at a time: 1,000 of 3,000 continue, then 333 of 1,000, then 0.
     many = f"{HALVING}, num_rungs: 3, max_trials: 3000, max_length: {{batches: 90}}"
-    told: list[int] = []
-    found = preview_search(check_searcher(many), told.append)
-    assert [rung.stopped for rung in found.brackets[0].rungs] == [2000, 667, 333]
-    assert told == sorted(told)
-    assert 0 < told[0] < told[-1] <= 3000
+    progress: list[int] = []
+    preview = preview_search(check_searcher(many), progress.append)
+    assert [rung.stopped for rung in preview.brackets[0].rungs] == [2000, 667, 333]
+    assert progress == sorted(progress)
+    assert 0 < progress[0] < progress[-1] <= 3000
 
 
-def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
+def test_preview_stops_timed_trials_at_rungs() -> None:
     timed = f"{HALVING}, num_rungs: 3, max_trials: 4, max_time: 9, time_metric: epochs"
-    found = preview_search(check_searcher(timed))
-    # Trial 0 is the first everywhere: it comes to 9. Of 2, 3 and 4 results in the first rung
-    # max(trunc(n / 3), 1) = 1 goes on, which is none of the later ones.
-    assert found.brackets == (Bracket((Rung(1, 4, 3, 3), Rung(3, 1, 0, 0), Rung(9, 1, 1, 1))),)
-    assert found.batches is None
+    preview = preview_search(check_searcher(timed))
+    # Trial 0 is the best everywhere and reaches 9. Of 2, 3 and 4 results in the first rung
+    # max(trunc(n / 3), 1) = 1 continues, which is never a later trial.
+    assert preview.brackets == (Bracket((Rung(1, 4, 3, 3), Rung(3, 1, 0, 0), Rung(9, 1, 1, 1))),)
+    assert preview.batches is None
 
 
-def test_a_population_replaces_its_worst_after_each_round() -> None:
+def test_preview_of_a_population_replaces_the_worst_trials() -> None:
     population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
     rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.25}"
     explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
-    found = preview_search(check_searcher(f"{population}, {rounds}, {explore}"))
-    # Trial 3 is the worst: it and the copy of trial 0 train one round, the others both.
-    assert found.brackets == (Bracket((Rung(9, 5, 2, None), Rung(18, 3, 3, None))),)
-    assert found.is_example
+    preview = preview_search(check_searcher(f"{population}, {rounds}, {explore}"))
+    # Trial 3 is the worst: trial 3 and the copy of trial 0 train one round, the rest both rounds.
+    assert preview.brackets == (Bracket((Rung(9, 5, 2, None), Rung(18, 3, 3, None))),)
+    assert preview.is_example
 
 
-def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_preview_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(f"{BASE}searcher: {{name: grid, metric: m, max_length: {{records: 64}}}}\n")
     assert main([str(path), "--json", "--preview"]) == 0
@@ -202,7 +204,7 @@ def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert err == ""
 
 
-def test_the_command_tells_how_far_it_is(
+def test_command_prints_the_progress_of_a_preview(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.yaml"
@@ -210,12 +212,12 @@ def test_the_command_tells_how_far_it_is(
         f"{BASE}searcher: {{name: random, metric: m, max_trials: 600, max_length: 7}}\n"
     )
     assert main([str(path), "--json", "--preview"]) == 0
-    # Each trial is answered for its result and then for its end: 1,000 answers are 500 trials.
+    # A trial gets two answers, for result and end: 1,000 answers are 500 trials.
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "previewed 500 of 600"
 
 
-def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
+def test_custom_search_cannot_be_previewed() -> None:
     with pytest.raises(NotPreviewable) as refused:
         preview_search(check_searcher("name: custom, metric: m"))
     assert str(refused.value) == (

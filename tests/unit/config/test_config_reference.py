@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the models say."""
+"""docs/configuration.md is generated from the models of configurations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,18 @@ from control_plane.field_types import Text
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 
-def test_the_document_is_up_to_date() -> None:
+def test_configuration_reference_is_up_to_date() -> None:
     assert DOCUMENT.read_text() == reference.render_reference(), "run `make references`"
 
 
-def test_its_example_is_a_valid_configuration() -> None:
+def test_example_of_the_reference_is_a_valid_configuration() -> None:
     _, _, rest = reference.INTRODUCTION.partition("```yaml\n")
     example = rest.partition("```")[0]
     config = check_config(example)
     assert (config.searcher.name, config.trials, config.unit) == ("random", 8, "epochs")
 
 
-def test_every_top_level_field_is_in_it() -> None:
+def test_reference_lists_top_level_fields() -> None:
     text = reference.render_reference()
     for name in ("entrypoint", "batches_per_step", "scheduling_unit", "checkpoint_policy"):
         assert f"| `{name}` |" in text
@@ -35,13 +35,13 @@ class UndocumentedSection(Section):
     field: Text
 
 
-def test_a_field_without_a_meaning_is_an_error() -> None:
+def test_field_without_documentation_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"UndocumentedSection\.field has no meaning"):
         reference._rows(UndocumentedSection)
 
 
 class BoundedSection(Section):
-    """A section with bounds at its fields."""
+    """A section with bounds of fields."""
 
     plain: Annotated[int, Ge(0), Le(19)] = 0
     """A number."""
@@ -49,6 +49,6 @@ class BoundedSection(Section):
     """A number, or nothing."""
 
 
-def test_shows_bounds_of_optional_fields() -> None:
+def test_reference_shows_bounds_of_optional_fields() -> None:
     text = str(list(reference._rows(BoundedSection)))
     assert text.count("integer 0 to 19") == 2

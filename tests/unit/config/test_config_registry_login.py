@@ -1,4 +1,4 @@
-"""To which registries a login goes that the cluster or a template gives."""
+"""The registries that a login of the cluster or of a template is sent to."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
 
 
 def login_layer(image: Any = None, login: Any = None) -> dict[str, Any]:
-    given = {"image": image, "registry_auth": login}
-    return {"environment": {name: item for name, item in given.items() if item is not None}}
+    fields = {"image": image, "registry_auth": login}
+    return {"environment": {name: item for name, item in fields.items() if item is not None}}
 
 
 def login_account(
     own: dict[str, Any], cluster: Any, template: Any = None, era: dict[str, Any] = LENGTH
 ) -> str | None:
-    """Return whose login the trial's agent gets, None for none."""
+    """Return the user name of the login of the trial's agent, or None without a login."""
     above = None if template is None else to_yaml(template)
     login = check_config(to_yaml({**era, **own}), template=above, cluster=cluster).environment
     return login.registry_auth.username if login.registry_auth else None
@@ -53,7 +53,7 @@ def login_account(
         {**OURS, "serveraddress": "https://ghcr.io"},
     ],
 )
-def test_the_clusters_login_goes_to_no_other_registry(
+def test_cluster_login_is_withheld_from_other_registries(
     era: dict[str, Any], image: Any, login: dict[str, str]
 ) -> None:
     cluster = login_layer({"cpu": "ghcr.io/org/cpu:1", "cuda": "ghcr.io/org/cuda:1"}, login)
@@ -71,21 +71,21 @@ def test_the_clusters_login_goes_to_no_other_registry(
         (None, {**OURS, "server": "host:5000"}, "host:5000/mine"),
         (None, OURS, "team/mine:2"),
         ("org/cpu:1", {**OURS, "server": "https://index.docker.io/v1/"}, "docker.io/team/mine"),
-        # The cluster's own image stands for it.
+        # The cluster's image replaces the image of Determined.
         ("ghcr.io/org/cpu:1", OURS, THEIRS),
     ],
 )
-def test_it_goes_to_its_own_registry_whatever_image_is_named_there(
+def test_cluster_login_is_used_for_all_images_of_the_registry(
     image: Any, login: dict[str, str], own: Any
 ) -> None:
     assert login_account(login_layer(own), login_layer(image, login)) == "ours"
 
 
-def test_without_a_server_and_an_image_it_is_for_docker_hub() -> None:
+def test_login_without_server_and_image_is_for_docker_hub() -> None:
     assert login_account(login_layer("ghcr.io/x"), login_layer(None, OURS)) is None
 
 
-def test_a_templates_login_does_not_follow_the_users_image_either() -> None:
+def test_template_login_is_withheld_from_other_registries() -> None:
     template = login_layer("registry.example/x", {"username": "template", "password": "p"})
     cluster = login_layer("ghcr.io/x", OURS)
     assert login_account({}, cluster, template) == "template"
@@ -93,19 +93,19 @@ def test_a_templates_login_does_not_follow_the_users_image_either() -> None:
     assert login_account(login_layer("ghcr.io/mine"), cluster, template) is None
 
 
-def test_a_template_that_hides_the_clusters_image_does_not_make_its_login_anothers() -> None:
+def test_cluster_login_stays_bound_if_a_template_hides_the_image() -> None:
     cluster = login_layer("ghcr.io/x", OURS)
     for hidden in ({"environment": {"image": None}}, login_layer(THEIRS)):
         assert login_account(login_layer("org/on-docker-hub"), cluster, hidden, STEP) is None
 
 
-def test_a_login_of_ones_own_takes_nothing_from_the_clusters() -> None:
+def test_user_login_inherits_no_field_of_the_cluster_login() -> None:
     cluster = login_layer("ghcr.io/x", {**OURS, "server": "ghcr.io", "email": "ours@x"})
     mine = {"username": "me", "password": "mine"}
     text = to_yaml({**LENGTH, **login_layer("evil.example/x", mine)})
-    found = check_config(text, cluster=cluster).environment.registry_auth
-    assert found is not None
-    assert (found.username, found.server, found.email) == ("me", None, None)
+    user_login = check_config(text, cluster=cluster).environment.registry_auth
+    assert user_login is not None
+    assert (user_login.username, user_login.server, user_login.email) == ("me", None, None)
     partial = to_yaml({**LENGTH, **login_layer(None, {"server": "evil.example"})})
     for text, overrides in (
         (partial, []),
@@ -116,7 +116,7 @@ def test_a_login_of_ones_own_takes_nothing_from_the_clusters() -> None:
         assert b"canary" not in config.to_json()
 
 
-def test_an_image_in_an_override_is_the_users() -> None:
+def test_image_of_an_override_counts_as_image_of_the_user() -> None:
     cluster = login_layer("ghcr.io/x", OURS)
     config = check_config(
         to_yaml(LENGTH), cluster=cluster, overrides=["environment.image=evil.example/x"]
@@ -124,7 +124,7 @@ def test_an_image_in_an_override_is_the_users() -> None:
     assert config.environment.registry_auth is None
 
 
-def test_what_is_no_image_is_left_for_the_validation() -> None:
+def test_malformed_image_is_refused_by_the_validation() -> None:
     for image in (5, ["x"], {"cpu": 5}):
         text = to_yaml(change_fields(LENGTH, {"environment.image": image}))
         assert find_problems(text, cluster=login_layer("ghcr.io/x", OURS))
@@ -135,7 +135,7 @@ def test_what_is_no_image_is_left_for_the_validation() -> None:
     assert problem.path == "environment"
 
 
-def test_a_pool_with_images_of_another_registry_has_not_the_clusters_login() -> None:
+def test_pool_with_a_different_registry_has_no_cluster_login() -> None:
     text = """
 task_container_defaults:
   image: ghcr.io/x
@@ -147,5 +147,5 @@ resource_pools:
     task_container_defaults: {image: ghcr.io/y}
 """
     cluster = check_cluster(text)
-    found = [task_defaults(pool, cluster)["environment"] for pool in cluster.resource_pools]
-    assert ["registry_auth" in environment for environment in found] == [False, True]
+    environments = [task_defaults(pool, cluster)["environment"] for pool in cluster.resource_pools]
+    assert ["registry_auth" in environment for environment in environments] == [False, True]

@@ -119,7 +119,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "is too small: no trial would be made",
     ),
     (
-        # One rung: a trial for every two of the steps.
+        # A single rung of 2 steps: 2000002 steps are 1000001 trials.
         {"name": "sync_halving", "target_trial_steps": 2, "num_rungs": 1, "step_budget": 2000002},
         "searcher.step_budget",
         "makes 1000001 trials, at most 1000000 are allowed",
@@ -168,7 +168,7 @@ def searcher_changes(searcher: dict[str, Any]) -> dict[str, Any]:
     return {"searcher": {"metric": "loss", **searcher}}
 
 
-def test_every_searcher_has_a_sample_in_its_eras() -> None:
+def test_searchers_have_samples_in_all_supported_eras() -> None:
     specs = searcher_specs()
     in_steps = {spec.name for spec in specs if spec.step_options}
     assert {searcher["name"] for searcher in STEP_SEARCHERS} == in_steps
@@ -176,23 +176,23 @@ def test_every_searcher_has_a_sample_in_its_eras() -> None:
 
 
 @pytest.mark.parametrize("searcher", STEP_SEARCHERS)
-def test_every_searcher_of_the_step_era_is_accepted(searcher: dict[str, Any]) -> None:
+def test_accepts_searchers_of_the_step_era(searcher: dict[str, Any]) -> None:
     config = check_changed(STEP, searcher_changes(searcher))
     assert (config.era, config.unit) == ("step", "steps")
 
 
 @pytest.mark.parametrize("searcher", LENGTH_SEARCHERS)
-def test_every_searcher_of_the_length_era_is_accepted(searcher: dict[str, Any]) -> None:
+def test_accepts_searchers_of_the_length_era(searcher: dict[str, Any]) -> None:
     needed = {"hyperparameters.global_batch_size": 8, "records_per_epoch": 80}
     assert check_changed(LENGTH, {**searcher_changes(searcher), **needed}).era == "length"
 
 
 @pytest.mark.parametrize(("searcher", "path", "message"), REFUSED)
-def test_every_rule_of_a_searcher_names_its_field(
+def test_problems_of_searchers_name_the_field(
     searcher: dict[str, Any], path: str, message: str
 ) -> None:
-    found = find_messages(STEP, {**searcher_changes(searcher), "batches_per_step": 100})
-    assert message in found[path]
+    messages = find_messages(STEP, {**searcher_changes(searcher), "batches_per_step": 100})
+    assert message in messages[path]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_every_rule_of_a_searcher_names_its_field(
         ),
     ],
 )
-def test_every_rule_of_a_length_names_its_field(
+def test_problems_of_lengths_name_the_field(
     searcher: dict[str, Any], path: str, message: str
 ) -> None:
     assert message in find_messages(LENGTH, searcher_changes(searcher))[path]
@@ -257,11 +257,11 @@ def test_every_rule_of_a_length_names_its_field(
 
 @pytest.mark.parametrize("divisor", [1, 0, -2, float("nan"), float("inf"), "4"])
 @pytest.mark.parametrize("name", ["async_halving", "sync_halving", "adaptive", "adaptive_asha"])
-def test_a_divisor_is_a_number_above_1(name: str, divisor: object) -> None:
-    given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
+def test_divisor_must_be_a_number_above_1(name: str, divisor: object) -> None:
+    searcher = next(dict(sample) for sample in LENGTH_SEARCHERS if sample["name"] == name)
     assert (
         "must be"
-        in find_messages(LENGTH, searcher_changes({**given, "divisor": divisor}))[
+        in find_messages(LENGTH, searcher_changes({**searcher, "divisor": divisor}))[
             "searcher.divisor"
         ]
     )
@@ -269,20 +269,20 @@ def test_a_divisor_is_a_number_above_1(name: str, divisor: object) -> None:
 
 @pytest.mark.parametrize("divisor", [1 + 1e-9, 1e300])
 @pytest.mark.parametrize("name", ["async_halving", "sync_halving", "adaptive_asha"])
-def test_any_other_divisor_has_a_plan(name: str, divisor: float) -> None:
-    given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
-    check_changed(LENGTH, searcher_changes({**given, "divisor": divisor})).search_plan()
+def test_extreme_divisors_have_a_plan(name: str, divisor: float) -> None:
+    searcher = next(dict(sample) for sample in LENGTH_SEARCHERS if sample["name"] == name)
+    check_changed(LENGTH, searcher_changes({**searcher, "divisor": divisor})).search_plan()
 
 
-def test_the_number_of_rungs_that_a_mode_may_use_is_only_a_limit() -> None:
-    # By default at most 5 rungs; of one step there can be but one length.
+def test_short_search_has_fewer_rungs_than_the_mode_allows() -> None:
+    # The default is at most 5 rungs; a single step allows a single length.
     short = {"name": "adaptive_asha", "target_trial_steps": 1, "max_trials": 9}
     plan = check_changed(STEP, searcher_changes(short)).search_plan()
     assert isinstance(plan.method, MultiBracketPlan)
-    assert [len(one.lengths) for one in plan.method.brackets] == [1]
+    assert [len(bracket.lengths) for bracket in plan.method.brackets] == [1]
 
 
-def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
+def test_grid_without_a_length_hints_at_the_fields_of_both_eras() -> None:
     tree = change_fields(LENGTH, searcher_changes({"name": "grid"}))
     problem, empty = find_problems(to_yaml(tree))
     assert problem.path == "searcher.max_length"
@@ -291,7 +291,7 @@ def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> No
     assert empty.path == "hyperparameters"
 
 
-def test_the_plan_of_a_single_search_keeps_the_unit_and_the_seed() -> None:
+def test_plan_of_a_single_search_keeps_length_and_seed() -> None:
     plan = check_changed(STEP, {"reproducibility.experiment_seed": 7}).search_plan()
     assert plan.method == SinglePlan(10, STEP_ERA)
     assert plan.seed == 7
@@ -304,7 +304,7 @@ def test_the_plan_of_a_single_search_keeps_the_unit_and_the_seed() -> None:
         (LENGTH, {"max_length": 70, "max_trials": 5}, RandomPlan(70, 5, 16, LENGTH_ERA)),
     ],
 )
-def test_a_random_search_runs_16_trials_at_a_time_in_the_length_era(
+def test_random_search_runs_16_concurrent_trials_in_the_length_era(
     base: dict[str, Any], searcher: dict[str, Any], method: RandomPlan
 ) -> None:
     config = check_changed(base, searcher_changes({"name": "random", **searcher}))
@@ -312,7 +312,7 @@ def test_a_random_search_runs_16_trials_at_a_time_in_the_length_era(
     assert config.trials == 5
 
 
-def test_a_length_without_a_unit_stays_a_number_for_the_trials_code() -> None:
+def test_length_without_a_unit_stays_a_number_in_trial_values() -> None:
     config = check_changed(LENGTH, searcher_changes({"name": "single", "max_length": 7}))
     assert config.trial_values()["searcher"]["max_length"] == 7
     stored = type(config).from_json(config.to_json())
@@ -320,7 +320,7 @@ def test_a_length_without_a_unit_stays_a_number_for_the_trials_code() -> None:
     assert stored.trial_values()["searcher"]["max_length"] == 7
 
 
-def test_a_grid_search_plans_all_of_its_points() -> None:
+def test_grid_search_plans_all_points() -> None:
     grid = {
         "lr": {"type": "double", "minval": 0, "maxval": 1, "count": 3},
         "layers": {"type": "int", "minval": 1, "maxval": 2, "count": 5},
@@ -405,7 +405,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
         ),
     ],
 )
-def test_synchronous_searches_plan_their_rungs(
+def test_synchronous_searches_plan_rungs(
     base: dict[str, Any], searcher: dict[str, Any], method: MethodPlan
 ) -> None:
     searcher = {**searcher, "divisor": 3, "smaller_is_better": False}
@@ -419,7 +419,7 @@ def test_synchronous_searches_plan_their_rungs(
         (LENGTH, {"length_per_round": TEN}, LENGTH_ERA),
     ],
 )
-def test_a_population_is_planned_in_the_unit_of_its_rounds(
+def test_population_is_planned_in_the_unit_of_the_rounds(
     base: dict[str, Any], length: dict[str, Any], rules: SearchRules
 ) -> None:
     config = check_changed(base, searcher_changes({**PBT, **length}))
@@ -432,7 +432,7 @@ def test_a_population_is_planned_in_the_unit_of_its_rounds(
     assert config.trials == 14
 
 
-def test_a_population_of_too_many_copies_is_refused() -> None:
+def test_rejects_a_population_of_too_many_trials() -> None:
     searcher = {**PBT, "num_rounds": 1_000_000, "length_per_round": TEN}
     # 10 + 2 * 999,999 = 2,000,008.
     assert find_messages(LENGTH, searcher_changes(searcher)) == {
@@ -440,7 +440,7 @@ def test_a_population_of_too_many_copies_is_refused() -> None:
     }
 
 
-def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None:
+def test_timed_search_has_rungs_at_shares_of_max_time() -> None:
     searcher = {"name": "async_halving", "max_time": 10, "time_metric": "s", "max_trials": 9}
     config = check_changed(LENGTH, searcher_changes({**searcher, "num_rungs": 2}))
     method = config.search_plan().method
@@ -459,7 +459,7 @@ def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None
         # 11 and 5.
         ({"name": "adaptive", "max_length": 9, "budget": 53, "max_rungs": 3}, 16),
         ({"name": "adaptive_simple", "max_length": 9, "max_trials": 7, "max_rungs": 3}, 7),
-        # Three brackets, each with one trial at least.
+        # Three brackets, each with at least 1 trial.
         (
             {
                 "name": "adaptive_simple",
@@ -483,14 +483,12 @@ def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None
         ({"name": "adaptive_asha", "max_time": 9, "time_metric": "s", "max_trials": 20}, 20),
     ],
 )
-def test_the_number_of_trials_is_known_before_they_are_made(
-    searcher: dict[str, Any], trials: int
-) -> None:
+def test_number_of_trials_is_known_in_advance(searcher: dict[str, Any], trials: int) -> None:
     assert check_changed(LENGTH, searcher_changes({**searcher, "divisor": 3})).trials == trials
 
 
 @pytest.mark.parametrize("unit", ["batches", "records", "epochs", None])
-def test_a_custom_search_plans_its_unit_and_nothing_else(unit: Unit | None) -> None:
+def test_plan_of_a_custom_search_has_only_the_unit(unit: Unit | None) -> None:
     custom = searcher_changes({"name": "custom", "unit": unit, "population": {"size": 9}})
     config = check_changed(LENGTH, {**custom, "records_per_epoch": 80})
     assert config.search_plan().method == CustomPlan(unit or "batches", LENGTH_ERA)

@@ -40,7 +40,7 @@ SECRETS = {
 }
 
 
-def test_no_secret_is_shown() -> None:
+def test_secrets_are_masked_in_values_and_repr() -> None:
     config = check_changed(LENGTH, SECRETS)
     public = config.masked_values()
     assert public["checkpoint_storage"]["secret_key"] == "********"
@@ -49,7 +49,7 @@ def test_no_secret_is_shown() -> None:
         assert CANARY not in text
 
 
-def test_the_stored_form_keeps_secrets() -> None:
+def test_stored_form_keeps_secrets() -> None:
     config = ExperimentConfig.from_json(check_changed(LENGTH, SECRETS).to_json())
     storage = config.checkpoint_storage
     assert isinstance(storage, S3)
@@ -57,7 +57,7 @@ def test_the_stored_form_keeps_secrets() -> None:
     assert storage.secret_key.reveal() == CANARY
 
 
-def test_the_secrets_of_azure_are_masked_too() -> None:
+def test_secrets_of_azure_are_masked() -> None:
     azure = {"type": "azure", "container": "c", "connection_string": CANARY}
     config = check_changed(LENGTH, {"checkpoint_storage": azure})
     assert isinstance(config.checkpoint_storage, Azure)
@@ -73,9 +73,7 @@ def test_the_secrets_of_azure_are_masked_too() -> None:
         ("internal", {"native": {"logins": [{"password": CANARY}]}}),
     ],
 )
-def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
-    section: str, value: dict[str, object]
-) -> None:
+def test_secrets_of_unused_sections_are_masked(section: str, value: dict[str, object]) -> None:
     config = check_changed(LENGTH, {section: value})
     assert CANARY not in json.dumps(config.masked_values())
     assert "********" in json.dumps(config.masked_values()[section])
@@ -85,7 +83,7 @@ def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
 @pytest.mark.parametrize(
     "name", ["token", "hf_token", "password", "DB_PASSWORD", "api_key", "secret.key", "Secret"]
 )
-def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(name: str) -> None:
+def test_data_reach_the_trial_unmasked_and_are_shown_masked(name: str) -> None:
     data = {"deep": [{name: CANARY}], "tokenizer": "bert", "key": "image", "num_tokens": 5}
     config = ExperimentConfig.from_json(check_changed(LENGTH, {"data": data}).to_json())
     assert config.trial_values()["data"] == data
@@ -98,9 +96,7 @@ def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(nam
     ["HF_TOKEN", "PGPASSWORD", "wandb_api_key", "DATABASE_URL", "PGPASS", "DATA_DIR"],
 )
 @pytest.mark.parametrize("shape", ["list", "map"])
-def test_variables_are_shown_masked_unless_they_are_named_to_be_shown(
-    name: str, shape: str
-) -> None:
+def test_variables_are_masked_unless_listed_in_shown_variables(name: str, shape: str) -> None:
     listed = [f"{name}={CANARY}=x", "TOKENIZERS_PARALLELISM=false", "MODE=fast"]
     variables = listed if shape == "list" else {"cpu": listed, "gpu": listed}
     fields = {
@@ -115,7 +111,7 @@ def test_variables_are_shown_masked_unless_they_are_named_to_be_shown(
     assert CANARY not in repr(config)
     stored = ExperimentConfig.from_json(config.to_json())
     assert stored.environment.environment_variables.reveal()["cpu"] == listed
-    # A preview of a search needs no secrets.
+    # A preview of a search accepts masked values.
     again = check_config(json.dumps(config.masked_values()), accepts_masks=True)
     assert again.masked_values() == config.masked_values()
 
@@ -137,26 +133,26 @@ def test_variables_are_shown_masked_unless_they_are_named_to_be_shown(
         ("checkpoint_storage.type", None),
     ],
 )
-def test_no_problem_shows_a_secret(path: str, value: object) -> None:
+def test_problems_of_configurations_show_no_secret(path: str, value: object) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_config(to_yaml(change_fields(change_fields(LENGTH, SECRETS), {path: value})))
     assert CANARY not in str(caught.value)
     assert CANARY not in repr(caught.value.problems)
 
 
-def test_the_manual_lists_the_variables_that_are_always_shown() -> None:
+def test_manual_lists_the_plain_variables() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "manage.md").read_text()
     listed = text.partition("these settings of libraries: ")[2].partition(";\n")[0]
     assert listed == ", ".join(f"`{name}`" for name in sorted(PLAIN_VARIABLES))
 
 
-def test_a_number_is_no_secret() -> None:
+def test_numeric_secret_is_refused_without_the_value() -> None:
     with pytest.raises(ConfigInvalid, match="must be a non-empty string") as caught:
         check_changed(LENGTH, {**SECRETS, "checkpoint_storage.secret_key": 12345678})
     assert "12345678" not in repr(caught.value.problems)
 
 
-def test_an_unreadable_line_is_not_quoted() -> None:
+def test_yaml_errors_quote_no_line() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_config(f"a: 1\n secret_key: {CANARY}\n")
     assert CANARY not in str(caught.value)
@@ -180,10 +176,10 @@ SHOWN_URL = f"http://{MASK}@proxy:3128/x"
 )
 def test_logins_in_urls_are_shown_masked(path: str, value: Any, shown: Any) -> None:
     config = check_changed(LENGTH, {path: value})
-    found: Any = config.masked_values()
+    masked: Any = config.masked_values()
     for key in path.split("."):
-        found = found[key]
-    assert found == shown
+        masked = masked[key]
+    assert masked == shown
     assert CANARY in config.to_json().decode()
 
 
@@ -198,7 +194,7 @@ def test_logins_in_the_urls_of_stores_are_shown_masked() -> None:
 
 
 @pytest.mark.parametrize("path", ["max_restarts", "checkpoint_policy", "bind_mounts", "searcher"])
-def test_no_problem_shows_the_login_of_a_url(path: str) -> None:
+def test_problems_show_no_login_of_a_url(path: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_changed(LENGTH, {path: URL})
     assert CANARY not in repr(caught.value.problems)

@@ -282,7 +282,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), ACCEPTED)
-def test_every_section_of_the_reference_is_accepted(path: str, value: Any) -> None:
+def test_accepts_all_sections_of_the_reference(path: str, value: Any) -> None:
     changes = {path: value}
     if path == "resources" and value.get("slots_per_trial", 1) > 1:
         changes["hyperparameters.global_batch_size"] = value["slots_per_trial"]
@@ -290,15 +290,15 @@ def test_every_section_of_the_reference_is_accepted(path: str, value: Any) -> No
 
 
 @pytest.mark.parametrize(("path", "value", "refused", "message"), REFUSED)
-def test_every_rule_names_the_field_it_refuses(
+def test_problems_of_sections_name_the_field(
     path: str, value: Any, refused: str, message: str
 ) -> None:
-    found = find_messages(STEP, {path: value})
-    assert refused in found
-    assert message in found[refused]
+    messages = find_messages(STEP, {path: value})
+    assert refused in messages
+    assert message in messages[refused]
 
 
-def test_an_unset_section_has_the_defaults_of_the_reference() -> None:
+def test_unset_sections_have_the_documented_defaults() -> None:
     config = check_changed(STEP, {})
     assert (config.max_restarts, config.checkpoint_policy, config.workload_batches) == (
         5,
@@ -318,21 +318,21 @@ def test_an_unset_section_has_the_defaults_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("base", "average_training_metrics", "cycle_time"), [(STEP, False, 5), (LENGTH, True, 1)]
 )
-def test_the_eras_differ_in_two_optimizations(
+def test_eras_differ_in_two_optimizations(
     base: dict[str, Any], average_training_metrics: bool, cycle_time: int
 ) -> None:
     for changes in ({}, {"optimizations": {"mixed_precision": "O1"}}, {"optimizations": None}):
-        found = check_changed(base, changes).optimizations
-        assert found.average_training_metrics is average_training_metrics
-        assert found.tensor_fusion_cycle_time == cycle_time
+        optimizations = check_changed(base, changes).optimizations
+        assert optimizations.average_training_metrics is average_training_metrics
+        assert optimizations.tensor_fusion_cycle_time == cycle_time
 
 
-def test_one_image_serves_every_kind_of_device() -> None:
+def test_single_image_applies_to_all_device_kinds() -> None:
     images = check_changed(STEP, {"environment.image": "mine"}).environment.image
     assert (images.cpu, images.cuda, images.rocm) == ("mine", "mine", "mine")
 
 
-def test_the_former_name_of_a_kind_of_device_is_read_as_the_present_one() -> None:
+def test_former_device_name_gpu_means_cuda() -> None:
     changes = {"environment.environment_variables": {"gpu": ["A=1"]}}
     variables = check_changed(STEP, changes).environment.environment_variables
     assert (variables.cpu, variables.cuda) == ((), ("A=1",))
@@ -349,13 +349,11 @@ def test_the_former_name_of_a_kind_of_device_is_read_as_the_present_one() -> Non
         ("512", 512),
     ],
 )
-def test_a_shared_memory_size_is_bytes_or_a_number_with_a_unit(
-    size: object, size_bytes: int
-) -> None:
+def test_shm_size_is_bytes_or_a_number_with_a_unit(size: object, size_bytes: int) -> None:
     assert check_changed(LENGTH, {"resources.shm_size": size}).resources.shm_size == size_bytes
 
 
-def test_the_length_era_allows_trials_without_slots() -> None:
+def test_length_era_allows_trials_without_slots() -> None:
     assert check_changed(LENGTH, {"resources.slots_per_trial": 0}).job.slots_per_trial == 0
 
 
@@ -369,17 +367,17 @@ def test_the_length_era_allows_trials_without_slots() -> None:
         "model_def:MyTrial",
     ],
 )
-def test_the_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
-    found = check_changed(LENGTH, {"entrypoint": entrypoint}).entrypoint
-    assert found == (tuple(entrypoint) if isinstance(entrypoint, list) else entrypoint)
+def test_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
+    parsed = check_changed(LENGTH, {"entrypoint": entrypoint}).entrypoint
+    assert parsed == (tuple(entrypoint) if isinstance(entrypoint, list) else entrypoint)
 
 
 @pytest.mark.parametrize("entrypoint", [[], ["", "a"], ["a", 5], 5, "  "])
-def test_an_entrypoint_without_words_is_refused(entrypoint: object) -> None:
+def test_rejects_empty_entrypoints(entrypoint: object) -> None:
     assert "entrypoint" in find_messages(LENGTH, {"entrypoint": entrypoint})
 
 
-def test_job_settings_are_those_of_the_resources() -> None:
+def test_job_settings_come_from_the_resources() -> None:
     job = check_changed(
         LENGTH, {"resources": {"priority": 7, "resource_pool": "p", "weight": 2}}
     ).job
@@ -387,28 +385,28 @@ def test_job_settings_are_those_of_the_resources() -> None:
     assert (job.max_slots, job.slots_per_trial) == (None, 1)
 
 
-def test_labels_are_kept_once_and_in_order() -> None:
+def test_labels_are_unique_and_ordered() -> None:
     assert check_changed(STEP, {"labels": ["b", "a", "b"]}).labels == ("b", "a")
     assert check_changed(STEP, {"labels": {"b": True, "a": False}}).labels == ("b",)
 
 
-def test_a_native_experiment_needs_no_entrypoint() -> None:
+def test_native_experiment_needs_no_entrypoint() -> None:
     changes = {"entrypoint": ABSENT, "internal": {"native": {"command": ["python3", "a.py"]}}}
     assert check_changed(STEP, changes).entrypoint is None
 
 
-@pytest.mark.parametrize("asked", [None, True, False])
-def test_a_trial_class_may_be_spread_over_machines(asked: bool | None) -> None:
-    resources = {"slots_per_trial": 4, "is_single_node": asked}
+@pytest.mark.parametrize("is_single_node", [None, True, False])
+def test_trial_class_may_use_several_machines(is_single_node: bool | None) -> None:
+    resources = {"slots_per_trial": 4, "is_single_node": is_single_node}
     config = check_changed(LENGTH, {"entrypoint": "model_def:Trial", "resources": resources})
-    assert config.resources.is_single_node is asked
+    assert config.resources.is_single_node is is_single_node
 
 
 @pytest.mark.parametrize(
     "entrypoint",
     ["python3 -m detcloud.launch.mpi -- train.py", ["python3", "-m", "determined.launch.mpi"]],
 )
-def test_a_launcher_that_does_not_exist_is_refused(entrypoint: object) -> None:
+def test_rejects_unknown_launcher(entrypoint: object) -> None:
     text = find_messages(LENGTH, {"entrypoint": entrypoint})["entrypoint"]
     assert text == "names the launcher detcloud.launch.mpi, which does not exist"
 
@@ -429,9 +427,7 @@ WHOLE_FLOATS: list[tuple[dict[str, Any], str, Any]] = [
 
 
 @pytest.mark.parametrize(("era", "path", "value"), WHOLE_FLOATS)
-def test_a_whole_float_is_an_integer_where_one_is_meant(
-    era: dict[str, Any], path: str, value: Any
-) -> None:
+def test_whole_float_is_read_as_an_integer(era: dict[str, Any], path: str, value: Any) -> None:
     written = check_changed(era, {path: value})
     meant = check_changed(era, {path: to_integers(value)})
     assert written == meant
@@ -439,6 +435,6 @@ def test_a_whole_float_is_an_integer_where_one_is_meant(
 
 
 @pytest.mark.parametrize("value", [1.5, 1e-3, True, "ten"])
-def test_other_numbers_are_no_integers(value: Any) -> None:
+def test_fractions_and_texts_are_no_integers(value: Any) -> None:
     for path in ("max_restarts", "searcher.max_length"):
         assert path in find_messages(LENGTH, {path: value})

@@ -1,4 +1,4 @@
-"""Configurations of shells: those of commands, with a given program."""
+"""Configurations of shells: like commands, but with a given program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.config.samples import find_problems
 SHELL = JobKind.SHELL
 
 
-def test_a_shell_needs_no_settings_and_has_those_of_commands() -> None:
+def test_shell_needs_no_settings_and_accepts_resources() -> None:
     assert check_config("{}", kind=SHELL).entrypoint == SHELL_PROGRAM
     config = check_config("resources: {slots: 2}\n", kind=SHELL)
     assert (config.entrypoint, config.resources.slots_per_trial) == (SHELL_PROGRAM, 2)
@@ -26,11 +26,11 @@ def test_a_shell_needs_no_settings_and_has_those_of_commands() -> None:
         ("idle_timeout: 60\n", "idle_timeout"),
     ],
 )
-def test_what_a_shell_has_not_is_refused_with_its_line(text: str, path: str) -> None:
+def test_shells_reject_other_fields_with_the_line(text: str, path: str) -> None:
     [problem] = find_problems(f"name: mine\n{text}", kind=SHELL)
     assert (problem.path, problem.line) == (path, 2)
 
 
-def test_a_template_names_no_program_either() -> None:
+def test_shells_reject_an_entrypoint_of_a_template() -> None:
     [problem] = find_problems("{}", kind=SHELL, template="entrypoint: [bash]\n")
     assert problem.path == "entrypoint"

@@ -1,4 +1,4 @@
-"""Each setting that acts on nothing gives one notice, and the reference says so too."""
+"""Each setting without an effect gives a notice, and the reference marks the setting."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.unit.config.samples import LENGTH, check_changed
 
 
 def names_without_effect() -> Iterator[str]:
-    """The name of each field that has no effect, as the reference says."""
+    """Yield the names of the fields that have no effect according to the reference."""
     for line in render_reference().splitlines():
         if "has no effect" in line:
             yield line.split("`")[1]
@@ -23,13 +23,13 @@ def names_without_effect() -> Iterator[str]:
 
 def test_settings_without_effect_in_the_reference_have_a_notice() -> None:
     noticed = {path[-1] for path in (unused_setting.path for unused_setting in UNUSED_SETTINGS)}
-    said = set(names_without_effect())
-    assert said - noticed == set()
-    # The reference tells of this in other words.
-    assert noticed - said == {"mixed_precision"}
+    documented = set(names_without_effect())
+    assert documented - noticed == set()
+    # The reference describes `mixed_precision` in other words.
+    assert noticed - documented == {"mixed_precision"}
 
 
-# A value of each setting that only containers have, and what the notice says of it.
+# A value of each setting for containers only, and a part of the notice.
 OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
     "image": ({"environment": {"image": "org/x"}}, "image org/x is not used"),
     "registry_auth": ({"environment": {"registry_auth": {"auth": "x"}}}, "registry_auth is not"),
@@ -69,10 +69,12 @@ OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_what_the_reference_says_of_containers_is_told_where_there_are_none() -> None:
+def test_container_settings_give_notices_without_containers() -> None:
     lines = render_reference().splitlines()
-    said = {line.split("`")[1] for line in lines if re.search(r"(?i)\bonly in containers\b", line)}
-    assert said == {name.split(".")[-1] for name in OF_CONTAINERS}
+    documented = {
+        line.split("`")[1] for line in lines if re.search(r"(?i)\bonly in containers\b", line)
+    }
+    assert documented == {name.split(".")[-1] for name in OF_CONTAINERS}
     for name, (config, text) in OF_CONTAINERS.items():
         (notice,) = process_setting_notices(config, cuda=False, reason="WHY")
         assert text in notice, name
@@ -80,7 +82,7 @@ def test_what_the_reference_says_of_containers_is_told_where_there_are_none() ->
 
 
 @pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda item: ".".join(item.path))
-def test_a_setting_that_asks_for_something_gives_one_notice(setting: Any) -> None:
+def test_unused_setting_gives_one_notice_unless_neutral(setting: Any) -> None:
     value: Any = "O2" if "mixed_precision" in setting.path else 7
     config: dict[str, Any] = {"checkpoint_storage": {"type": setting.storage}}
     section = config
@@ -97,7 +99,7 @@ def test_a_setting_that_asks_for_something_gives_one_notice(setting: Any) -> Non
     assert list(unused_setting_notices(config)) == []
 
 
-def test_a_submission_is_warned_and_one_of_defaults_is_not() -> None:
+def test_submission_warns_of_unused_settings_but_not_of_defaults() -> None:
     text = """
 name: n
 entrypoint: python train.py
@@ -120,7 +122,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
         ("python train.py", "; a script written for Determined receives this length unchanged"),
     ],
 )
-def test_epochs_without_a_batch_size_are_warned_of(entrypoint: str, more: str) -> None:
+def test_warns_of_epochs_without_a_batch_size(entrypoint: str, more: str) -> None:
     text = f"""
 name: n
 entrypoint: {entrypoint}
@@ -135,40 +137,45 @@ searcher: {{name: single, metric: loss, max_length: {{epochs: 2}}}}
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "references"),
     [
         (["A=1", "B=$A"], ["$A in B"]),
         (["A=1", "B=${A}/x", "C=$B$A"], ["$A in B", "$B in C"]),
         (["PATH=/mine:$PATH"], ["$PATH in PATH"]),
         ({"cpu": ["A=1", "B=$A"], "gpu": ["A=2", "B=$A"]}, ["$A in B"]),
-        # Only what is set before, as a shell would have it; a dollar alone is a character.
+        # A variable may only refer to earlier variables; a lone dollar sign is a character.
         (["B=$A", "A=1"], []),
         (["PASSWORD=pa$$word$5"], []),
     ],
 )
-def test_a_variable_that_refers_to_another_is_warned_of(variables: Any, told: list[str]) -> None:
+def test_warns_of_variables_that_refer_to_variables(variables: Any, references: list[str]) -> None:
     config = check_changed(LENGTH, {"environment.environment_variables": variables})
     warnings = list(config_warnings(config))
     place = "environment.environment_variables: "
-    assert [warning.removeprefix(place).partition(" is ")[0] for warning in warnings] == told
+    assert [warning.removeprefix(place).partition(" is ")[0] for warning in warnings] == references
 
 
-def test_slots_of_commands_are_told_of() -> None:
+def test_warns_of_command_slots_in_experiments() -> None:
     (warning,) = config_warnings(check_changed(LENGTH, {"resources.slots": 4}))
     assert warning.startswith("resources.slots is not used: slots_per_trial says how many")
 
 
 @pytest.mark.parametrize("name", ["image", "environment_variables"])
-def test_what_only_a_kind_without_slots_has_is_told_of(name: str) -> None:
-    one, other = ("a/b", "c/d") if name == "image" else (["A=1"], ["A=2"])
+def test_warns_of_values_for_device_kinds_without_slots(name: str) -> None:
+    first, other = ("a/b", "c/d") if name == "image" else (["A=1"], ["A=2"])
     path = f"environment.{name}"
-    (warning,) = config_warnings(check_changed(LENGTH, {path: {"cpu": one, "rocm": other}}))
+    (warning,) = config_warnings(check_changed(LENGTH, {path: {"cpu": first, "rocm": other}}))
     assert warning.startswith(f"{path}.rocm is not used: ")
-    for value in (one, {"cpu": one, "rocm": one}, {"cuda": one, "rocm": one}, {"cpu": one}):
+    for value in (
+        first,
+        {"cpu": first, "rocm": first},
+        {"cuda": first, "rocm": first},
+        {"cpu": first},
+    ):
         assert list(config_warnings(check_changed(LENGTH, {path: value}))) == []
 
 
-def test_a_patience_with_nowhere_to_go_is_told_of() -> None:
+def test_warns_of_pool_patience_with_a_single_pool() -> None:
     patience = {"resources.pool_patience": "5m"}
     (warning,) = config_warnings(check_changed(LENGTH, patience))
     assert warning.startswith("resources.pool_patience is not used: ")
@@ -180,7 +187,7 @@ ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9, "max_length"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "overruled"),
     [
         ({}, []),
         ({"max_time": 5, "time_metric": "batches"}, ["max_length"]),
@@ -191,10 +198,8 @@ ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9, "max_length"
         ({"bracket_rungs": [2], "mode": "aggressive", "max_rungs": 3}, ["mode", "max_rungs"]),
     ],
 )
-def test_an_option_of_a_search_that_another_overrules_is_told_of(
-    changes: dict[str, Any], told: list[str]
-) -> None:
+def test_warns_of_overruled_search_options(changes: dict[str, Any], overruled: list[str]) -> None:
     warnings = list(config_warnings(check_changed(LENGTH, {"searcher": {**ASHA, **changes}})))
     assert [warning.split(" is not used: ")[0] for warning in warnings] == [
-        f"searcher.{item}" for item in told
+        f"searcher.{item}" for item in overruled
     ]

@@ -1,5 +1,6 @@
-"""Wrong values in each field of both references: each is taken or refused at its place, with the
-value and what was expected.
+"""Wrong values in each field of both references are refused at the right place.
+
+The refusal shows the value and the expected form.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ BASES = {
     Era.LENGTH: {**LENGTH, "records_per_epoch": 9, "hyperparameters": {"global_batch_size": 64}},
 }
 POOL = ("resource_pools", 0)
-# Where a wrong value changes what is asked of other places.
+# Messages for values that affect the check of other places.
 JUDGED_ELSEWHERE = (
     *("mixes the eras", "is required", "must be set together", "must not be used"),
     "must be one of resource_pools",
 )
-# What is said of values that are no scalars, may be secrets, or say nothing themselves.
+# Messages without the value: no scalar, a possible secret, or no information.
 WITHOUT_VALUE = (
     *("must be a map", "must be a list", "must not be empty", "must be a non-empty string"),
     *("must have at most", "is required", "is not a known", "must be set together", "mixes the"),
@@ -64,7 +65,7 @@ WITHOUT_VALUE = (
 
 
 def experiment_sections() -> Iterator[tuple[Era, Loc, type[Section], dict[str, Any]]]:
-    """Each section of an experiment: its era, its place, its model, and what it needs beside."""
+    """Yield each section of an experiment: era, place, model and required fields."""
     for era in Era:
         yield era, (), StepConfig if era is Era.STEP else LengthConfig, {}
         for name, storage in storage_models().items():
@@ -86,7 +87,7 @@ def experiment_sections() -> Iterator[tuple[Era, Loc, type[Section], dict[str, A
 
 
 def cluster_sections() -> Iterator[tuple[Loc, type[Section], dict[str, Any]]]:
-    """Each section of a cluster configuration, likewise."""
+    """Yield each section of a cluster configuration: place, model and required fields."""
     yield (), ClusterConfig, {}
     yield ("resource_manager",), ResourceManager, {}
     yield ("resource_manager", "scheduler"), Scheduler, {}
@@ -101,7 +102,7 @@ def cluster_sections() -> Iterator[tuple[Loc, type[Section], dict[str, Any]]]:
 
 
 def put_value(tree: dict[str, Any], loc: Loc, value: object) -> dict[str, Any]:
-    """A copy of a tree with a value at a place, whose maps and lists are made as needed."""
+    """Return a copy of a tree with a value at a place; missing maps and lists are created."""
     changed: Any = copy.deepcopy(tree)
     here = changed
     for key, following in pairwise(loc):
@@ -112,7 +113,7 @@ def put_value(tree: dict[str, Any], loc: Loc, value: object) -> dict[str, Any]:
 
 
 def find_faults(problems: tuple[Problem, ...], place: str, value: object) -> Iterator[str]:
-    """Yield each fault of the refusal of a value at a place."""
+    """Yield the faults of the refusal of a value at a place."""
     for problem in problems:
         text = problem.text("f")
         if len(text) > TEXT_MAX or not text.isprintable():
@@ -145,7 +146,7 @@ def faults_of(
 
 
 @pytest.mark.parametrize("era", Era)
-def test_a_wrong_value_of_an_experiment_is_refused_at_its_place(era: Era) -> None:
+def test_wrong_values_of_experiments_are_refused_with_the_path(era: Era) -> None:
     faults = [
         fault
         for its_era, place, model, given in experiment_sections()
@@ -157,7 +158,7 @@ def test_a_wrong_value_of_an_experiment_is_refused_at_its_place(era: Era) -> Non
     assert faults == []
 
 
-def test_a_wrong_value_of_a_cluster_is_refused_at_its_place() -> None:
+def test_wrong_values_of_clusters_are_refused_with_the_path() -> None:
     base = {"resource_pools": [{"pool_name": "default"}]}
     faults = [
         fault

@@ -39,18 +39,18 @@ VALID = to_yaml(LENGTH)
         (".", "."),
     ],
 )
-def test_plain_scalars_read_as_their_kind(text: str, value: object) -> None:
-    found = parse_scalar(text)
-    assert (type(found), found) == (type(value), value)
+def test_plain_scalars_are_read_with_types(text: str, value: object) -> None:
+    scalar = parse_scalar(text)
+    assert (type(scalar), scalar) == (type(value), value)
 
 
-def test_not_a_number_is_read_as_one() -> None:
-    found = parse_scalar(".nan")
-    assert isinstance(found, float)
-    assert math.isnan(found)
+def test_nan_is_read_as_a_float() -> None:
+    scalar = parse_scalar(".nan")
+    assert isinstance(scalar, float)
+    assert math.isnan(scalar)
 
 
-def test_keys_are_what_was_written() -> None:
+def test_keys_stay_text_as_written() -> None:
     assert parse_document("{on: 1, 5: 2, '~': 3, 1e3: 4}").tree == {
         "on": 1,
         "5": 2,
@@ -59,7 +59,7 @@ def test_keys_are_what_was_written() -> None:
     }
 
 
-def test_merge_keys_fill_in_what_a_map_lacks() -> None:
+def test_merge_keys_add_missing_keys() -> None:
     text = "base: &b {x: 1, y: 2}\nother: &o {y: 3, z: 4}\nall: {<<: [*b, *o], x: 0}\n"
     assert parse_document(text).tree == {
         "base": {"x": 1, "y": 2},
@@ -94,9 +94,7 @@ def test_lines_count_from_one_and_point_at_keys() -> None:
         ("a: [" + "1," * 100_001 + "]", "contains more than 100000 values", 1),
     ],
 )
-def test_text_that_is_no_configuration_is_one_problem(
-    text: str, message: str, line: int | None
-) -> None:
+def test_malformed_text_is_a_single_problem(text: str, message: str, line: int | None) -> None:
     (problem,) = find_problems(text)
     assert message in problem.message
     if line is not None:
@@ -119,39 +117,39 @@ def test_text_that_is_no_configuration_is_one_problem(
         ("data: {<<: 5}\n", "data.<<", "must be a map or a list of maps"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named_once(extra: str, path: str, message: str) -> None:
+def test_unusable_value_is_reported_once_with_the_line(extra: str, path: str, message: str) -> None:
     (problem,) = find_problems(VALID + extra)
     assert problem.path == path
     assert message in problem.message
-    # VALID has 6 lines; a repeated name is reported where it stands first.
+    # VALID has 6 lines; a repeated name is reported at the first line.
     assert problem.line == 7
 
 
 @pytest.mark.parametrize(("character", "name"), [("\0", "U+0000"), ("\x07", "U+0007")])
-def test_a_control_character_is_named_with_its_line(character: str, name: str) -> None:
+def test_control_character_is_reported_with_the_line(character: str, name: str) -> None:
     (problem,) = find_problems(f"name: é\n# 😀\ndata: {{x: {character}}}\n")
     assert problem.line == 3
     assert problem.message == f"is not valid YAML: the control character {name} is not allowed"
 
 
-def test_aliases_that_explode_are_refused_at_once() -> None:
+def test_exploding_aliases_are_refused_quickly() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     (problem,) = find_problems("\n".join(lines))
     assert "counting what aliases repeat" in problem.message
 
 
-def test_a_tower_of_aliases_is_refused_at_once() -> None:
+def test_deep_chain_of_aliases_is_refused_quickly() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 400)]
     (problem,) = find_problems("\n".join(lines))
     assert "nested deeper" in problem.message
 
 
-def test_an_empty_file_misses_what_is_required() -> None:
+def test_empty_file_reports_the_required_fields() -> None:
     assert [problem.path for problem in find_problems("")] == ["entrypoint", "searcher"]
 
 
-def test_all_problems_come_together_in_the_order_of_the_lines() -> None:
+def test_all_problems_are_reported_in_line_order() -> None:
     text = """\
 entrypoint: model_def:MyTrial
 max_restarts: -1
@@ -168,11 +166,11 @@ resources:
   slots_per_trial: 4
   max_slots: 2
 """
-    found = [
+    problems = [
         (problem.line, problem.path, problem.message, problem.hint)
         for problem in find_problems(text)
     ]
-    assert [item[:2] for item in found] == [
+    assert [item[:2] for item in problems] == [
         (2, "max_restarts"),
         (3, "max_restart"),
         (5, "hyperparameters.lr.maxval"),
@@ -184,7 +182,7 @@ resources:
         (11, "searcher.max_length.batch"),
         (14, "resources.max_slots"),
     ]
-    hints = {path: hint for _, path, _, hint in found}
+    hints = {path: hint for _, path, _, hint in problems}
     assert hints["max_restart"] == "did you mean max_restarts?"
     assert hints["searcher.metrik"] == "did you mean metric?"
     assert hints["searcher.max_trial"] == "did you mean max_trials?"
@@ -192,18 +190,18 @@ resources:
     assert hints["hyperparameters.lr2.type"] == "did you mean double?"
 
 
-def test_a_problem_reads_as_one_line() -> None:
+def test_problem_is_rendered_in_one_line() -> None:
     (problem,) = find_problems(VALID + "max_restarts: -1\n")
     assert problem.text("my.yaml") == "my.yaml:7: max_restarts: must be at least 0, not -1"
 
 
-def test_the_error_itself_lists_the_problems() -> None:
+def test_error_message_lists_the_problems() -> None:
     with pytest.raises(ConfigInvalid, match="config:1: must be a map of fields"):
         check_config("[]")
 
 
 @pytest.mark.parametrize("inner", ["\u2028", "\u2029", "\x85"])
-def test_lines_are_those_of_editors(inner: str) -> None:
+def test_lines_are_counted_as_in_editors(inner: str) -> None:
     text = f'name: "a{inner}{inner}b"\r\ndata:\n  x: "{inner}"\n  y: 1\n'
     place = parse_document(text).place
     assert line_of(place, ("data",)) == (2, True)

@@ -23,7 +23,7 @@ CASES: dict[str, tuple[Choice, Situation, str]] = {
     ),
     "no time at all": (KEEP, Situation(1, False, 100 * MB, 10 * MB), "there are 0.0 s"),
     # Who has nothing to lose tries.
-    "no rate known": (SAVE, Situation(5, False), "nobody knows how long it takes"),
+    "no rate known": (SAVE, Situation(5, False), "the duration of a save is unknown"),
     "a deadline that has passed": (SAVE, Situation(-3, False, 100 * MB, 10 * MB), "has passed"),
     "nothing new": (KEEP, Situation(30, True, 100 * MB, 10 * MB), "has all of the work"),
     # The running one needs 12.5 - 5 = 7.5 s more, and another one 12.5 s: 20 of 28 s.

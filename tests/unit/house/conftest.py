@@ -1,4 +1,4 @@
-"""Prints the sizes the house rules watch, below the results."""
+"""Prints the number and median length of functions below the results of tests."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def python_imports(files: Iterable[Source]) -> Imports:
 
 
 def page_imports(texts: Mapping[str, str]) -> Imports:
-    """Return the imports between TypeScript files, whose texts are passed by path.
+    """Return the imports between TypeScript files; `texts` has the text of each file by path.
 
     Imports of types and imports in functions count.
     """
@@ -65,7 +65,7 @@ def find_circles(imports: Imports) -> list[tuple[str, ...]]:
 
 
 def product_imports(root: Path = ROOT) -> Imports:
-    """Return the imports between the files of the product: its Python and the page's TypeScript."""
+    """Return the imports between files of the product, in Python and in the page's TypeScript."""
     python = [file for file in sources(root) if file.path.split("/")[0] in PRODUCT]
     texts = {
         path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def product_imports(root: Path = ROOT) -> Imports:
 
 
 def render_circle(circle: tuple[str, ...], imports: Imports) -> str:
-    """Return one line for each import within the circle."""
+    """Return a line for each import within the circle."""
     return "\n".join(
         f"{path} imports {', '.join(sorted(imports[path] & {*circle}))}" for path in circle
     )

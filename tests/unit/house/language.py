@@ -1,4 +1,4 @@
-"""The house rules on language: names are verbs or nouns, docstrings stand alone, one term each."""
+"""The house rules on language: names are verbs or nouns, docstrings are clear, terms are unique."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from tests.unit.house.rules import ROOT, Rule, Source, word_set
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
-# Forms that are verbs or nouns too, as functions use them: `put_mail`, `seed`, `split`.
+# Forms that are also verbs or nouns: `put_mail`, `seed`, `split`.
 NOT_ONLY_PARTICIPLES = word_set(
     "put set cut read split feed seed need embed shed speed exceed proceed succeed run become "
     "overrun bid bed deepspeed"
@@ -34,21 +34,21 @@ VAGUE_OPENING = re.compile(
     r"|Who|Whose|Of|Where|Beside)\b"
 )
 
-# Words of an older English, and what to write: readers look twice, and translators fail.
+# Archaic words with replacements: readers stumble over archaic words, and translators fail.
 ARCHAIC_WORDS = {
     "anew": "again",
     "whoever": "the role: the caller, the deployer, the reader",
     "likewise": "in the same way",
 }
 ARCHAIC_WORD = re.compile(rf"\b({'|'.join(ARCHAIC_WORDS)})\b", re.IGNORECASE)
-# "for who waits", in which "who" has no noun before it: "for the requests that wait".
+# "for who waits" has no noun before "who": write "for the requests that wait".
 HEADLESS_WHO = re.compile(r"\b(?:for|by|to|as|from|than) who\b", re.IGNORECASE)
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def names_are_verbs_or_nouns(source: Source) -> Iterator[str]:
-    """Name each function, class and module that is called by participles or adverbs alone."""
+    """Yield each function, class and module with a name of participles or adverbs alone."""
     if not _is_ours_to_read(source):
         return
     stem = PurePosixPath(source.path).stem
@@ -60,7 +60,7 @@ def names_are_verbs_or_nouns(source: Source) -> Iterator[str]:
 
 
 def variables_have_nouns(source: Source) -> Iterator[str]:
-    """Name each variable that is called `it`, which does not tell what it holds."""
+    """Yield each variable with the name `it`, which does not name the content."""
     for node in ast.walk(source.tree):
         is_variable = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         if isinstance(node, ast.Name | ast.arg) and (is_variable or isinstance(node, ast.arg)):
@@ -70,7 +70,7 @@ def variables_have_nouns(source: Source) -> Iterator[str]:
 
 
 def docstrings_stand_alone(source: Source) -> Iterator[str]:
-    """Name each docstring whose first words refer to something that is not there."""
+    """Yield each docstring with an opening that refers to an unnamed thing."""
     if not _is_ours_to_read(source):
         return
     for node in (source.tree, *_definitions(source)):
@@ -81,7 +81,7 @@ def docstrings_stand_alone(source: Source) -> Iterator[str]:
 
 
 def texts_use_plain_words(source: Source) -> Iterator[str]:
-    """Name the words of an older English in the product's docstrings, comments and messages."""
+    """Yield archaic words in the product's docstrings, comments and messages."""
     if not source.is_product:
         return
     for number, line in enumerate(source.text.splitlines(), 1):
@@ -92,7 +92,7 @@ def texts_use_plain_words(source: Source) -> Iterator[str]:
 
 
 def terms_are_the_glossarys(source: Source) -> Iterator[str]:
-    """Name each definition that uses a word for which the glossary has another one."""
+    """Yield each definition with a word that the glossary replaces."""
     if not _is_ours_to_read(source):
         return
     for node in _definitions(source):
@@ -103,21 +103,21 @@ def terms_are_the_glossarys(source: Source) -> Iterator[str]:
 
 
 def is_bare(name: str) -> bool:
-    """Whether a name has no noun and no verb: participles, adjectives, adverbs, prepositions."""
+    """Return whether a name has no noun or verb, only participles, adjectives or prepositions."""
     first, *others = words_of(name) or [""]
     stands_alone = first in ADVERBS_AND_PREPOSITIONS | ADJECTIVES or _is_participle(first)
     return stands_alone and all(word in ADVERBS_AND_PREPOSITIONS for word in others)
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name in snake case or camel case, in lower case."""
+    """Return the words of a name in snake case or camel case, in lower case."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
     return [part for part in parts if part]
 
 
 @cache
 def forbidden_terms() -> dict[str, str]:
-    """The words of the glossary's last table, with what it says instead."""
+    """Return the words of the glossary's last table with the replacements."""
     _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("\n## Words not used")
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \|$", table, re.MULTILINE)
     return {word: instead.replace("`", "") for word, instead in rows}
@@ -129,12 +129,12 @@ def _is_participle(word: str) -> bool:
 
 
 def _is_ours_to_read(source: Source) -> bool:
-    """Whether people learn the house from this file: the product, the bench and the tests."""
+    """Return whether the file belongs to the product, the bench or the tests."""
     return source.is_product or source.path.startswith(("bench/", "tests/"))
 
 
 def _is_sentence(source: Source, node: Named) -> bool:
-    """Whether a name is that of a test, which reads as a sentence: any word may be in it."""
+    """Return whether a name is the name of a test, which may contain any word."""
     return source.path.startswith("tests/") and node.name.startswith("test_")
 
 

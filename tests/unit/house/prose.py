@@ -1,6 +1,6 @@
-"""The share of sentences that point at something without a name, for each folder of the product.
+"""The share of sentences with pointing words, for each folder of the product.
 
-A word such as "it", "those" or "what" is clear only from its context. One such word is often
+A word such as "it", "those" or "what" is clear only from the context. A single such word is often
 harmless, and two make a sentence hard to read. `python -m tests.unit.house.prose` measures all
 folders and lowers the limits in `prose_limits.json` to the measured shares.
 """
@@ -79,7 +79,7 @@ def first_sentences(text: str) -> Iterator[str]:
 
 
 def long_comments(path: Path) -> Iterator[str]:
-    """Yield each comment of at least COMMENT_WORDS_MIN words; adjacent lines are one comment."""
+    """Yield comments of at least COMMENT_WORDS_MIN words; adjacent lines are a single comment."""
     block: list[str] = []
     last = -1
     with path.open("rb") as file:
@@ -102,7 +102,7 @@ def read_limits() -> dict[str, Shares]:
 
 
 def find_excesses(measured: dict[str, Shares], limits: dict[str, Shares]) -> list[str]:
-    """Return a line for each share above its limit. A folder without limits may point nowhere."""
+    """Return a line for each share above the limit. A folder without limits may point nowhere."""
     excesses = []
     for folder, shares in measured.items():
         allowed = asdict(limits.get(folder, Shares()))

@@ -1,4 +1,4 @@
-"""The house rules as functions: each takes one source file and names every breach in it."""
+"""The house rules as functions that take a source file and yield all breaches in the file."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -90,7 +90,7 @@ PURE_FILES = (
     "provisioner/request_shapes.py",
     "provisioner/sizing.py",
 )
-# Each cloud's section of the configuration, and the catalogue of instance types that it checks.
+# A cloud's section of the configuration, and the catalogue of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
 CATALOGUES = ("/instance_types.py", "/machine_types.py")
 PURE_MODULES = tuple(
@@ -98,12 +98,12 @@ PURE_MODULES = tuple(
     for path in (*PURE_FOLDERS, *PURE_FILES)
 )
 RANDOMNESS = "control_plane/searchers/randomness.py"
-# They import what they find in a folder.
+# Registries import the modules of a folder.
 REGISTRIES = (
     "control_plane/searchers/registry.py",
     "control_plane/checkpoint_stores/registry.py",
 )
-# What opens a store is imported by the functions of its type that do.
+# Functions of a store type import the modules that open the store.
 STORES = "control_plane.checkpoint_stores"
 STORE_TYPES = "control_plane/checkpoint_stores/types/"
 CONFIG_PACKAGES = ("pydantic", "pydantic_core", "yaml")
@@ -127,7 +127,7 @@ IMPURE_BUILTINS = word_set("open input print exec eval __import__ breakpoint")
 
 SDK_HOMES = {
     "sqlite3": ("control_plane/state/sqlite.py",),
-    # A cloud is one folder of its name in each root.
+    # Each cloud has a folder with the cloud's name in each root.
     "boto3": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
     "botocore": (
         "aws/",
@@ -146,20 +146,20 @@ SDK_HOMES = {
     ),
     "azure": ("harness/detcloud/shared/azure.py",),
     "urllib3": ("gcp/",),
-    # A framework of training code has one adapter.
+    # Each framework of training code has a single adapter.
     "keras": ("harness/detcloud/keras.py",),
     "transformers": ("harness/detcloud/transformers.py",),
     "lightning": ("detcloud/lightning/",),
     "pytorch_lightning": ("detcloud/lightning/",),
     "deepspeed": ("detcloud/deepspeed/",),
 }
-# A cloud is one folder of its name in each root; on a machine of one's own there is none.
+# Each cloud has a folder with the cloud's name in each root; `local` is no cloud.
 CLOUDS = tuple(
     sorted({path.parent.name for path in ROOT.glob(f"control_plane/*{POOL_PROVIDER}")} - {"local"})
 )
-# The only modules outside of a cloud's folders that import from them or name their modules.
+# The only modules outside a cloud's folders that may import or name modules there.
 CLOUD_REGISTRATIONS = ("control_plane/config/provider_types.py", "infra/clouds.py")
-# What the folders of a cloud share with each other lies beside what all code stands on.
+# Code that the folders of a cloud share is in the folder of shared code.
 CLOUDS_SHARED = "harness/detcloud/shared/"
 _MODULE_PATH = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)+")
 SERVER_PACKAGES = (
@@ -171,15 +171,15 @@ SERVER_PACKAGES = (
     "infra",
 )
 VAGUE_NAMES = word_set("util utils helper helpers common manager managers misc")
-# Packages that code written for Determined imports by their names.
+# Packages with names that code for Determined imports.
 FOREIGN_PACKAGES = frozenset({"determined_common"})
-# Written in two halves so that this file keeps its own rule.
+# The words are split so that this file keeps the rule.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|NotImplemented" + r"Error)\b")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: its path from the root of the repository, and its text."""
+    """A Python file: the path from the root of the repository, and the text."""
 
     path: str
     text: str
@@ -194,19 +194,20 @@ class Source:
 
     @property
     def is_pure(self) -> bool:
-        # A package's entry point is the edge of it: it reads files and prints.
+        # A package's entry point is the edge of the package: the entry point reads files and
+        # prints.
         inside = self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
         named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, *CATALOGUES))
         return named or (inside and not self.path.endswith("/__main__.py"))
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
-        """Every function with its length in lines, decorators not counted."""
+        """Yield all functions with lengths in lines, without decorators."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node, (node.end_lineno or node.lineno) - node.lineno + 1
 
     def imports(self) -> Iterator[tuple[ast.stmt, str]]:
-        """Every imported module, absolute and dotted, wherever in the file it is imported."""
+        """Yield the absolute dotted names of all imported modules, also of imports in functions."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from ((node, alias.name) for alias in node.names)
@@ -226,11 +227,11 @@ Rule = Callable[[Source], Iterator[str]]
 
 
 def sources(root: Path = ROOT) -> list[Source]:
-    """Every Python file the rules hold for, in the order of the paths."""
-    found = (path for folder in SCANNED for path in (root / folder).rglob("*.py"))
+    """Return all Python files that the rules apply to, sorted by path."""
+    paths = (path for folder in SCANNED for path in (root / folder).rglob("*.py"))
     return [
         Source(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-        for path in sorted(found)
+        for path in sorted(paths)
     ]
 
 
@@ -270,7 +271,7 @@ def names_are_nouns_of_the_domain(source: Source) -> Iterator[str]:
         if part in FOREIGN_PACKAGES:
             continue
         if part in VAGUE_NAMES or words[-1] in VAGUE_NAMES:
-            yield f"1: {part!r} says nothing about what is in it"
+            yield f"1: {part!r} is too vague: name the content"
 
 
 def nothing_is_left_unfinished(source: Source) -> Iterator[str]:
@@ -344,7 +345,8 @@ def each_cloud_stays_in_its_folders(source: Source) -> Iterator[str]:
         return
     homes = PurePosixPath(source.path).parts[:-1]
     for line, name in (*_imported_lines(source), *_module_paths(source)):
-        # An SDK may have parts for another cloud, as google.auth.aws: of those it has one home.
+        # An SDK may have modules for a second cloud, as google.auth.aws; `each_sdk_has_one_home`
+        # checks the imports of SDKs.
         if name.split(".")[0] in SDK_HOMES:
             continue
         for cloud in (cloud for cloud in CLOUDS if cloud in name.split(".")):
@@ -357,7 +359,7 @@ def _imported_lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _module_paths(source: Source) -> Iterator[tuple[int, str]]:
-    """The texts that may be modules of ours, as `import_module` takes them."""
+    """Yield the lines and texts of literals that may name modules of the project."""
     ours = (*SERVER_PACKAGES, "detcloud")
     constants = (node for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
     for node in constants:
@@ -385,7 +387,7 @@ def detcloud_never_imports_the_server(source: Source) -> Iterator[str]:
 
 
 def function_lengths(files: list[Source]) -> tuple[int, float]:
-    """How many functions the product has and their median length in lines."""
+    """Return the number of functions of the product and the median length in lines."""
     lengths = [lines for file in files if file.is_product for _, lines in file.functions()]
     return len(lengths), statistics.median(lengths) if lengths else 0
 
@@ -395,7 +397,7 @@ def _within(name: str, packages: tuple[str, ...]) -> bool:
 
 
 def _is_home(path: str, homes: tuple[str, ...]) -> bool:
-    """Whether a home is the file itself or, with a slash at its end, a folder above the file."""
+    """Return whether a home is the file, or, with a final slash, a folder above the file."""
     return any(path == home or (home.endswith("/") and f"/{home}" in path) for home in homes)
 
 

@@ -1,4 +1,4 @@
-"""The fragments of docs/changes are found by towncrier, and the changelog has the same topics."""
+"""The fragments of docs/changes are valid for towncrier, and the changelog has all topics."""
 
 import re
 import tomllib
@@ -17,17 +17,17 @@ SENTENCES_MAX = 3
 
 
 def problems_of(path: str, text: str) -> list[str]:
-    """Return what is wrong with a fragment, given its path below docs/changes."""
+    """Return the problems of a fragment with a path below docs/changes; empty if valid."""
     topic, _, name = path.rpartition("/")
     parts = re.fullmatch(r"\d{4}-[a-z0-9-]+\.([a-z]+)\.md", name)
-    found = [] if topic in TOPICS else [f"the topic is one of {', '.join(TOPICS)}"]
+    problems = [] if topic in TOPICS else [f"the topic is one of {', '.join(TOPICS)}"]
     if parts is None or parts[1] not in KINDS:
-        found.append(f"the name is NNNN-slug.KIND.md, with a KIND of {', '.join(sorted(KINDS))}")
+        problems.append(f"the name is NNNN-slug.KIND.md, with a KIND of {', '.join(sorted(KINDS))}")
     if not text.strip() or text.startswith(("-", "#")):
-        found.append("the text is a sentence, without a list mark or a heading")
+        problems.append("the text is a sentence, without a list mark or a heading")
     if len(re.findall(r"[.!?](?:\s|$)", text)) > SENTENCES_MAX:
-        found.append(f"the text has at most {SENTENCES_MAX} sentences")
-    return found
+        problems.append(f"the text has at most {SENTENCES_MAX} sentences")
+    return problems
 
 
 def fragments() -> dict[str, Path]:
@@ -36,12 +36,14 @@ def fragments() -> dict[str, Path]:
     return {name: path for name, path in paths.items() if path.is_file() and name not in FILES}
 
 
-def test_each_fragment_is_found_and_short() -> None:
-    found = {name: problems_of(name, path.read_text()) for name, path in fragments().items()}
-    assert not {name: problems for name, problems in found.items() if problems}
+def test_changelog_fragments_are_valid() -> None:
+    problems_by_name = {
+        name: problems_of(name, path.read_text()) for name, path in fragments().items()
+    }
+    assert not {name: problems for name, problems in problems_by_name.items() if problems}
 
 
-def test_each_number_is_used_once() -> None:
+def test_fragment_numbers_are_unique() -> None:
     numbers = [Path(name).name[:4] for name in fragments()]
     assert len(numbers) == len(set(numbers))
 
@@ -65,7 +67,7 @@ def test_changelog_has_the_topics_of_the_fragments() -> None:
         ("storage/0001-a.added.md", "A. B. C. D.", "at most 3 sentences"),
     ],
 )
-def test_names_what_is_wrong(path: str, text: str, problem: str) -> None:
+def test_reports_problems_of_fragments(path: str, text: str, problem: str) -> None:
     (found,) = problems_of(path, text)
     assert problem in found
 

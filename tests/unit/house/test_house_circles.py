@@ -14,17 +14,17 @@ from tests.unit.house.rules import Source
 A, B, C = (f"control_plane/{name}.py" for name in "abc")
 VIEW, PART = "web/src/views/view.tsx", "web/src/views/part/part.ts"
 
-# One file of each accepted circle, with the reason. No circle is needed so far.
+# A file of each accepted circle, with the reason. No circle is needed so far.
 ACCEPTED: dict[str, str] = {}
 
 
-def test_the_product_has_no_import_circle() -> None:
+def test_product_has_no_import_circle() -> None:
     imports = product_imports()
     circles = [c for c in find_circles(imports) if not ACCEPTED.keys() & {*c}]
     assert not circles, "\n\n".join(render_circle(circle, imports) for circle in circles)
 
 
-def test_every_accepted_circle_still_exists() -> None:
+def test_accepted_circles_still_exist() -> None:
     found = {path for circle in find_circles(product_imports()) for path in circle}
     assert ACCEPTED.keys() <= found
 
@@ -41,12 +41,12 @@ def test_every_accepted_circle_still_exists() -> None:
         "if TYPE_CHECKING:\n    from control_plane.a import Name",
     ],
 )
-def test_every_form_of_import_counts(text: str) -> None:
+def test_all_forms_of_python_imports_count(text: str) -> None:
     files = [Source(A, "from control_plane.b import name"), Source(B, text)]
     assert find_circles(python_imports(files)) == [(A, B)]
 
 
-def test_package_is_its_init_file() -> None:
+def test_package_means_the_init_file() -> None:
     package = "harness/detcloud/x/__init__.py"
     part = "harness/detcloud/x/part.py"
     files = [Source(package, "from .part import Part"), Source(part, "from detcloud.x import Y")]
@@ -76,7 +76,7 @@ def test_long_circle_is_found_and_files_outside_are_not_named() -> None:
     assert find_circles(python_imports(files)) == [(A, B, C)]
 
 
-def test_two_circles_with_an_import_between_are_two() -> None:
+def test_circles_joined_by_an_import_are_separate() -> None:
     imports = {"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c"}}
     found = find_circles({path: frozenset(names) for path, names in imports.items()})
     assert found == [("a", "b"), ("c", "d")]
@@ -92,7 +92,7 @@ def test_two_circles_with_an_import_between_are_two() -> None:
         "const later = () => import('../view')",
     ],
 )
-def test_every_form_of_import_of_the_page_counts(text: str) -> None:
+def test_all_forms_of_page_imports_count(text: str) -> None:
     texts = {VIEW: "import { part } from './part/part'\nimport './view.css'", PART: text}
     assert find_circles(page_imports(texts)) == [(PART, VIEW)]
 

@@ -1,4 +1,4 @@
-"""A cloud is a folder of its name in each root, and a registration for each thing that finds it."""
+"""Each cloud has a folder in each root and an entry in each registry."""
 
 from pathlib import PurePosixPath
 
@@ -11,7 +11,7 @@ from infra.clouds import PROGRAMS
 from lambdas.clouds import CLOUDS as FUNCTION_CLOUDS
 from tests.unit.house.rules import CLOUD_REGISTRATIONS, CLOUDS, ROOT
 
-# Each with the clouds that it names.
+# The clouds that each registry names.
 REGISTRIES = {
     "harness/detcloud/agent/clouds.py": {cloud.name for cloud in AGENT_CLOUDS},
     "harness/detcloud/cli/framework/deployable_clouds.py": {
@@ -23,29 +23,29 @@ REGISTRIES = {
 ROOTS = ("control_plane", "provisioner/clouds", "lambdas", "infra", "harness/detcloud/agent")
 
 
-# A cloud has these parts before it can be deployed.
+# Registries with clouds that cannot be deployed yet.
 PARTS = ("harness/detcloud/agent/clouds.py", "lambdas/clouds.py")
 
 
 @pytest.mark.parametrize("registry", REGISTRIES)
-def test_the_registries_name_the_same_clouds(registry: str) -> None:
+def test_registries_name_the_same_clouds(registry: str) -> None:
     assert REGISTRIES[registry] == set(PROGRAMS) or registry in PARTS
     assert set(PROGRAMS) <= REGISTRIES[registry] <= set(PROVIDERS)
 
 
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("cloud", PROGRAMS)
-def test_a_cloud_has_its_folder_in_each_root(cloud: str, root: str) -> None:
+def test_cloud_has_a_folder_in_each_root(cloud: str, root: str) -> None:
     assert (ROOT / root / cloud / "__init__.py").is_file()
 
 
-def test_the_recipe_names_every_registry() -> None:
+def test_recipe_of_a_new_cloud_names_all_registries() -> None:
     recipe = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## A new cloud")[2]
     recipe = recipe.partition("\n## ")[0]
     for registry in {*REGISTRIES, *CLOUD_REGISTRATIONS}:
         assert PurePosixPath(registry).name in recipe, registry
 
 
-def test_the_rule_knows_the_clouds() -> None:
+def test_cloud_rule_covers_the_clouds() -> None:
     assert {"aws", "gcp"} <= set(CLOUDS)
     assert "local" not in CLOUDS

@@ -1,4 +1,4 @@
-"""Every relative link of a document leads to a file that is there, and to a heading in it."""
+"""Relative links of documents lead to existing files and headings."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ DOCUMENTS = [
 ]
 
 
-def test_every_link_leads_to_a_heading() -> None:
+def test_links_of_documents_lead_to_headings() -> None:
     links = [(document, link) for document in DOCUMENTS for link in _links(document.read_text())]
     assert len(links) > 100
     broken = [
@@ -24,7 +24,7 @@ def test_every_link_leads_to_a_heading() -> None:
     assert not broken, "\n".join(broken)
 
 
-def test_a_link_to_nothing_is_broken(tmp_path: Path) -> None:
+def test_link_to_a_missing_heading_is_broken(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# The `page` of x.y\n\n```\n# no heading\n```\n")
     assert _is_there(page, "#the-page-of-xy")
@@ -33,7 +33,7 @@ def test_a_link_to_nothing_is_broken(tmp_path: Path) -> None:
     assert not _is_there(page, "other.md")
 
 
-def test_headings_of_one_name_are_numbered() -> None:
+def test_equal_headings_get_numbered_anchors() -> None:
     assert list(_anchors("# Limits\n## Limits\n")) == ["limits", "limits-1"]
 
 
@@ -52,7 +52,7 @@ def _is_there(document: Path, link: str) -> bool:
 
 
 def _anchors(text: str) -> Iterator[str]:
-    """The anchors of a text's headings, as GitHub makes them."""
+    """Yield the anchors of a text's headings, made by GitHub's rules."""
     counts: dict[str, int] = {}
     outside_code = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     for heading in re.findall(r"^#+ (.+)$", outside_code, re.MULTILINE):

@@ -11,7 +11,7 @@ from tests.left_processes import no_process_left
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 SLEEPER = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
-# It prints the id of a process that it leaves to the init process.
+# Forks a process, prints the process id and exits, so that init inherits the process.
 LEAVER = [sys.executable, "-I", "-S", "-c", (
     "import os, signal, sys\n"
     "pid = os.fork()\n"
@@ -23,12 +23,12 @@ LEAVER = [sys.executable, "-I", "-S", "-c", (
 ), *SLEEPER]  # fmt: skip
 
 
-def test_processes_that_end_are_no_fault(tmp_path: Path) -> None:
+def test_ended_processes_pass_the_guard(tmp_path: Path) -> None:
     with no_process_left(tmp_path):
         subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
 
 
-def test_a_child_that_is_left_is_named_and_ended(tmp_path: Path) -> None:
+def test_remaining_child_is_reported_and_killed(tmp_path: Path) -> None:
     began: list[subprocess.Popen[bytes]] = []
 
     def leave_child() -> int:
@@ -41,7 +41,7 @@ def test_a_child_that_is_left_is_named_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_folder", [False, True])
-def test_what_has_lost_its_parent_is_found_by_its_environment(
+def test_orphaned_process_is_found_by_environment_or_folder(
     tmp_path: Path, by_folder: bool
 ) -> None:
     def leave_grandchild() -> int:
@@ -51,10 +51,10 @@ def test_what_has_lost_its_parent_is_found_by_its_environment(
     pid, message = guard(tmp_path, leave_grandchild)
     wait_until(lambda: read_process(pid) is None)
     assert f"{pid}: {' '.join(SLEEPER)}" in message
-    assert by_folder or "test_what_has_lost_its_parent" in message
+    assert by_folder or "test_orphaned_process" in message
 
 
-def test_what_ran_before_is_let_alone(tmp_path: Path) -> None:
+def test_earlier_process_is_not_killed(tmp_path: Path) -> None:
     with subprocess.Popen(SLEEPER) as earlier:
         with no_process_left(tmp_path):
             pass
@@ -63,7 +63,7 @@ def test_what_ran_before_is_let_alone(tmp_path: Path) -> None:
 
 
 def guard(folder: Path, leave_process: Callable[[], int]) -> tuple[int, str]:
-    """The id of a process that is left within a guard, and what the guard says of it."""
+    """Return the id of a process left within a guard, and the guard's message."""
     pid = 0
     try:
         with no_process_left(folder, seconds=0.0):

@@ -1,4 +1,4 @@
-"""No folder's sentences point at unnamed things more often than before."""
+"""The share of sentences with pointing words stays below the limit of each folder."""
 
 from tests.unit.house.prose import (
     Shares,
@@ -10,9 +10,9 @@ from tests.unit.house.prose import (
 )
 
 
-def test_sentences_point_no_more_often_than_before() -> None:
+def test_shares_of_pointing_words_stay_below_the_limits() -> None:
     excesses = find_excesses(measure_folders(), read_limits())
-    assert excesses == [], "name the things that these sentences point at:\n" + "\n".join(excesses)
+    assert excesses == [], "name the things in place of pointing words:\n" + "\n".join(excesses)
 
 
 def test_pointing_words_are_counted_outside_quotes() -> None:
@@ -21,7 +21,7 @@ def test_pointing_words_are_counted_outside_quotes() -> None:
     assert count_pointers('Print "it is there".') == 0
 
 
-def test_first_sentence_of_each_docstring_counts() -> None:
+def test_first_sentences_of_docstrings_count() -> None:
     module = (
         '"""A module. More."""\nclass A:\n    """A class.\n\n    More."""\n    def f(self): ...'
     )

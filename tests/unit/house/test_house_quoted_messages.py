@@ -1,8 +1,8 @@
 """Messages that the documents quote are the messages of the code.
 
 A quote is a span of code in a document that reads as a message: three words and more, in lower
-case, without the characters of commands. Numbers, single letters and dots stand for values. What
-lies between them must be in the texts of the code, in pieces of two words and more.
+case, without the characters of commands. Numbers, single letters and dots stand for values. The
+words between values must occur in texts of the code, in pieces of two words and more.
 """
 
 import ast
@@ -32,7 +32,7 @@ PROGRAMS = (
     "detcloud", "deploy", "command", "python", "python3", "pip", "make", "det", "openssl", "aws",
     "entrypoint:", "npm",
 )  # fmt: skip
-# What the operating system says, and not detcloud.
+# Messages of the operating system.
 FOREIGN = ("Address already in use", "Connection refused")
 VALUE = re.compile(r"\S*\d\S*|\.\.\.|[a-z]")
 
@@ -56,7 +56,7 @@ def quotes() -> Iterator[tuple[str, str]]:
 
 @cache
 def texts_of_code() -> str:
-    """Every text of the code but docstrings, a line each; values in texts are a null character."""
+    """Return all texts of the code but docstrings, a line each; values are null characters."""
     found: list[str] = []
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -79,7 +79,7 @@ def texts_of(path: Path) -> Iterator[str]:
 
 
 def runs_of_words(quote: str) -> list[list[str]]:
-    """The words of a quote between its values; the noun that a number counts goes with it."""
+    """Return the words of a quote between values; a noun after a number counts as a value."""
     runs: list[list[str]] = [[]]
     for clause in re.split(r"[;:,] ", quote):
         words = clause.split()
@@ -94,7 +94,7 @@ def runs_of_words(quote: str) -> list[list[str]]:
 
 
 def is_in_code(words: list[str]) -> bool:
-    """Whether the words are texts of the code, one behind the other, of two words at least."""
+    """Return whether the words are a sequence of texts of the code, of at least two words each."""
     if not words:
         return True
     sizes = range(len(words), 1, -1)
@@ -105,13 +105,13 @@ def is_in_code(words: list[str]) -> bool:
 
 
 @pytest.mark.parametrize(("page", "quote"), list(dict.fromkeys(quotes())))
-def test_quoted_message_is_one_of_the_code(page: str, quote: str) -> None:
+def test_quoted_message_exists_in_the_code(page: str, quote: str) -> None:
     for foreign in FOREIGN:
         quote = quote.removesuffix(foreign)
     assert [run for run in runs_of_words(quote) if not is_in_code(run)] == []
 
 
-def test_message_of_other_words_is_found() -> None:
+def test_stale_quoted_message_is_found() -> None:
     stale = "needs 16 slots of unused agents, 8 free on such"
     assert [run for run in runs_of_words(stale) if not is_in_code(run)]
     present = "needs 16 slots on agents without other work, 8 free there"

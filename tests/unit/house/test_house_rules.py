@@ -1,4 +1,4 @@
-"""The house rules hold in the whole tree, and each of them can fail."""
+"""The house rules hold in the whole tree, and each rule can fail."""
 
 import pytest
 
@@ -40,12 +40,12 @@ def tree() -> list[Source]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_rule_holds(rule: Rule, tree: list[Source]) -> None:
-    found = breaches(rule, tree)
-    assert not found, "\n".join(found)
+def test_tree_keeps_the_rule(rule: Rule, tree: list[Source]) -> None:
+    breaches_found = breaches(rule, tree)
+    assert not breaches_found, "\n".join(breaches_found)
 
 
-def test_the_whole_tree_is_read(tree: list[Source]) -> None:
+def test_rules_read_the_whole_tree(tree: list[Source]) -> None:
     paths = {file.path for file in tree}
     assert "tests/unit/house/rules.py" in paths
     assert all((ROOT / path).is_file() for path in paths)
@@ -154,27 +154,27 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), CAUGHT)
-def test_a_breach_is_caught(rule: Rule, path: str, text: str) -> None:
+def test_rule_finds_the_breach(rule: Rule, path: str, text: str) -> None:
     assert breaches(rule, [Source(path, text)]) != []
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), ACCEPTED)
-def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
+def test_rule_accepts_allowed_code(rule: Rule, path: str, text: str) -> None:
     assert breaches(rule, [Source(path, text)]) == []
 
 
-def test_every_rule_has_a_snippet_that_breaks_it() -> None:
+def test_rules_have_a_snippet_with_a_breach() -> None:
     assert {rule for rule, _, _ in CAUGHT} == set(RULES)
 
 
-def test_a_breach_names_the_file_and_the_line() -> None:
+def test_breach_names_file_and_line() -> None:
     source = Source(API, '"""Says."""\n\nimport sqlite3\n')
     assert breaches(each_sdk_has_one_home, [source]) == [
         f"{API}:3: sqlite3 is imported outside control_plane/state/sqlite.py"
     ]
 
 
-def test_the_median_counts_functions_of_the_product_only() -> None:
+def test_median_length_counts_functions_of_the_product_only() -> None:
     # Lengths 3, 5 and 10 in the product: the median is 5. The 50 lines of the test do not count.
     product = [Source(API, _function(lines)) for lines in (3, 10, 5)]
     assert function_lengths([*product, Source("tests/test_x.py", _function(50))]) == (3, 5)

@@ -1,4 +1,4 @@
-"""The templates of tests/README.md fit the tree: their folders, imports and fixtures exist."""
+"""The templates of tests/README.md fit the tree: folders, imports and fixtures exist."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ TEMPLATES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", README.read_text(),
 GIVEN = {"self", "tmp_path", "name", "table", "reopen"}
 
 
-def test_each_level_has_a_template() -> None:
+def test_levels_of_tests_have_templates() -> None:
     assert {path.split("/")[1] for path in TEMPLATES} == LEVELS
     folders = {path.name for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py"))}
     missing = [name for name in sorted(folders) if f"`{name}`" not in README.read_text()]

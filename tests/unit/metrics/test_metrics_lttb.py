@@ -1,4 +1,4 @@
-"""Largest-Triangle-Three-Buckets, by hand and by its properties."""
+"""Largest-Triangle-Three-Buckets: examples computed by hand, and properties."""
 
 from array import array
 from math import isfinite
@@ -13,44 +13,44 @@ VALUES = st.floats(allow_nan=False, allow_infinity=False)
 SERIES = st.lists(VALUES, max_size=200)
 
 
-def test_of_one_bucket_the_largest_triangle_is_kept() -> None:
+def test_largest_triangle_of_a_bucket_is_kept() -> None:
     # Between (0, 0) and (4, 0) the area is 4 * |y| / 2: 2, 6 and 4 for the three in the middle.
     assert lttb(range(5), [0, 1, -3, 2, 0], 3) == [0, 2, 4]
 
 
-def test_two_buckets_each_give_one_point() -> None:
-    # Buckets {1, 2} and {3, 4} of 6 points. The next bucket's mean is (3.5, 5). From (0, 0):
+def test_two_buckets_give_two_inner_points() -> None:
+    # Buckets {1, 2} and {3, 4} of 6 points. The mean of the next bucket is (3.5, 5). From (0, 0):
     #   (1, 4): |(0 - 3.5) * (4 - 0) - (0 - 1) * (5 - 0)| / 2 = |-14 + 5| / 2 = 4.5
-    #   (2, 0): |-3.5 * 0 + 2 * 5| / 2 = 5, which is kept.
+    #   (2, 0): |-3.5 * 0 + 2 * 5| / 2 = 5, the larger area
     # The last point is the next mean, (5, 0). From (2, 0):
-    #   (3, 10): |(2 - 5) * 10 - (2 - 3) * 0| / 2 = 15, which is kept; (4, 0): 0
+    #   (3, 10): |(2 - 5) * 10 - (2 - 3) * 0| / 2 = 15, the larger area; (4, 0): 0
     assert lttb(range(6), [0, 4, 0, 10, 0, 0], 4) == [0, 2, 3, 5]
 
 
-def test_distance_counts_and_not_only_height() -> None:
-    # From (0, 0) to (100, 10): (10, 1) lies on the line, area 0; (50, 4) under it:
-    # |(0 - 100) * 4 + 50 * 10| / 2 = 50; (90, 9) on it.
+def test_triangle_area_depends_on_distance_and_height() -> None:
+    # From (0, 0) to (100, 10): (10, 1) is on the line, area 0; (50, 4) is below the line:
+    # |(0 - 100) * 4 + 50 * 10| / 2 = 50; (90, 9) is on the line.
     assert lttb([0, 10, 50, 90, 100], [0, 1, 4, 9, 10], 3) == [0, 2, 4]
 
 
-def test_the_first_of_equal_triangles_is_kept() -> None:
+def test_first_of_equal_triangles_is_kept() -> None:
     assert lttb(range(5), [0, 0, 0, 0, 0], 3) == [0, 1, 4]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_what_is_short_enough_stays_whole(count: int) -> None:
+def test_short_series_is_unchanged(count: int) -> None:
     assert lttb(range(count), [1.0] * count, 3) == list(range(count))
     assert downsample(range(count), [1.0] * count, 3) == list(range(count))
 
 
-def test_a_single_peak_of_a_million_points_is_seen() -> None:
+def test_single_peak_of_a_million_points_is_kept() -> None:
     steps, values = array("q", range(1_000_000)), array("d", bytes(8_000_000))
     values[654_321] = 1.0
     assert 654_321 in downsample(steps, values, 500)
 
 
 @given(SERIES, st.integers(3, 50))
-def test_the_points_are_in_order_with_both_ends(values: list[float], points: int) -> None:
+def test_points_are_in_order_with_both_ends(values: list[float], points: int) -> None:
     kept = lttb(range(len(values)), values, points)
     assert len(kept) == min(points, len(values))
     assert kept == sorted(set(kept))
@@ -59,7 +59,7 @@ def test_the_points_are_in_order_with_both_ends(values: list[float], points: int
 
 
 @given(SERIES, st.integers(3, 6))
-def test_a_preselection_changes_none_of_that(values: list[float], points: int) -> None:
+def test_preselected_points_are_in_order_with_both_ends(values: list[float], points: int) -> None:
     kept = downsample(range(len(values)), values, points)
     assert len(kept) == min(points, len(values))
     assert kept == sorted(set(kept))
@@ -70,7 +70,7 @@ def test_a_preselection_changes_none_of_that(values: list[float], points: int) -
 
 
 @given(st.lists(VALUES, min_size=4, max_size=40))
-def test_huge_values_overflow_nothing(values: list[float]) -> None:
+def test_huge_values_cause_no_overflow(values: list[float]) -> None:
     huge = [*values, 1.7e308, -1.7e308]
     kept = lttb(range(len(huge)), huge, 4)
     assert len(kept) == 4
@@ -78,9 +78,7 @@ def test_huge_values_overflow_nothing(values: list[float]) -> None:
 
 
 @given(SERIES, st.integers(1, 30))
-def test_extremes_hold_the_least_and_greatest_of_every_bucket(
-    values: list[float], size: int
-) -> None:
+def test_extremes_have_minimum_and_maximum_of_buckets(values: list[float], size: int) -> None:
     kept = extremes(values, size)
     assert kept == sorted(set(kept))
     for start in range(0, len(values), size):

@@ -1,4 +1,4 @@
-"""Segments give back exactly what a trial reported, and sum it up."""
+"""Segments return the exact reports of a trial, and summaries of the reports."""
 
 import json
 from array import array
@@ -47,16 +47,16 @@ ONE_KIND = st.sampled_from([FLOATS, st.integers(-(2**63), 2**63 - 1)])
 
 @st.composite
 def reports(draw: st.DrawFn, metrics: st.SearchStrategy[dict[str, Any]]) -> list[MetricReport]:
-    found, offset = [], 0
+    drawn, offset = [], 0
     for _ in range(draw(st.integers(1, 12))):
         offset += draw(st.integers(1, 2**40))
         steps, time_ms = draw(st.integers(0, WHOLE_MAX - 1)), draw(st.integers(0, WHOLE_MAX - 1))
-        found.append(MetricReport(offset, steps, time_ms, draw(metrics)))
-    return found
+        drawn.append(MetricReport(offset, steps, time_ms, draw(metrics)))
+    return drawn
 
 
 def is_same(found: Any, expected: Any) -> bool:
-    """Whether values, types and signs are equal: 1 is not 1.0, nor 0.0 -0.0, nor True 1."""
+    """Return whether values, types and signs are equal: 1 differs from 1.0, and 0.0 from -0.0."""
     return repr(found) == repr(expected)
 
 
@@ -71,21 +71,23 @@ def assert_same(columns: Columns, expected: list[MetricReport]) -> None:
 
 
 @given(reports(METRICS))
-def test_any_reports_come_back_as_they_were(given_reports: list[MetricReport]) -> None:
+def test_reports_survive_encoding(given_reports: list[MetricReport]) -> None:
     body = encode_segment(to_columns(given_reports))
     assert_same(decode_segment(body, 0), given_reports)
     assert report_count(body) == len(given_reports)
 
 
 @given(ONE_KIND.flatmap(lambda kind: reports(st.fixed_dictionaries({"x": kind}))))
-def test_packed_columns_come_back_as_they_were(given_reports: list[MetricReport]) -> None:
+def test_packed_columns_survive_encoding(given_reports: list[MetricReport]) -> None:
     columns = to_columns(given_reports)
     assert isinstance(columns.names["x"].values, array)
     assert_same(decode_segment(encode_segment(columns), 0), given_reports)
 
 
 @given(reports(METRICS), st.data())
-def test_joined_parts_are_the_whole(given_reports: list[MetricReport], data: st.DataObject) -> None:
+def test_joined_parts_equal_the_whole(
+    given_reports: list[MetricReport], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(given_reports)), max_size=3)))
     edges = [0, *cuts, len(given_reports)]
     parts = [to_columns(given_reports[start:end]) for start, end in pairwise(edges)]
@@ -93,7 +95,7 @@ def test_joined_parts_are_the_whole(given_reports: list[MetricReport], data: st.
 
 
 @given(reports(METRICS), st.integers(0, 12), st.integers(0, 12))
-def test_overlapping_parts_hold_each_report_once(
+def test_joined_overlapping_parts_have_no_duplicate_reports(
     given_reports: list[MetricReport], first: int, second: int
 ) -> None:
     low, high = sorted((first, second))
@@ -102,13 +104,15 @@ def test_overlapping_parts_hold_each_report_once(
 
 
 @given(reports(METRICS), st.data())
-def test_reports_are_picked(given_reports: list[MetricReport], data: st.DataObject) -> None:
+def test_reports_are_selected_by_position(
+    given_reports: list[MetricReport], data: st.DataObject
+) -> None:
     positions = range(len(given_reports))
     kept = sorted(data.draw(st.sets(st.sampled_from(positions))))
     assert_same(to_columns(given_reports).select_positions(kept), [given_reports[n] for n in kept])
 
 
-def test_reports_behind_an_offset() -> None:
+def test_reports_are_selected_after_an_offset() -> None:
     columns = to_columns([MetricReport(n, n, 0, {"x": n}) for n in (10, 20, 30)])
     assert [list(columns.reports_after(offset).offsets) for offset in (9, 10, 25, 30)] == [
         [10, 20, 30],
@@ -135,7 +139,7 @@ def test_damaged_reports_are_refused() -> None:
         decode_segment(body[:-4], 0)
 
 
-def test_a_later_version_is_refused_by_its_number() -> None:
+def test_segment_of_a_later_version_is_refused() -> None:
     body = b"\x07" + encode_segment(to_columns([MetricReport(1, 1, 1, {})]))[1:]
     with pytest.raises(ValueError, match="version 7"):
         decode_segment(body, 0)
@@ -156,7 +160,7 @@ def test_a_later_version_is_refused_by_its_number() -> None:
         {"steps_completed": 1, "metrics": {}, "time_ms": "now"},
     ],
 )
-def test_a_malformed_line_is_no_report(line: dict[str, Any]) -> None:
+def test_malformed_line_is_no_report(line: dict[str, Any]) -> None:
     assert parse_report(1, line) is None
 
 
@@ -165,7 +169,7 @@ def test_whole_floats_are_steps() -> None:
     assert parse_report(3, line) == MetricReport(3, 5, 7, {"x": 1})
 
 
-def test_numbers_leave_out_what_is_none() -> None:
+def test_numeric_values_omit_other_values() -> None:
     values = [1, 2.5, "NaN", None, True, [1], 10**400, -0.0]
     columns = to_columns([MetricReport(n, n, 0, {"x": value}) for n, value in enumerate(values)])
     steps, numbers = columns.numeric_values("x")
@@ -174,7 +178,7 @@ def test_numbers_leave_out_what_is_none() -> None:
     assert not is_number(float("nan"))
 
 
-def test_numbers_of_a_name_that_some_reports_lack() -> None:
+def test_numeric_values_skip_reports_without_the_name() -> None:
     columns = to_columns(
         [MetricReport(n, 10 * n, 0, {"x": float(n)} if n % 2 else {"y": n}) for n in range(5)]
     )
@@ -191,7 +195,7 @@ def long_columns() -> Columns:
     )
 
 
-def test_a_long_segment_carries_its_summary() -> None:
+def test_long_segment_has_a_summary() -> None:
     columns = long_columns()
     stored = decode_summary(encode_segment(columns))
     assert stored == summarise_columns(columns)
@@ -199,21 +203,21 @@ def test_a_long_segment_carries_its_summary() -> None:
     assert (stored.reports, stored.steps_min, stored.steps_max) == (512, 1, 512)
     assert (stored.first_offset, stored.last_offset) == (100, 51_200)
     assert list(stored.names) == ["x"]
-    found = stored.names["x"]
+    summary = stored.names["x"]
     values = [float((37 * n) % 101) for n in range(1, 513)]
-    # 37 n mod 101 runs through all of 0 to 100 in each 101 steps, so both bounds are met.
-    assert (found.count, found.minimum, found.maximum) == (512, 0.0, 100.0)
-    assert found.mean == pytest.approx(sum(values) / 512)
-    assert (found.last_steps, found.last) == (512, values[-1])
-    assert len(found.steps) <= 2 * 512 // 16 + 2
+    # 37 n mod 101 takes all values from 0 to 100 within 101 steps, so both bounds occur.
+    assert (summary.count, summary.minimum, summary.maximum) == (512, 0.0, 100.0)
+    assert summary.mean == pytest.approx(sum(values) / 512)
+    assert (summary.last_steps, summary.last) == (512, values[-1])
+    assert len(summary.steps) <= 2 * 512 // 16 + 2
 
 
-def test_a_short_segment_carries_none() -> None:
+def test_short_segment_has_no_summary() -> None:
     columns = long_columns().select_positions(range(SUMMARY_REPORTS_MIN - 1))
     assert decode_summary(encode_segment(columns)) is None
 
 
-def test_a_segment_of_more_names_than_reports_carries_none() -> None:
+def test_segment_with_too_many_names_has_no_summary() -> None:
     columns = to_columns([MetricReport(n, n, 0, {f"x{n}": n}) for n in range(1, 600)])
     assert decode_summary(encode_segment(columns)) is None
 
@@ -221,22 +225,22 @@ def test_a_segment_of_more_names_than_reports_carries_none() -> None:
 def test_summaries_are_combined_in_order() -> None:
     first = to_columns([MetricReport(1, 1, 0, {"x": 1.0}), MetricReport(2, 2, 0, {"x": 4.0})])
     second = to_columns([MetricReport(3, 3, 0, {"x": -2.0})])
-    found = combine_summaries(summarise_columns(part).names["x"] for part in (first, second))
+    summary = combine_summaries(summarise_columns(part).names["x"] for part in (first, second))
     # (1 + 4 - 2) / 3 = 1
-    assert (found.count, found.minimum, found.maximum) == (3, -2.0, 4.0)
-    assert found.mean == pytest.approx(1.0)
-    assert (found.last_steps, found.last) == (3, -2.0)
-    assert (list(found.steps), list(found.values)) == ([1, 2, 3], [1.0, 4.0, -2.0])
+    assert (summary.count, summary.minimum, summary.maximum) == (3, -2.0, 4.0)
+    assert summary.mean == pytest.approx(1.0)
+    assert (summary.last_steps, summary.last) == (3, -2.0)
+    assert (list(summary.steps), list(summary.values)) == ([1, 2, 3], [1.0, 4.0, -2.0])
 
 
-def test_a_mean_is_a_number_where_the_sum_is_none() -> None:
+def test_mean_is_finite_although_the_sum_overflows() -> None:
     columns = to_columns([MetricReport(n, n, 0, {"x": 1.7e308}) for n in range(1, 5)])
     summary = summarise_columns(columns).names["x"]
     assert summary.mean == pytest.approx(1.7e308)
     assert combine_summaries([summary, summary]).mean == pytest.approx(1.7e308)
 
 
-def test_a_summary_of_an_earlier_release_has_no_moments() -> None:
+def test_summary_without_moments_is_read() -> None:
     reports = [MetricReport(n, n, 1000 + n, {"x": float(n)}) for n in range(1, 601)]
     summary = decode_summary(encode_segment(to_columns(reports)))
     assert summary is not None
@@ -248,6 +252,6 @@ def test_a_summary_of_an_earlier_release_has_no_moments() -> None:
 
 
 def _with_summary(summary: Summary) -> bytes:
-    """A segment of 600 reports with this summary, whose bytes a release without moments wrote."""
+    """Return a segment of 600 reports with this summary, encoded like releases without moments."""
     encoded = segment._encode_summary(summary)
     return segment._PREFIX.pack(segment.VERSION, 600, len(encoded)) + encoded

@@ -1,4 +1,4 @@
-"""Model code as files: read in one pass, kept within bounds, and refused when it breaks a rule."""
+"""Model code as files: read in one pass, cached within bounds, refused if invalid."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 class CountingStore(DirectoryObjectStore):
-    """A store that counts how often an object is read."""
+    """A store that counts reads of objects."""
 
     reads = 0
 
@@ -30,7 +30,7 @@ class CountingStore(DirectoryObjectStore):
         return super().get(key, start=start, length=length)
 
     def add(self, content: bytes) -> str:
-        """Store an archive; its digest."""
+        """Store an archive and return the digest."""
         digest = hashlib.sha256(content).hexdigest()
         self.put(model_code_key(digest), content)
         return digest
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> CountingStore:
 
 @pytest.fixture
 def add_files(store: CountingStore, tmp_path: Path) -> Callable[[Mapping[str, bytes]], str]:
-    """Packs files as a client does and stores them; the digest."""
+    """Return a function that packs files like a client, stores the archive, returns the digest."""
 
     def add(files: Mapping[str, bytes]) -> str:
         for name, content in files.items():
@@ -66,9 +66,7 @@ def link(name: str, target: str) -> tarfile.TarInfo:
     return info
 
 
-def test_the_files_of_a_folder_stand_beside_each_other(
-    store: CountingStore, add_files: AddFiles
-) -> None:
+def test_code_files_are_sorted_by_folder(store: CountingStore, add_files: AddFiles) -> None:
     files = {"net/a.py": b"1", "net-b.py": b"22", "run.sh": b"#!", "net/sub/c.bin": b"\0", "e": b""}
     listed = CodeArchives(store).list_files(add_files(files))
     assert [file.path for file in listed] == [
@@ -84,7 +82,7 @@ def test_the_files_of_a_folder_stand_beside_each_other(
     assert listed[1].sha256 == hashlib.sha256(b"1").hexdigest()
 
 
-def test_one_pass_answers_all_questions(store: CountingStore, add_files: AddFiles) -> None:
+def test_list_and_texts_are_read_in_one_pass(store: CountingStore, add_files: AddFiles) -> None:
     digest = add_files({"a.py": "ä = 1\n".encode(), "b": b"\xff", "none": b""})
     archives = CodeArchives(store)
     assert not archives.has_kept(digest)
@@ -100,37 +98,35 @@ def test_one_pass_answers_all_questions(store: CountingStore, add_files: AddFile
     assert store.reads == 1
 
 
-def test_a_text_is_read_up_to_its_bound_and_a_whole_character(
-    store: CountingStore, add_files: AddFiles
-) -> None:
+def test_long_text_is_cut_between_characters(store: CountingStore, add_files: AddFiles) -> None:
     # The bound is in the middle of the last "ä", which has two bytes.
     content = b"x" * (TEXT_BYTES_MAX - 1) + "äö".encode()
     digest = add_files({"long.txt": content})
-    found = CodeArchives(store).read_text(digest, "long.txt")
-    assert found is not None
-    assert (found[0].size, found[0].is_text) == (TEXT_BYTES_MAX + 3, True)
-    assert found[1] == "x" * (TEXT_BYTES_MAX - 1)
+    text = CodeArchives(store).read_text(digest, "long.txt")
+    assert text is not None
+    assert (text[0].size, text[0].is_text) == (TEXT_BYTES_MAX + 3, True)
+    assert text[1] == "x" * (TEXT_BYTES_MAX - 1)
 
 
-def test_texts_beyond_what_is_kept_are_read_again(
+def test_texts_beyond_the_cache_limit_are_read_again(
     store: CountingStore, add_files: AddFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(code_archives, "TEXTS_KEPT_BYTES_MAX", 2_000)
     digest = add_files({name: name.encode() * 1_000 for name in "abc"})
     archives = CodeArchives(store)
     archives.list_files(digest)
-    # A text of 1,000 characters takes some more bytes: one of them is kept.
+    # A text of 1,000 characters takes some more bytes in memory, so that a single text is cached.
     assert [archives.has_kept(digest, name) for name in "abc"] == [True, False, False]
     for name in "abccd":
-        found = archives.read_text(digest, name)
-        assert (found and found[1]) == (None if name == "d" else name * 1_000)
-    # The list, b and c.
+        text = archives.read_text(digest, name)
+        assert (text and text[1]) == (None if name == "d" else name * 1_000)
+    # The reads are for the list, for b and for c.
     assert store.reads == 3
 
 
-def test_what_is_kept_of_all_archives_is_bounded(store: CountingStore, add_files: AddFiles) -> None:
-    # 1,000 characters and the objects around them and around the path: one fits, two do not, and
-    # an archive of three is not kept at all.
+def test_cached_archives_are_bounded_in_bytes(store: CountingStore, add_files: AddFiles) -> None:
+    # 1,000 characters, the objects around the text and the path: an archive fits, two do not, an
+    # archive of three texts is never cached.
     archives = CodeArchives(store, bytes_max=2_500)
     digests = [store.add(archive(name, b"x" * 1_000)) for name in "ab"]
     for digest in digests:
@@ -156,7 +152,7 @@ def test_what_is_kept_of_all_archives_is_bounded(store: CountingStore, add_files
     ],
     ids=["link", "dots", "clash", "bomb", "zeros", "cut", "text"],
 )
-def test_an_archive_that_breaks_a_rule_is_refused_and_read_once(
+def test_invalid_archive_is_refused_and_read_once(
     store: CountingStore, content: bytes, reason: str
 ) -> None:
     digest = store.add(content)
@@ -168,16 +164,16 @@ def test_an_archive_that_breaks_a_rule_is_refused_and_read_once(
     assert store.reads == 1
 
 
-def test_the_largest_archive_that_is_shown_is_kept_and_a_larger_one_is_refused(
+def test_largest_shown_archive_is_cached_and_larger_archives_are_refused(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(code_archives, "FILES_SHOWN_MAX", 20)
-    # 1,024 bytes a name: 5 folders and the slashes behind them, and a character of four bytes,
-    # which makes every other one of the name take four bytes in memory.
+    # A name has 1,024 bytes: 5 folders with slashes, and a character of four bytes, so that
+    # each character of the name takes four bytes in memory.
     folder = "/".join(letter * 200 for letter in "abcde")
     names = [f"{folder}/{n:02}{'x' * 13}\N{ROCKET}" for n in range(16)]
     assert {len(name.encode()) for name in names} == {1_024}
-    # 5 folders and 15 files are 20.
+    # 5 folders and 15 files count as 20.
     archives = CodeArchives(store, bytes_max=15 * (400 + 4 * 1_100 + 100))
     digest = store.add(archive_of(*((name, b"1") for name in names[:15])))
     assert len(archives.list_files(digest)) == 15
@@ -187,14 +183,14 @@ def test_the_largest_archive_that_is_shown_is_kept_and_a_larger_one_is_refused(
         archives.list_files(digest)
 
 
-def test_an_archive_that_was_changed_is_refused(store: CountingStore) -> None:
+def test_modified_archive_is_refused(store: CountingStore) -> None:
     digest = store.add(archive("a", b"mine"))
     store.put(model_code_key(digest), archive("a", b"theirs"))
     with pytest.raises(ArchiveInvalid, match="it was modified"):
         CodeArchives(store).list_files(digest)
 
 
-def test_what_is_not_there_yet_is_found_later(store: CountingStore) -> None:
+def test_missing_archive_is_found_after_the_upload(store: CountingStore) -> None:
     content = archive("a", b"1")
     digest = hashlib.sha256(content).hexdigest()
     archives = CodeArchives(store)
@@ -210,13 +206,13 @@ def test_what_is_not_there_yet_is_found_later(store: CountingStore) -> None:
         (b"a\tb\r\n\x0c", True, "a\tb\r\n\x0c"),
         (b"", True, ""),
         ("\N{ROCKET}".encode(), True, "\N{ROCKET}"),
-        # The first two of its four bytes.
+        # The first two of the rocket's four bytes.
         ("a\N{ROCKET}".encode()[:3], False, "a"),
         ("a\N{ROCKET}".encode()[:3], True, None),
         (b"a\0", True, None),
         (b"\x1b[31mred", True, None),
         (b"caf\xe9", True, None),
-        # Half of a pair of UTF-16, which is no character.
+        # Half of a surrogate pair of UTF-16, which is no character.
         (b"\xed\xa0\x80", True, None),
     ],
 )

@@ -8,7 +8,7 @@ from control_plane.objects.store import Method, ObjectConflict, ObjectKey, Objec
 
 
 class RecordingSigner:
-    """A signer whose URLs show the arguments instead of a signature."""
+    """A signer that returns the arguments in the URL instead of a signature."""
 
     def sign(
         self,
@@ -32,18 +32,18 @@ def store(root: Path) -> DirectoryObjectStore:
     return DirectoryObjectStore(root, RecordingSigner())
 
 
-def test_an_object_is_the_file_of_its_key(store: DirectoryObjectStore, root: Path) -> None:
+def test_object_is_stored_as_the_file_of_the_key(store: DirectoryObjectStore, root: Path) -> None:
     store.put(ObjectKey("checkpoints/1/2/model.pt"), b"weights")
     assert (root / "checkpoints/1/2/model.pt").read_bytes() == b"weights"
 
 
-def test_a_file_that_a_trial_wrote_is_an_object(store: DirectoryObjectStore, root: Path) -> None:
+def test_file_of_a_trial_is_an_object(store: DirectoryObjectStore, root: Path) -> None:
     (root / "checkpoints/1").mkdir(parents=True)
     (root / "checkpoints/1/model.pt").write_bytes(b"weights")
     assert b"".join(store.get(ObjectKey("checkpoints/1/model.pt"))) == b"weights"
 
 
-def test_no_partial_file_stays_behind(store: DirectoryObjectStore, root: Path) -> None:
+def test_puts_leave_no_partial_file(store: DirectoryObjectStore, root: Path) -> None:
     key = ObjectKey("logs/1")
     store.put(key, b"a")
     store.put(key, b"b")
@@ -63,9 +63,7 @@ def test_only_old_partial_files_are_swept(root: Path) -> None:
     assert [path.name for path in partial.iterdir()] == ["new"]
 
 
-def test_a_linked_file_is_no_object(
-    store: DirectoryObjectStore, root: Path, tmp_path: Path
-) -> None:
+def test_linked_file_is_no_object(store: DirectoryObjectStore, root: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (root / "logs").mkdir()
     (root / "logs/link").symlink_to(tmp_path / "secret")
@@ -75,7 +73,7 @@ def test_a_linked_file_is_no_object(
         store.get(ObjectKey("logs/link"))
 
 
-def test_a_linked_folder_leads_nowhere(
+def test_linked_folder_is_not_followed(
     store: DirectoryObjectStore, root: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -94,7 +92,7 @@ def test_a_linked_folder_leads_nowhere(
     assert (outside / "file").read_bytes() == b"secret"
 
 
-def test_a_put_replaces_a_link_and_not_its_target(
+def test_put_replaces_a_link_and_keeps_the_target(
     store: DirectoryObjectStore, root: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "target").write_bytes(b"kept")
@@ -105,16 +103,14 @@ def test_a_put_replaces_a_link_and_not_its_target(
     assert b"".join(store.get(ObjectKey("logs/link"))) == b"new"
 
 
-def test_a_link_in_the_way_of_if_absent_is_a_conflict(
-    store: DirectoryObjectStore, root: Path
-) -> None:
+def test_put_if_absent_over_a_link_conflicts(store: DirectoryObjectStore, root: Path) -> None:
     (root / "logs").mkdir()
     (root / "logs/link").symlink_to("nowhere")
     with pytest.raises(ObjectConflict):
         store.put(ObjectKey("logs/link"), b"new", if_absent=True)
 
 
-def test_a_planted_pipe_holds_nobody_up(store: DirectoryObjectStore, root: Path) -> None:
+def test_pipe_in_the_store_blocks_no_call(store: DirectoryObjectStore, root: Path) -> None:
     (root / "logs").mkdir()
     os.mkfifo(root / "logs/pipe")
     assert list(store.list_objects(ObjectKey("logs/pipe"))) == []
@@ -122,26 +118,26 @@ def test_a_planted_pipe_holds_nobody_up(store: DirectoryObjectStore, root: Path)
         store.get(ObjectKey("logs/pipe"))
 
 
-def test_a_listing_leaves_out_what_no_key_can_name(store: DirectoryObjectStore, root: Path) -> None:
+def test_listing_omits_files_without_a_valid_key(store: DirectoryObjectStore, root: Path) -> None:
     folder = root / "checkpoints/1"
     folder.mkdir(parents=True)
     for name in (b"good", b"back\\slash", b"new\nline", b"\xff\xfe", b"half%"):
         (folder / os.fsdecode(name)).write_bytes(b"")
     (folder / "link").symlink_to("good")
     os.mkfifo(folder / "pipe")
-    assert [str(found.key) for found in store.list_objects(ObjectKey("checkpoints/1"))] == [
+    assert [str(listed.key) for listed in store.list_objects(ObjectKey("checkpoints/1"))] == [
         "checkpoints/1/good"
     ]
 
 
-def test_a_folder_cannot_be_overwritten(store: DirectoryObjectStore) -> None:
+def test_folder_cannot_be_overwritten(store: DirectoryObjectStore) -> None:
     store.put(ObjectKey("logs/1/2"), b"x")
     for if_absent in (True, False):
         with pytest.raises(ObjectConflict, match="logs/1"):
             store.put(ObjectKey("logs/1"), b"y", if_absent=if_absent)
 
 
-def test_descriptors_are_given_back(store: DirectoryObjectStore) -> None:
+def test_store_leaves_no_descriptor_open(store: DirectoryObjectStore) -> None:
     key = ObjectKey("logs/1/2/3")
     store.put(key, b"x")
     before = len(list(Path("/dev/fd").iterdir()))
@@ -154,6 +150,6 @@ def test_descriptors_are_given_back(store: DirectoryObjectStore) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_signing_is_left_to_the_signer(store: DirectoryObjectStore) -> None:
+def test_signer_makes_signed_urls(store: DirectoryObjectStore) -> None:
     signed = store.signed_url("PUT", ObjectKey("logs/1"), size=3, sha256="ab", expires_ms=7)
     assert signed == SignedUrl("PUT", "logs/1?3&ab", {}, 7)

@@ -15,7 +15,7 @@ from control_plane.objects.store import InvalidKey, ObjectKey
         "a/" + "b" * 255,
     ],
 )
-def test_a_plain_path_is_a_key(text: str) -> None:
+def test_accepts_plain_paths_as_keys(text: str) -> None:
     assert str(ObjectKey(text)) == text
 
 
@@ -53,18 +53,18 @@ def test_a_plain_path_is_a_key(text: str) -> None:
         "a" + "/bbbbbbb" * 128,  # 1 + 8 * 128 = 1,025 bytes
     ],
 )
-def test_a_trick_is_no_key(text: str) -> None:
+def test_rejects_hostile_keys(text: str) -> None:
     with pytest.raises(InvalidKey, match="object key"):
         ObjectKey(text)
 
 
-def test_a_key_names_its_parts() -> None:
+def test_key_has_parts_namespace_and_name() -> None:
     key = ObjectKey("checkpoints/1") / "model.pt"
     assert key == ObjectKey("checkpoints/1/model.pt")
     assert (key.namespace, key.name) == ("checkpoints", "model.pt")
     assert key.parts == ("checkpoints", "1", "model.pt")
 
 
-def test_a_key_cannot_be_joined_out_of_its_folder() -> None:
+def test_key_cannot_be_joined_with_dots() -> None:
     with pytest.raises(InvalidKey):
         ObjectKey("checkpoints/1") / ".."

@@ -10,7 +10,7 @@ SIGNER = HmacUrlSigner(b"s" * 32)
 GRANT = Grant("PUT", ObjectKey("logs/1/a b"), 3, "ab" * 32, NOW_MS + VALIDITY_MS_MAX)
 
 
-def test_what_was_signed_is_accepted() -> None:
+def test_accepts_valid_signature() -> None:
     SIGNER.verify(GRANT, SIGNER.signature(GRANT), NOW_MS)
 
 
@@ -26,18 +26,18 @@ def test_what_was_signed_is_accepted() -> None:
         replace(GRANT, expires_ms=GRANT.expires_ms - 1),
     ],
 )
-def test_a_change_of_any_part_is_refused(altered: Grant) -> None:
+def test_signature_covers_all_parts_of_a_grant(altered: Grant) -> None:
     with pytest.raises(InvalidSignature, match="does not match"):
         SIGNER.verify(altered, SIGNER.signature(GRANT), NOW_MS)
 
 
 @pytest.mark.parametrize("signature", ["", "0" * 64, "é", "\udcff"])
-def test_a_made_up_signature_is_refused(signature: str) -> None:
+def test_rejects_invalid_signatures(signature: str) -> None:
     with pytest.raises(InvalidSignature, match="does not match"):
         SIGNER.verify(GRANT, signature, NOW_MS)
 
 
-def test_another_secret_signs_otherwise() -> None:
+def test_rejects_signature_with_a_different_secret() -> None:
     with pytest.raises(InvalidSignature):
         SIGNER.verify(GRANT, HmacUrlSigner(b"t" * 32).signature(GRANT), NOW_MS)
 
@@ -52,9 +52,7 @@ def test_another_secret_signs_otherwise() -> None:
         (NOW_MS + VALIDITY_MS_MAX + 1, False),
     ],
 )
-def test_a_signature_lives_until_its_end_and_never_longer_than_the_maximum(
-    expires_ms: int, accepted: bool
-) -> None:
+def test_signature_expires_within_the_maximum_validity(expires_ms: int, accepted: bool) -> None:
     grant = replace(GRANT, expires_ms=expires_ms)
     if accepted:
         SIGNER.verify(grant, SIGNER.signature(grant), NOW_MS)
@@ -63,7 +61,7 @@ def test_a_signature_lives_until_its_end_and_never_longer_than_the_maximum(
         SIGNER.verify(grant, SIGNER.signature(grant), NOW_MS)
 
 
-def test_a_signed_put_names_its_length_and_digest() -> None:
+def test_signed_put_has_length_and_digest() -> None:
     signed = SIGNER.sign("PUT", GRANT.key, size=3, sha256="ab" * 32, expires_ms=GRANT.expires_ms)
     path, _, query = signed.url.partition("?")
     assert path == "/api/v1/objects/logs/1/a%20b"
@@ -74,12 +72,12 @@ def test_a_signed_put_names_its_length_and_digest() -> None:
     assert signed.headers == {"Content-Length": "3"}
 
 
-def test_a_put_without_length_or_digest_is_never_signed() -> None:
+def test_put_without_length_or_digest_is_not_signed() -> None:
     for size, sha256 in ((None, "ab" * 32), (3, None)):
         with pytest.raises(ValueError, match="logs/1"):
             SIGNER.sign("PUT", GRANT.key, size=size, sha256=sha256, expires_ms=NOW_MS)
 
 
-def test_a_short_secret_is_refused() -> None:
+def test_rejects_short_secret() -> None:
     with pytest.raises(ValueError, match="31 bytes"):
         HmacUrlSigner(b"s" * 31)

@@ -1,4 +1,4 @@
-"""The page as it was built: its own tests, its size, and how a function sends it."""
+"""The built page: unit tests, size, and the compressed answer of a function."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tests.emulators.server import missing
 from tests.unit.api.cluster import build_cluster
 
 WEB = Path(__file__).parents[3] / "web"
-# Of our own code, as the first view transfers it.
+# The limit of the page's own code in the first view, compressed.
 COMPRESSED_BYTES_MAX = 150_000
 
 
 @pytest.fixture
 def built_page() -> Path:
-    """The folder of the page's files; without it the test is skipped."""
+    """Return the folder of the page's files; skip the test if the page is not built."""
     if not (BUILT / ENTRY).exists():
         missing("page", "the web page is not built; `make page` builds it")
     return BUILT
 
 
 @pytest.mark.usefixtures("built_page")
-def test_the_pages_own_tests_pass() -> None:
+def test_unit_tests_of_the_page_pass() -> None:
     path = os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent)))
     done = subprocess.run(
         [WEB / "node_modules" / ".bin" / "vitest", "run", "--maxWorkers=1"],
@@ -44,13 +44,13 @@ def test_the_pages_own_tests_pass() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_first_view_is_small(built_page: Path) -> None:
+def test_first_view_of_the_page_is_small(built_page: Path) -> None:
     sizes = {path.name: path.stat().st_size for path in built_page.rglob("*.br")}
     assert len(sizes) >= 3, "the entry, a script and a style"
     assert sum(sizes.values()) <= COMPRESSED_BYTES_MAX, sizes
 
 
-def test_nothing_is_taken_from_elsewhere_or_written_inline(built_page: Path) -> None:
+def test_page_has_no_foreign_sources_and_no_inline_code(built_page: Path) -> None:
     entry = (built_page / ENTRY).read_text()
     sources = re.findall(r'(?:src|href)="([^"]*)"', entry)
     assert sources
@@ -60,9 +60,9 @@ def test_nothing_is_taken_from_elsewhere_or_written_inline(built_page: Path) -> 
     assert "<style" not in entry
 
 
-def test_a_function_sends_it_compressed(built_page: Path, tmp_path: Path) -> None:
+def test_function_sends_the_page_compressed(built_page: Path, tmp_path: Path) -> None:
     mangum = require("mangum")
-    # Mangum takes the thread's loop, as a function's process has one.
+    # Mangum uses the thread's event loop, which exists in a function's process.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -77,7 +77,7 @@ def test_a_function_sends_it_compressed(built_page: Path, tmp_path: Path) -> Non
 
 
 def _event(path: str) -> dict[str, Any]:
-    """A request as API Gateway gives it to a function, in the format 2.0."""
+    """Return a request of API Gateway to a function, in payload format 2.0."""
     http = {"method": "GET", "path": path, "sourceIp": "203.0.113.1", "protocol": "HTTP/1.1"}
     return {
         "version": "2.0",

@@ -1,4 +1,4 @@
-"""The page's files: which form of one is sent, how long it is kept, and nothing beside them."""
+"""Files of the page: encodings, caching, and no files from other folders."""
 
 import gzip
 from pathlib import Path
@@ -14,7 +14,7 @@ SCRIPT = "assets/index-0123abcd.js"
 
 @pytest.fixture
 def files(tmp_path: Path) -> PageFiles:
-    """A built page with a script in three forms, beside a secret."""
+    """A built page with a script in three encodings, next to a secret file."""
     built = tmp_path / "built"
     (built / "assets").mkdir(parents=True)
     (built / ENTRY).write_text("<!doctype html>")
@@ -36,9 +36,7 @@ def files(tmp_path: Path) -> PageFiles:
         ("brotli, gzipped", ""),
     ],
 )
-def test_the_smallest_form_that_is_accepted_is_sent(
-    files: PageFiles, accepted: str, encoding: str
-) -> None:
+def test_smallest_accepted_encoding_is_sent(files: PageFiles, accepted: str, encoding: str) -> None:
     file = files.find(SCRIPT, accepted)
     assert file is not None
     assert (file.encoding, file.media_type) == (encoding, "text/javascript; charset=utf-8")
@@ -46,7 +44,7 @@ def test_the_smallest_form_that_is_accepted_is_sent(
     assert file.content == contents[encoding]
 
 
-def test_what_is_named_after_its_content_is_kept_and_the_entry_is_asked_for(
+def test_hashed_files_are_immutable_and_the_entry_is_revalidated(
     files: PageFiles,
 ) -> None:
     script, entry = files.find(SCRIPT, ""), files.find(ENTRY, "")
@@ -59,18 +57,18 @@ def test_what_is_named_after_its_content_is_kept_and_the_entry_is_asked_for(
 @pytest.mark.parametrize(
     "path", ["../secret.js", "/etc/passwd", "assets/../../secret.js", "assets", f"{SCRIPT}.gz", "."]
 )
-def test_nothing_else_is_a_file_of_the_page(files: PageFiles, path: str) -> None:
+def test_other_paths_are_no_files_of_the_page(files: PageFiles, path: str) -> None:
     assert files.find(path, "gzip") is None
 
 
-def test_a_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
+def test_missing_page_shows_the_build_command(tmp_path: Path) -> None:
     file = PageFiles(tmp_path / "none").find(ENTRY, "gzip")
     assert file is not None
     assert b"make page" in file.content
     assert file.cache_control == "no-store"
 
 
-def test_the_page_is_at_its_path_for_everybody(tmp_path: Path) -> None:
+def test_page_is_served_without_a_token(tmp_path: Path) -> None:
     app = build_cluster(tmp_path).app
     for path in ("/", "/ui"):
         redirect = call(app, "GET", path)

@@ -1,4 +1,4 @@
-"""Limits and lists that the page says again: the same as those of whoever decides them."""
+"""Limits and lists of the page equal the values of server and command line."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ CREATE = Path(__file__).parents[3] / "web" / "src" / "views" / "create"
 
 
 def constant(file: str, name: str) -> str:
-    """The value of a constant of the page, as it is written."""
+    """Return the source text of a constant of the page."""
     found = re.search(rf"const {name} = (.*?);\n", (CREATE / file).read_text(), re.DOTALL)
     assert found is not None
     return found[1]
@@ -24,12 +24,12 @@ def number(file: str, name: str) -> int:
     return product
 
 
-def test_the_page_leaves_out_what_the_command_line_does() -> None:
+def test_page_and_command_line_ignore_the_same_files() -> None:
     for name, patterns in (("QUIETLY_IGNORED", QUIETLY_IGNORED), ("NOTED_IGNORED", NOTED_IGNORED)):
         assert tuple(re.findall(r'"(.*?)"', constant("chosen_files.ts", name))) == patterns
 
 
-def test_the_page_tells_the_limits_of_archives() -> None:
+def test_page_has_the_limits_of_archives() -> None:
     assert number("chosen_files.ts", "FILE_BYTES_MAX") == FILE_BYTES_MAX
     assert number("chosen_files.ts", "FILES_MAX") == FILES_MAX
     assert number("upload_code.ts", "THROUGH_API_BYTES_MAX") == SENT_BYTES_MAX

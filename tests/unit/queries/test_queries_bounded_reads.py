@@ -25,7 +25,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 class CountingTable(TableDecorator):
-    """Table that counts reading calls and the rows they return."""
+    """Table that counts reading calls and returned rows."""
 
     snapshot_queries = True
 
@@ -91,7 +91,7 @@ def test_definitions_are_read_in_one_call(cluster: Cluster) -> None:
     cluster.services.experiments._cache._entries.clear()
     with counting_table(cluster) as table:
         assert len(cluster.get("/experiments").json["items"]) == 12
-    # One call reads the states and settings, the other the definitions.
+    # The first call reads the states and settings, the second the definitions.
     assert table.calls["get_many"] == 2
 
 
@@ -103,7 +103,7 @@ def test_order_by_figures_reads_only_running_states(
     assert cluster.post("/experiments/2/activate", {}).status == 200
     [allocation] = agent.take_work()
     agent.report(allocation, metrics(5, "validation", loss=0.5))
-    # The list's rows have the figures of the other experiments, which have not started.
+    # The list's rows have the figures of all experiments that have not started.
     monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 1)
     for sort in ("metric", "progress"):
         answer = cluster.get(f"/experiments?sort={sort}").json
@@ -152,7 +152,7 @@ def test_trials_are_ranked_again_after_a_change(cluster: Cluster) -> None:
     assert best()[:2] == [2, 1]
     with counting_table(cluster) as table:
         assert best()[:2] == [2, 1]
-    # One query for the series of each trial, and none for the ranking.
+    # A query for the series of each trial, and no query for the ranking.
     assert table.calls["query"] == len(best())
     agent.report("1.1", metrics(6, "validation", loss=0.125))
     assert best()[:2] == [1, 2]

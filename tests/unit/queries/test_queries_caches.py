@@ -15,7 +15,7 @@ def test_services_keep_one_cache_of_each_class(cluster: Cluster) -> None:
     assert services.cache_of(RungsCache) is rungs
 
 
-def test_changed_services_have_caches_of_their_own(cluster: Cluster) -> None:
+def test_changed_services_have_separate_caches(cluster: Cluster) -> None:
     other = replace(cluster.services, version="2")
     assert other.cache_of(QueuePlans) is not cluster.services.cache_of(QueuePlans)
     assert other == replace(cluster.services, version="2")

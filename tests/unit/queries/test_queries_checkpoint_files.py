@@ -15,7 +15,7 @@ UUID = "00000011-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def files(cluster: Cluster) -> list[str]:
-    """Store a checkpoint of trial 1; return its files' paths. Each file contains its own name."""
+    """Store a checkpoint of trial 1; return the paths of the files, which contain their names."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()

@@ -63,7 +63,7 @@ def test_report_by_experiment_lists_most_expensive_first(cluster_with_costs: Clu
 
 def test_report_by_trial_user_pool_and_day(cluster_with_costs: Cluster) -> None:
     assert lines(cluster_with_costs.get("/cost?by=trial")) == {"1": 3.0, "5": 1.0}
-    # Experiment 2 does not exist, so that its user is unknown.
+    # Experiment 2 does not exist, so that the user is unknown.
     assert lines(cluster_with_costs.get("/cost?by=user")) == {"user-1": 3.0, "unknown": 1.0}
     assert lines(cluster_with_costs.get("/cost?by=pool")) == {"default": 4.0}
     assert lines(cluster_with_costs.get("/cost?by=day")) == {"2027-01-14": 1.5, "2027-01-15": 2.5}

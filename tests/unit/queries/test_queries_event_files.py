@@ -51,7 +51,7 @@ def test_trial_without_event_files_has_empty_list(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", "/api/v1/trials/1/event-files").status == 401
 
 
-def test_url_is_valid_for_its_own_file_only(cluster: Cluster, place: Path) -> None:
+def test_url_is_valid_for_a_single_file(cluster: Cluster, place: Path) -> None:
     for name in ("a", "b"):
         (place / name).write_text(name)
     a, b = (item["parts"][0]["url"] for item in cluster.get("/trials/1/event-files").json["items"])
@@ -72,7 +72,7 @@ def test_rejects_too_many_files(
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_copied_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
+def test_copied_folder_follows_the_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
     with serve_app(cluster.app) as url, Client(url, TOKENS[Role.USER]) as client:
         folder = EventFolder(client, client.trial(1), tmp_path / "copy")
         assert folder.update() == 0

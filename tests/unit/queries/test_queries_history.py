@@ -47,7 +47,7 @@ def fail(agent: Agent, allocation: str) -> None:
     agent.report(allocation, exited, writer="agent")
 
 
-def test_every_message_has_a_sentence() -> None:
+def test_messages_of_actors_have_sentences() -> None:
     kinds = {message for kind in ACTOR_TYPES.values() for message in get_args(kind.message_union)}
     assert {kind.__name__ for kind in kinds - set(SENTENCES)} == set()
     assert {kind.__name__ for kind in set(SENTENCES) - kinds} == set()
@@ -62,9 +62,9 @@ def test_history_shows_an_experiment_from_start_to_end(cluster: Cluster) -> None
     for allocation in agent.known:
         agent.finish(allocation)
     cluster.post("/experiments/1/kill", {})
-    told = texts(cluster, "&actor=experiment%231")
-    assert told[0] == "submitted by user-1 as 'digits': a random search for loss"
-    assert told[1:3] == ["paused by user-1", "activated by user-1"]
+    sentences = texts(cluster, "&actor=experiment%231")
+    assert sentences[0] == "submitted by user-1 as 'digits': a random search for loss"
+    assert sentences[1:3] == ["paused by user-1", "activated by user-1"]
     last = cluster.get(f"{LIST}?actor=experiment%231").json["items"][-1]
     assert last["actor"] == "experiment#1"
     assert last["text"] == "killed by user-1"
@@ -84,13 +84,13 @@ def test_history_shows_restart_with_reason(cluster: Cluster, agent: Agent) -> No
 def test_history_shows_validation_values(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(10, "validation", loss=0.25))
     agent.report("1.1", {"kind": "completed", "length": 10, "metric": 0.25})
-    told = texts(cluster)
-    assert "trial 1 validated at 10 batches: loss 0.25" in told
-    assert "trial 1 reached 10 batches with loss 0.25" in told
+    sentences = texts(cluster)
+    assert "trial 1 validated at 10 batches: loss 0.25" in sentences
+    assert "trial 1 reached 10 batches with loss 0.25" in sentences
     alone = texts(cluster, "&trials=false")
     assert "trial 1 reached 10 batches with loss 0.25" in alone
-    # Both journals have the two events; a merged history shows them once.
-    assert len([text for text in told if "loss 0.25" in text]) == 2
+    # Both journals have the two events; a merged history shows each event once.
+    assert len([text for text in sentences if "loss 0.25" in text]) == 2
 
 
 def test_history_shows_missing_searcher_metric(cluster: Cluster, agent: Agent) -> None:
@@ -133,7 +133,7 @@ def test_pages_have_no_gaps_and_no_repeats(cluster: Cluster, agent: Agent, order
         assert listed == whole["items"]
 
 
-def test_rejects_cursor_of_another_list(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_cursor_of_a_different_list(cluster: Cluster, agent: Agent) -> None:
     cursor = cluster.get(f"{LIST}?limit=1").json["next_cursor"]
     assert cluster.get(f"{LIST}?limit=1&cursor={cursor}").status == 200
     assert cluster.get(f"{LIST}?limit=1&actor=trial%231&cursor={cursor}").status == 422
@@ -143,7 +143,7 @@ def test_rejects_cursor_of_another_list(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get(f"{LIST}?cursor={garbled}").status == 422
 
 
-def test_rejects_actor_of_another_experiment(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_actor_of_a_different_experiment(cluster: Cluster, agent: Agent) -> None:
     cluster.create(CONFIG)
     assert cluster.get("/experiments/9/history").status == 404
     assert cluster.get(f"{LIST}?actor=pool%23default").status == 422
@@ -196,12 +196,12 @@ def test_page_reads_bounded_rows_of_a_long_history(
     assert sum(rows) <= (3 * 2 + 1) * views.STRETCH_ROWS
 
 
-def test_unreadable_entry_does_not_hide_others(cluster: Cluster, agent: Agent) -> None:
+def test_unreadable_entry_hides_no_other_entry(cluster: Cluster, agent: Agent) -> None:
     key = Key("trial#1", "Z#000000000001")
     cluster.services.table.commit([Put(key, 1, b"garbled", Expect.ANYTHING)])
-    told = texts(cluster, "&actor=trial%231")
-    assert told[0] == "a journal entry that cannot be decoded"
-    assert len(told) > 1
+    sentences = texts(cluster, "&actor=trial%231")
+    assert sentences[0] == "a journal entry that cannot be decoded"
+    assert len(sentences) > 1
     renamed = b'{"v":2,"now":1,"f":1,"in":[],"command":[["TrialHatched",{}]],"out":{}}'
     cluster.services.table.commit([Put(key, 1, renamed, Expect.ANYTHING)])
     assert texts(cluster, "&actor=trial%231")[0].startswith("TrialHatched, which is not a message")

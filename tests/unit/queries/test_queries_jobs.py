@@ -19,7 +19,7 @@ KINDS = ("fair_share", "priority", "round_robin")
 
 
 def every_job(services: Services) -> list[tuple[int, str]]:
-    """Return each job and its reason to wait, in the list's order, computed without caches."""
+    """Return each job with the reason to wait, in the list's order, computed without caches."""
 
     def look_at_all(snapshot: PoolSnapshot) -> list[tuple[int, str]]:
         why = wait_reasons(

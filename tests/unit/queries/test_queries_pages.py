@@ -53,7 +53,7 @@ def test_cursor_round_trips_position(values: list[int | str]) -> None:
 
 
 @given(st.text())
-def test_any_other_text_is_an_invalid_cursor(text: str) -> None:
+def test_rejects_malformed_cursors(text: str) -> None:
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(text, "k", [int])
 
@@ -62,7 +62,7 @@ def test_any_other_text_is_an_invalid_cursor(text: str) -> None:
     "content",
     [["other", 1], ["k"], ["k", "1"], ["k", 1, 2], ["k", True], ["k", None], {"k": 1}, "k", []],
 )
-def test_rejects_cursor_of_another_shape(content: object) -> None:
+def test_rejects_cursor_of_a_different_shape(content: object) -> None:
     text = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(text, "k", [int])

@@ -28,7 +28,7 @@ def test_rungs_show_promotions(cluster: Cluster) -> None:
     report(agent, second, 4, 0.25)
     answer = cluster.get("/experiments/1/rungs")
     assert answer.status == 200, answer.body
-    # The better of two results is promoted; the other trial stopped because the rung is full.
+    # The better of two results is promoted; the worse trial stopped because the rung is full.
     assert answer.json == {
         "unit": "batches",
         "metric": "loss",
@@ -60,9 +60,9 @@ def test_rungs_show_promotions(cluster: Cluster) -> None:
         ],
     }
     [rung, _] = cluster.get("/experiments/1/rungs?trials=1").json["brackets"][0]["rungs"]
-    assert [one["id"] for one in rung["trials"]] == [2]
+    assert [trial["id"] for trial in rung["trials"]] == [2]
     assert rung["reached"] == 2
-    # The last rung compares no trials: its metric is the trial's best metric.
+    # The last rung compares no trials and has the trial's best metric.
     report(agent, second, 8, 0.125)
     top = cluster.get("/experiments/1/rungs").json["brackets"][0]["rungs"][1]
     assert (top["best_metric"], top["outcomes"]["finished"]) == (0.125, 1)

@@ -60,7 +60,7 @@ def uuids(cluster: Cluster, path: str) -> list[str]:
     return [item["uuid"] for item in cluster.get(path).json["items"]]
 
 
-def test_trial_shows_its_allocation(cluster: Cluster, agent: Agent) -> None:
+def test_trial_shows_the_allocation(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", {"kind": "container", "state": "RUNNING"}, writer="agent")
     agent.report("1.1", {"kind": "environment", "time_ms": 5, "python": "3.12", "threads": 2})
     trial = cluster.get("/trials/1").json
@@ -114,7 +114,7 @@ def test_metrics_are_listed_by_group_in_pages(cluster: Cluster, agent: Agent) ->
     assert cluster.get("/trials/1/metrics?group=valid").json["items"] == []
 
 
-def test_running_trial_shows_steps_of_its_last_report(cluster: Cluster, agent: Agent) -> None:
+def test_running_trial_shows_steps_of_the_last_report(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(3, loss=1), metrics(4, loss=1), metrics(2, "other"))
     agent.report("2.1", metrics(99, loss=1), {**metrics(100), "steps_completed": "many"})
     assert cluster.get("/trials/1").json["steps_completed"] == 4
@@ -133,7 +133,7 @@ def test_malformed_metrics_are_left_out(cluster: Cluster, agent: Agent) -> None:
     assert item["steps_completed"] == 2
 
 
-def test_log_is_read_in_parts_up_to_its_end(cluster: Cluster, agent: Agent) -> None:
+def test_log_is_read_in_parts_up_to_the_end(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "one\n")
     log = cluster.get("/trials/1/logs").json
     assert log == {"text": "one\n", "next": 4, "complete": False}
@@ -143,7 +143,7 @@ def test_log_is_read_in_parts_up_to_its_end(cluster: Cluster, agent: Agent) -> N
     log = cluster.get("/trials/1/logs?after=4").json
     assert log == {"text": "tvö\n", "next": 9, "complete": True}
     assert cluster.get("/trials/1/logs?tail_bytes=3").json["text"] == "ö\n"
-    # With one byte less, the range would start inside the character.
+    # With a byte less, the range would start inside the character.
     assert cluster.get("/trials/1/logs?tail_bytes=2").json["text"] == "\n"
     assert cluster.get("/trials/1/logs?after=1&tail_bytes=2").status == 422
 
@@ -205,7 +205,7 @@ def test_symbolic_link_in_a_checkpoint_is_not_followed(
     assert call(cluster.app, "GET", file["url"]).status == 404
 
 
-def test_rejects_checkpoint_recorded_at_another_path(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_checkpoint_recorded_at_a_wrong_path(cluster: Cluster, agent: Agent) -> None:
     path = f"9/1/1/{UUIDS[0]}"
     line = {"kind": "checkpoint", "uuid": UUIDS[0], "steps_completed": 1, "path": path}
     more = {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1, "metadata": {}}
@@ -229,7 +229,7 @@ def test_repeated_steps_of_a_restarted_trial_are_listed_once(
     ]
 
 
-def test_message_says_that_a_run_started_from_batch_0(cluster: Cluster, agent: Agent) -> None:
+def test_message_reports_a_run_from_batch_0(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(5, "validation", loss=1.0))
     agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
     assert cluster.get("/trials/1").json["message"] == (

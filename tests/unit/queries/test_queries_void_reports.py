@@ -65,9 +65,7 @@ def test_restart_from_batch_0_voids_all_earlier_reports(cluster: Cluster, agent:
     assert [one["points"] for one in chart if one["trial_id"] == 1] == [[[10, 0.75]]]
 
 
-def test_restart_from_a_checkpoint_keeps_reports_up_to_its_batch(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_restart_from_a_checkpoint_keeps_earlier_reports(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", *validations((10, 1.0)), checkpoint_line(1, 1, 10), *validations((15, 0.1)))
     agent.report("1.1", *validations((5, 2.0), (20, 0.2)))
     restart(agent, 1)
@@ -83,7 +81,7 @@ def test_restart_from_a_checkpoint_keeps_reports_up_to_its_batch(
     assert cluster.get("/trials/1").json["best_metric"] == 0.4
 
 
-def test_later_run_voids_values_that_it_reports_again(cluster: Cluster, agent: Agent) -> None:
+def test_later_run_voids_values_reported_again(cluster: Cluster, agent: Agent) -> None:
     both = metrics(5, "validation", loss=1.0, accuracy=0.5)
     agent.report("1.1", both, metrics(10, "validation", loss=0.75), checkpoint_line(1, 1, 10))
     restart(agent, 1)
@@ -148,5 +146,5 @@ def test_spec_names_first_void_batch(cluster: Cluster, agent: Agent) -> None:
     ended = {"kind": "exited", "reason": "errored", "code": 1}
     agent.report("1.1", ended, writer="agent")
     answer = agent.sync()
-    specs = [one["spec"] for one in answer.json["desired"] if one["allocation"] == "1.2"]
+    specs = [entry["spec"] for entry in answer.json["desired"] if entry["allocation"] == "1.2"]
     assert [spec["discarded_from"] for spec in specs] == [11]

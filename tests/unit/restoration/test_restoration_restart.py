@@ -1,4 +1,4 @@
-"""The restart of a cluster from an older copy of its state."""
+"""The restart of a cluster from an older copy of the state."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -49,12 +49,12 @@ class Site:
 
     def trial_ids(self, number: int) -> list[int]:
         """Return the experiment's trials, as known to the pool's queue and to agents."""
-        found = []
+        ids = []
         for trial_id in range(1, 400):
             state = self.engine.read_state(f"trial#{trial_id}")
             if state is not None and state.experiment_id == number:
-                found.append(trial_id)
-        return found
+                ids.append(trial_id)
+        return ids
 
     def sync(self, epoch: int, *known: str, reports: tuple[Report, ...] = ()) -> list[str]:
         """Return the allocations that the agent is to run."""
@@ -111,7 +111,7 @@ def test_restart_ends_every_run_and_repeats_no_ids(newest: Path) -> None:
         trial = site.engine.read_state("trial#1")
         # The loss does not count as a failure of the trial, which waits for slots again.
         assert (trial.status, trial.losses, trial.restarts, trial.epoch) == ("ACTIVE", 1, 0, 2)
-        # The old agent calls, with a later run under the same name.
+        # The old agent still has run 1.2; the restarted cluster uses the name for a new run.
         with pytest.raises(CommandRefused, match="enrol again"):
             site.sync(1, "2.1", "1.2")
         epoch = site.service.enrol("a", "default", SLOTS, "1")
@@ -150,8 +150,8 @@ def test_continued_experiment_draws_new_ids(tmp_path: Path) -> None:
         exits = [
             Report(1, n, "agent", 10, {"kind": "exited", "reason": "errored"}) for n in range(1, 7)
         ]
-        for one in exits:
-            site.sync(epoch, f"1.{one.epoch}", reports=(one,))
+        for report in exits:
+            site.sync(epoch, f"1.{report.epoch}", reports=(report,))
         assert site.engine.read_state("experiment#1").status is Status.ERROR
         assert begin_incarnation(site.engine, {}).experiments == 0
         state = site.engine.read_state("experiment#1")

@@ -11,8 +11,8 @@ from simulator.faults.fault_rates import NO_FAULTS
 from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 from tests.unit.rows.undeclared_rows import find_undeclared
 
-# Families that no simulated cluster stores: users, other clouds and embedded clusters write them.
-# `build_cluster` of tests/unit/api checks the rows of all tests that use an API.
+# Families that simulated clusters do not store: writers are users, other clouds and embedded
+# clusters. `build_cluster` of tests/unit/api checks the rows of all tests with an API.
 NOT_SIMULATED = frozenset(
     {
         "awaited suggestion",

@@ -19,7 +19,7 @@ TEMPLATES = JsonCodec(user_rows.TEMPLATE, TemplateRecord, ensure_ascii=False)
 TEMPLATE = TemplateRecord("t", "description: é\n", "", 1, 2, "a")
 
 
-def test_bytes_are_those_of_earlier_releases() -> None:
+def test_encoded_bytes_equal_earlier_releases() -> None:
     assert encode_pin(Pin((1,), users=("é",))) == (
         b'{"by": [1], "gone": false, "users": ["\\u00e9"]}'
     )
@@ -47,7 +47,7 @@ def test_missing_fields_get_defaults_and_required_fields_must_exist() -> None:
         TEMPLATES.decode(json.dumps(fields).encode())
 
 
-def test_field_with_its_default_is_not_taken_for_an_unknown_field() -> None:
+def test_field_with_the_default_is_not_taken_for_an_unknown_field() -> None:
     # `users` is left out of the new body, and `before` has the users of an unpinned checkpoint.
     before = encode_pin(Pin((1,), users=("a",)))
     assert encode_pin(Pin((1,)), before) == encode_pin(Pin((1,)))
@@ -67,11 +67,11 @@ def test_unknown_fields_are_appended(body: bytes, before: bytes | None, expected
     assert keep_unknown(body, before, {"a"}) == expected
 
 
-def test_no_unknown_fields_are_no_bytes() -> None:
+def test_known_fields_give_no_unknown_bytes() -> None:
     assert select_unknown({"a": 1}, {"a"}) == b""
     assert append_fields(b"{}", b"") == b"{}"
 
 
-def test_codec_of_another_row_is_refused() -> None:
+def test_rejects_codec_of_a_different_row() -> None:
     with pytest.raises(AssertionError, match="template"):
         JsonCodec(user_rows.TEMPLATE, Pin)

@@ -1,4 +1,4 @@
-"""Each key belongs to one declared family of rows."""
+"""Each key belongs to a declared family of rows."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def test_finds_row_type_of_key(partition: str, sort: str, row_type: RowType) -> 
         ("trial", "M"),
     ],
 )
-def test_finds_nothing_for_undeclared_key(partition: str, sort: str) -> None:
+def test_finds_no_row_type_of_undeclared_keys(partition: str, sort: str) -> None:
     assert find_row_type(partition, sort) is None
 
 

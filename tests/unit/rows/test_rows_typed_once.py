@@ -11,11 +11,11 @@ from tests.unit.house.rules import ROOT
 
 SCANNED = ("control_plane", "provisioner", "lambdas", "simulator", "local_cluster", "infra")
 PARTITIONS = {row_type.partition for row_type in ROW_TYPES} - {""}
-# Texts with "#" are parts of keys wherever they stand.
+# Texts with "#" are parts of keys in any place.
 MARKED = {text for text in PARTITIONS | set(ACTOR_PARTITIONS) if text.endswith("#")} | {
     row_type.sort for row_type in ROW_TYPES if "#" in row_type.sort
 }
-# Partitions without "#" are common words: they are keys as arguments of the calls that take keys.
+# Partitions without "#" are common words, which are keys only as arguments of calls that take keys.
 KEY_CALLS = frozenset({"Key", "query", "read_rows", "read_row_page", "row", "write_row"})
 
 

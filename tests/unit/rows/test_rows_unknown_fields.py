@@ -47,7 +47,7 @@ Case = tuple[Key, Callable[[], object]]
 
 
 def add_field(cluster: Cluster, key: Key) -> None:
-    """Add NEWER to a stored row, and to the header of a head, as a newer version would store it."""
+    """Add NEWER to a stored row, and to the header of a head, as a newer version stores fields."""
     row = stored_row(cluster, key)
     *header, body = row.body.split(b"\n")
     lines = [json.dumps({**json.loads(line), **NEWER}).encode() for line in (*header, body)]
@@ -262,7 +262,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "fleet": fleet,
     "instance": instance,
 }
-# The code of another family rewrites these rows, too.
+# The code of a different family rewrites these rows, too.
 SAME_CODE = {
     "edit of checkpoint metadata": "edit of trial metadata",
     "idempotency key of an effect": "idempotency key",

@@ -1,4 +1,4 @@
-"""The check of stored rows against their declarations."""
+"""The check that stored rows are declared."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

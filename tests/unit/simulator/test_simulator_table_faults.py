@@ -24,7 +24,7 @@ def sorts(table: StateTable, first: str = "a", last: str = "z", limit: int = 9) 
     return [row.key.sort for row in table.query("p", first, last, limit=limit).rows]
 
 
-def test_crash_before_a_commit_writes_nothing(table: SqliteTable) -> None:
+def test_crash_before_a_commit_writes_no_row(table: SqliteTable) -> None:
     dying = CrashingTable(table, crash_at=2, when="before")
     dying.commit([put("a")])
     with pytest.raises(Crash):
@@ -32,7 +32,7 @@ def test_crash_before_a_commit_writes_nothing(table: SqliteTable) -> None:
     assert sorts(table) == ["a"]
 
 
-def test_crash_after_a_commit_writes_everything(table: SqliteTable) -> None:
+def test_crash_after_a_commit_keeps_the_commit(table: SqliteTable) -> None:
     dying = CrashingTable(table, crash_at=1, when="after")
     with pytest.raises(Crash):
         dying.commit([put("a"), put("b")])
@@ -74,7 +74,7 @@ def test_flaky_table_fails_before_and_after_and_repeats_commits(table: SqliteTab
         except Conflict:
             outcome = "repeated"
         outcomes.add((outcome, table.get(Key("p", sort)) is not None))
-    # A Put that expects no row conflicts with the first copy of the same commit.
+    # A Put that expects no row conflicts with the first copy of the commit.
     assert outcomes == {("unavailable", False), ("unavailable", True), ("repeated", True)}
     assert flaky.fault_count == 60
 

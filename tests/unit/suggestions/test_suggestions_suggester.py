@@ -1,4 +1,4 @@
-"""The suggester beside a real engine: intents, repeats, failures."""
+"""The suggester with a real engine: intents, repetitions and failures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ INTENT = Key(SUGGESTION.partition, f"{1:012d}")
 
 @dataclass
 class Model:
-    """Suggests the number asked for, and remembers what it was shown."""
+    """A model that suggests 100 plus the point's number and records the observations."""
 
     raises: Exception | None = None
     meanwhile: Callable[[], object] = lambda: None
@@ -56,7 +56,7 @@ def model() -> Model:
 
 @pytest.fixture
 def cluster(tmp_path: Path, model: Model) -> SteppedCluster:
-    """A search of 4 trials, 2 at a time, of which 2 have ended: a suggestion is awaited."""
+    """A search of 4 trials, 2 at a time; 2 trials have ended and a suggestion is awaited."""
     cluster = SteppedCluster(tmp_path / "table.db")
     cluster.host.suggester = Suggester(cluster.engine, model)
     cluster.add_pool()
@@ -71,7 +71,7 @@ def cluster(tmp_path: Path, model: Model) -> SteppedCluster:
 
 
 def values(cluster: SteppedCluster) -> list[float]:
-    """The hyperparameter of every trial, by number."""
+    """Return the hyperparameter x of all trials, sorted by the trials' numbers."""
     trials = sorted(cluster.checker.actor_states("trial"), key=lambda trial: trial.number)
     return [trial.hparams["x"] for trial in trials]
 
@@ -80,7 +80,7 @@ def folded_messages(cluster: SteppedCluster) -> list[str]:
     return [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
 
 
-def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
+def test_suggestion_creates_a_trial_and_removes_the_intent(
     cluster: SteppedCluster, model: Model
 ) -> None:
     assert cluster.host.suggester.suggest_all()
@@ -88,21 +88,19 @@ def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
     assert INTENT not in cluster.checker.rows
     assert not cluster.host.suggester.suggest_all()
     [[ended, running]] = model.shown
-    # The scripted trial validates with the sum of its hyperparameters.
+    # The scripted trial reports the sum of the hyperparameters as metric.
     assert ended == Observation(ended.hparams, Stage.COMPLETE, round(ended.hparams["x"], 6))
     assert (running.stage, running.metric) == (Stage.RUNNING, None)
 
 
-def test_the_search_ends_with_all_its_trials_and_replays(cluster: SteppedCluster) -> None:
+def test_bayesian_search_completes_and_replays(cluster: SteppedCluster) -> None:
     cluster.run_to_rest()
     assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
     assert values(cluster)[2:] == [100.0, 101.0]
     assert replay_actor(cluster.host.rows, EXPERIMENT).difference is None
 
 
-def test_a_second_worker_at_the_same_time_has_no_effect(
-    cluster: SteppedCluster, model: Model
-) -> None:
+def test_concurrent_suggester_has_no_effect(cluster: SteppedCluster, model: Model) -> None:
     other = Suggester(cluster.engine, lambda problem, observations, number: {"x": 200.0})
     model.meanwhile = other.suggest_all
     cluster.host.suggester.suggest_all()
@@ -110,15 +108,13 @@ def test_a_second_worker_at_the_same_time_has_no_effect(
     assert folded_messages(cluster).count("Suggested") == 2
 
 
-def test_an_answer_that_comes_again_has_no_effect(cluster: SteppedCluster) -> None:
+def test_repeated_suggestion_has_no_effect(cluster: SteppedCluster) -> None:
     for _ in range(2):
         cluster.post(EXPERIMENT, SuggestedPoints(0, ({"x": 100.0},)))
     assert values(cluster)[2:] == [100.0]
 
 
-def test_nothing_is_suggested_to_a_search_that_is_stopped(
-    cluster: SteppedCluster, model: Model
-) -> None:
+def test_canceled_search_gets_no_suggestion(cluster: SteppedCluster, model: Model) -> None:
     cluster.command(EXPERIMENT, CancelRequested())
     assert INTENT not in cluster.checker.rows
     assert not cluster.host.suggester.suggest_all()
@@ -129,14 +125,14 @@ def test_nothing_is_suggested_to_a_search_that_is_stopped(
     assert cluster.checker.actor_state(EXPERIMENT).status == "CANCELED"
 
 
-def test_a_paused_search_takes_its_suggestion(cluster: SteppedCluster) -> None:
+def test_paused_search_accepts_the_suggestion(cluster: SteppedCluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
     assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
     assert cluster.checker.actor_state("trial#3").allocation is None
 
 
-def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
+def test_failing_model_is_retried_and_replaced_by_a_random_point(
     cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of\nluck")
@@ -152,7 +148,7 @@ def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
     assert cluster.checker.actor_state(EXPERIMENT).message == text
 
 
-def test_after_a_failure_one_try_is_enough_until_a_suggestion_comes(
+def test_model_is_tried_once_per_point_after_a_failure(
     cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ImportError("No module named 'optuna'")
@@ -166,9 +162,7 @@ def test_after_a_failure_one_try_is_enough_until_a_suggestion_comes(
     )
 
 
-def test_a_table_that_does_not_answer_is_no_failure_of_the_model(
-    cluster: SteppedCluster, model: Model
-) -> None:
+def test_table_error_is_no_failure_of_the_model(cluster: SteppedCluster, model: Model) -> None:
     model.raises = Unavailable("throttled")
     for _ in range(TRIES_MAX + 1):
         with pytest.raises(Unavailable):
@@ -179,10 +173,10 @@ def test_a_table_that_does_not_answer_is_no_failure_of_the_model(
     assert values(cluster)[2:] == [100.0]
 
 
-def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
+def test_unfolded_suggestion_is_repeated_after_a_pause(
     cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster.engine, "post_message", lambda *told, sender: None)
+    monkeypatch.setattr(cluster.engine, "post_message", lambda *arguments, sender: None)
     assert cluster.host.suggester.suggest_all()
     assert not cluster.host.suggester.suggest_all()
     cluster.now_ms += 1_000
@@ -190,7 +184,7 @@ def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
     assert len(model.shown) == 2
 
 
-def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
+def test_thread_suggests_after_the_commit_of_the_intent(
     cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("local_cluster.suggestion_thread.LOOK_SECONDS", 60)
@@ -209,7 +203,7 @@ def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
     assert len(model.shown) == 2
 
 
-def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
+def test_pause_of_the_model_begun_by_a_fast_clock_ends_early(
     cluster: SteppedCluster, model: Model
 ) -> None:
     model.raises = ValueError("out of luck")
@@ -220,7 +214,7 @@ def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
     assert cluster.host.suggester.suggest_all()
 
 
-def test_a_search_that_cannot_be_read_holds_up_no_other(
+def test_unreadable_search_does_not_block_other_searches(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = SqliteTable(tmp_path / "rows.db")
@@ -231,5 +225,5 @@ def test_a_search_that_cannot_be_read_holds_up_no_other(
             [unreadable, Put(Key(SUGGESTION.partition, f"{number:012d}"), 1, b"", Expect.ABSENT)]
         )
     assert not Suggester(engine).suggest_all()
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [f"no suggestion: experiment {number} cannot be read" for number in (1, 2)]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"no suggestion: experiment {number} cannot be read" for number in (1, 2)]

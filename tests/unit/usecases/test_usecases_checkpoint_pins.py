@@ -20,7 +20,7 @@ FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent whose trial 1 has checkpoints at batches 2 and 4."""
+    """An agent with trial 1, which has checkpoints at batches 2 and 4."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -53,7 +53,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
-def test_pin_without_users_keeps_its_old_format() -> None:
+def test_pin_without_users_keeps_the_old_format() -> None:
     assert encode_pin(Pin((1,))) == b'{"by": [1], "gone": false}'
     assert decode_pin(b'{"by": [1], "gone": false, "versions": ["m/1"]}').users == ()
     pin = Pin((1,), versions=("m/1",), users=("ada", "bob"))
@@ -63,7 +63,7 @@ def test_pin_without_users_keeps_its_old_format() -> None:
     )
 
 
-def test_each_user_has_a_pin_of_their_own(cluster: Cluster, agent: Agent) -> None:
+def test_users_have_separate_pins(cluster: Cluster, agent: Agent) -> None:
     pinned = set_pin(cluster, uuid=FIRST[:8])
     expected = {"uuid": FIRST, "users": ["user-1"], "versions": [], "experiments": []}
     assert (pinned.status, pinned.json) == (200, expected)
@@ -80,7 +80,7 @@ def test_each_user_has_a_pin_of_their_own(cluster: Cluster, agent: Agent) -> Non
     assert remove_pin(cluster).status == 200
 
 
-def test_checkpoint_shows_holders_of_its_pin(
+def test_checkpoint_shows_holders_of_the_pin(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin = Pin((7,), versions=("m/1",), users=("ada",))

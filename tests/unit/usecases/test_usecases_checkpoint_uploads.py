@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent whose trial 1 stored a checkpoint at batch 2 itself."""
+    """An agent with trial 1, which has stored a checkpoint at batch 2."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -65,7 +65,7 @@ def checkpoint_uuids(cluster: Cluster) -> list[str]:
 
 
 def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin an upload that fails after its first file."""
+    """Begin an upload that fails after the first file."""
     sent: list[str] = []
     put = _Sender._put
 
@@ -85,20 +85,20 @@ def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_uploaded_folder_is_a_usable_checkpoint(
     cluster: Cluster, client: Client, folder: Path, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     uploaded = client.trial(1).upload_checkpoint(
         folder,
         {"note": "n"},
         steps_completed=7,
-        on_progress=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: progress.append((done, total)),
     )
     expected = {"state": "COMPLETED", "steps_completed": 7, "uploaded_by": "user-1", "files": 3}
     assert expected.items() <= uploaded.data.items()
     assert uploaded.metadata == {"note": "n", "steps_completed": 7}
-    # 1000 + 1 bytes and the metadata; the progress reports all of them in the end.
+    # 1000 + 1 bytes and the metadata; the last progress report counts all bytes.
     stored = cluster.checkpoints / "1/1/0" / uploaded.uuid / "metadata.json"
     assert uploaded.size_bytes == 1001 + stored.stat().st_size
-    assert told[-1] == (uploaded.size_bytes, uploaded.size_bytes)
+    assert progress[-1] == (uploaded.size_bytes, uploaded.size_bytes)
     assert checkpoint_uuids(cluster) == [OWN, uploaded.uuid]
     assert [file["path"] for file in uploaded.files()] == NAMES
     assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
@@ -113,7 +113,7 @@ def test_uploaded_folder_is_a_usable_checkpoint(
     # Experiment 2 started from the upload, and experiment 3 from the trial's own latest checkpoint.
     starts = [next(client.experiment(n).trials()).warm_start for n in (2, 3)]
     assert starts == [uploaded.uuid, OWN]
-    # Uploading the downloaded folder, whose metadata name the steps, yields the same checkpoint.
+    # The downloaded folder has metadata with the steps; an upload yields an equal checkpoint.
     assert client.trial(1).upload_checkpoint(fetched).uuid == uploaded.uuid
 
 
@@ -143,7 +143,7 @@ def test_interrupted_upload_is_resumed(
     uploaded = client.trial(1).upload_checkpoint(folder)
     assert sorted(sent) == ["manifest.json", *NAMES[1:]]
     assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
-    # A changed folder is another checkpoint; an unchanged folder is the same checkpoint.
+    # A changed folder is a new checkpoint; an unchanged folder is an existing checkpoint.
     assert client.trial(1).upload_checkpoint(folder).uuid == uploaded.uuid
     (folder / "weights.bin").write_bytes(b"v" * 1000)
     assert client.trial(1).upload_checkpoint(folder).uuid != uploaded.uuid
@@ -158,7 +158,7 @@ def test_retention_ignores_uploads_and_deleted_upload_can_be_repeated(
     path = f"{V1}/experiments/1"
     assert call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=none).status == 200
     collect(cluster)
-    # Retention keeps the latest checkpoint that the trial stored itself.
+    # Retention keeps the latest checkpoint that the trial stored.
     assert {item.uuid: item.state for item in client.trial(1).checkpoints()} == {
         OWN: "COMPLETED",
         uploaded.uuid: "COMPLETED",
@@ -340,7 +340,7 @@ def test_rejects_wrong_parts_with_conflict(
     assert put("big", 2, content[MIB:]).status == 204
 
 
-def test_file_of_another_size_is_uploaded_from_the_start(
+def test_resized_file_is_uploaded_from_the_start(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 1 << 20)

@@ -25,13 +25,13 @@ def submit(cluster: Cluster, section: str, text: str) -> Answer:
 
 @pytest.mark.parametrize("section", ["hyperparameters", "data"])
 @pytest.mark.parametrize("text", ["a", "\N{GREEK SMALL LETTER ALPHA}", '"\\'])
-def test_configuration_is_stored_up_to_its_limit(cluster: Cluster, section: str, text: str) -> None:
+def test_configuration_is_stored_up_to_the_limit(cluster: Cluster, section: str, text: str) -> None:
     fits, refused = 1_000, CHARACTERS_MAX
     assert submit(cluster, section, text * (fits // len(text))).status == 201
     while refused - fits > 1_000:
         middle = (fits + refused) // 2
         status = submit(cluster, section, text * (middle // len(text))).status
-        # The check refuses before the table, whose error would name internal rows.
+        # The check refuses before the table does: an error of the table would name internal rows.
         assert status in (201, 422)
         fits, refused = (middle, refused) if status == 201 else (fits, middle)
     assert fits > 40_000

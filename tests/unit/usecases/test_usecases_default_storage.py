@@ -1,4 +1,4 @@
-"""The cluster's default checkpoint store, for experiments without a store of their own."""
+"""The cluster's default checkpoint store, for experiments without a configured store."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ DEFAULT = json.dumps({"checkpoint_storage": {**BUCKET, **KEYS, "save_trial_lates
 
 
 def storage_of_trial(cluster: Cluster, config: str) -> dict[str, Any]:
-    """Submit an experiment; return the `storage` in the specification that its agent receives."""
+    """Submit an experiment; return the `storage` of the specification that an agent receives."""
     created = cluster.create(config)
     assert created.status == 201, created.body
     agent = Agent(cluster)
@@ -73,7 +73,7 @@ def test_rejects_override_of_part_of_cluster_default(cluster: Cluster) -> None:
     assert "canary" not in refused.body.decode()
 
 
-def test_experiment_keeps_default_from_its_submission(cluster: Cluster) -> None:
+def test_experiment_keeps_default_from_the_submission(cluster: Cluster) -> None:
     apply(cluster, DEFAULT)
     cluster.create(CONFIG)
     apply(cluster, DEFAULT.replace("ours", "newer"))

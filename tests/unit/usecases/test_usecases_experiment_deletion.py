@@ -1,4 +1,4 @@
-"""Permissions to delete an experiment and its checkpoints."""
+"""Permissions to delete experiments and checkpoints."""
 
 import pytest
 
@@ -37,7 +37,7 @@ PATHS = ["/experiments/1", f"/checkpoints/{UUID}", "/experiments/1/tensorboard"]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_rejects_deletion_by_another_user(ended_cluster: Cluster, path: str) -> None:
+def test_rejects_deletion_by_other_users(ended_cluster: Cluster, path: str) -> None:
     answer = delete(ended_cluster, path, OTHER)
     assert (answer.status, answer.code) == (403, "forbidden")
     assert "belongs to user-1: ask user-1 or an admin to delete it" in answer.body.decode()

@@ -38,7 +38,7 @@ def ids(answer: Answer) -> list[int]:
 
 
 def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
-    """Report a checkpoint of the allocation; return its UUID."""
+    """Report a checkpoint of the allocation; return the UUID."""
     trial, epoch = allocation.split(".")
     experiment = agent.cluster.get(f"/trials/{trial}").json["experiment_id"]
     uuid = UUID.format(trial=int(trial), steps=steps)
@@ -57,7 +57,7 @@ def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
 
 
 def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
-    """Run experiment 1, whose only trial saves a checkpoint at batch 4 of 10 and ends in ERROR."""
+    """Run experiment 1: the only trial saves a checkpoint at batch 4 of 10 and ends in ERROR."""
     cluster.create(config, overrides=["max_restarts=0"])
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -69,7 +69,7 @@ def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
 
 
 def run_complete_experiment(cluster: Cluster) -> Agent:
-    """Run experiment 1, whose only trial completes with a checkpoint at batch 10."""
+    """Run experiment 1: the only trial completes with a checkpoint at batch 10."""
     cluster.create(SINGLE)
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -155,7 +155,7 @@ def test_rejects_invalid_seed(cluster: Cluster, seed: str) -> None:
     assert detail["path"] == "reproducibility.experiment_seed"
 
 
-def test_killed_trial_does_not_end_its_experiment(cluster: Cluster) -> None:
+def test_killed_trial_does_not_end_the_experiment(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -197,7 +197,7 @@ def test_spec_names_the_era(cluster: Cluster) -> None:
     assert [entry["spec"]["era"] for entry in agent.sync().json["desired"]] == ["steps", "length"]
 
 
-def test_continued_experiment_starts_from_its_checkpoints(cluster: Cluster) -> None:
+def test_continued_experiment_starts_from_checkpoints(cluster: Cluster) -> None:
     agent = run_failing_experiment(cluster)
     answer = cluster.post("/experiments/1/continue", {"overrides": ["max_restarts=3"]})
     assert (answer.status, answer.json["state"]) == (200, "ACTIVE"), answer.body
@@ -417,7 +417,7 @@ def test_rejects_unknown_warm_start_source(
         assert word in detail["message"]
 
 
-def test_rejects_warm_start_from_another_store(cluster: Cluster) -> None:
+def test_rejects_warm_start_from_a_different_store(cluster: Cluster) -> None:
     run_complete_experiment(cluster)
     elsewhere = "checkpoint_storage={type: directory, container_path: /elsewhere}"
     answer = cluster.create(SINGLE, overrides=["searcher.source_trial_id=1", elsewhere])

@@ -23,7 +23,7 @@ def test_repeated_request_gets_the_stored_answer(cluster: Cluster) -> None:
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_rejects_key_of_another_request(cluster: Cluster) -> None:
+def test_rejects_key_of_a_different_request(cluster: Cluster) -> None:
     cluster.create(CONFIG, key="abc")
     other_body = cluster.create(CONFIG + "labels: [a]\n", key="abc")
     other_path = cluster.post("/experiments/1/pause", {}, key="abc")

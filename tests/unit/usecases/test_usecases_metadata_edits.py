@@ -28,7 +28,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON)
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent that runs trial 1, which has metadata set by its code and a checkpoint."""
+    """An agent with trial 1, which has a checkpoint and metadata from the training code."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -63,7 +63,7 @@ def test_edited_keys_outlive_later_values_of_the_code(
     }
 
 
-def test_trial_is_edited_while_its_code_sets_metadata(cluster: Cluster, agent: Agent) -> None:
+def test_trial_is_edited_while_the_code_sets_metadata(cluster: Cluster, agent: Agent) -> None:
     read = cluster.get("/trials/1").json
     assert read["metadata"] == {"fold": 1, "kind": "cv"}
     wanted = {"fold": 1, "note": CANARY}

@@ -20,7 +20,7 @@ FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent whose trial 1 has checkpoints at batches 2 and 4; the first is better."""
+    """An agent with trial 1, which has checkpoints at batches 2 and 4; the first is better."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -133,7 +133,7 @@ def test_archived_model_is_unlisted_and_immutable(cluster: Cluster, agent: Agent
     assert ask(cluster, "PATCH", "/digits", {"archived": False, "notes": "n"}).status == 200
 
 
-def test_rejects_change_of_another_users_model(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_model_change_by_other_users(cluster: Cluster, agent: Agent) -> None:
     ask(cluster, "POST", "", {"name": "digits"}, role=Role.ADMIN)
     for method, content in (("PATCH", {"notes": "n"}), ("DELETE", None)):
         answer = ask(cluster, method, "/digits", content)
@@ -163,7 +163,7 @@ def test_rejects_agent_tokens(cluster: Cluster) -> None:
         assert call(cluster.app, method, f"{V1}/models{path}", token=token).status == 403
 
 
-def test_version_shows_its_checkpoint(cluster: Cluster, agent: Agent) -> None:
+def test_version_shows_the_checkpoint(cluster: Cluster, agent: Agent) -> None:
     create(cluster)
     version = register(cluster, FIRST[:8], name="digits", comment="good", metadata={"f1": 0.9})
     expected = {
@@ -212,7 +212,7 @@ def test_repeated_registration_takes_effect_once(cluster: Cluster, agent: Agent)
     assert holders(cluster) == ("digits/1",)
 
 
-def test_version_prevents_collection_of_its_checkpoint(cluster: Cluster, agent: Agent) -> None:
+def test_version_prevents_collection_of_the_checkpoint(cluster: Cluster, agent: Agent) -> None:
     create(cluster)
     register(cluster, SECOND)
     kill(cluster, agent)
@@ -342,7 +342,7 @@ def test_rejects_metadata_that_json_cannot_represent(cluster: Cluster, text: byt
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
 
 
-def test_largest_model_fits_into_its_rows(cluster: Cluster) -> None:
+def test_largest_model_fits_into_rows(cluster: Cluster) -> None:
     # A quotation mark takes two bytes in a row, and four in the answer in a key's row.
     quotes = '"' * ((METADATA_BYTES_MAX - 9) // 2)
     body = {"name": "digits", "metadata": {"k": quotes}, "notes": '"' * 14_000}

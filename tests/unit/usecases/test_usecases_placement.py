@@ -84,7 +84,7 @@ def test_rejects_slots_with_sizes_that_would_fit(
         enrol(cluster, f"node-{number}", 8)
     path, message = problem(submit(cluster, slots_per_trial=12))
     assert path == "resources.slots_per_trial"
-    # One agent holds up to 8 slots; above 8, only whole agents count: 16 and 24.
+    # An agent has up to 8 slots; above 8, only whole agents count: 16 and 24.
     assert message == (
         "no trial could ever start in pool default: it needs 12 slots: agents have 8;"
         " it would fit with 8, 16 or 24"
@@ -119,7 +119,7 @@ def test_only_agents_with_the_label_count(cluster: Cluster) -> None:
     assert message == "no agent of pool default has the label 'slow'; known: fast"
 
 
-def test_pool_without_agents_accepts_everything(cluster: Cluster) -> None:
+def test_pool_without_agents_accepts_any_slots(cluster: Cluster) -> None:
     assert submit(cluster, slots_per_trial=1000).status == 201
 
 
@@ -181,7 +181,7 @@ def test_zero_slot_trials_require_aux_places(cluster: Cluster) -> None:
         ),
     ],
 )
-def test_warns_of_settings_of_another_scheduler(
+def test_warns_of_settings_of_inactive_schedulers(
     cluster: Cluster, scheduler: str, resources: dict[str, Any], warning: str
 ) -> None:
     configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
@@ -362,8 +362,8 @@ def test_rejects_pool_in_list_that_cannot_hold_a_trial(cluster: Cluster) -> None
 def test_rejects_invalid_list_of_pools(
     cluster: Cluster, pools: str, path: str, message: str
 ) -> None:
-    found = problem(submit(cluster, resource_pool=pools))
-    assert found == (f"resources.resource_pool{path}", message)
+    refusal = problem(submit(cluster, resource_pool=pools))
+    assert refusal == (f"resources.resource_pool{path}", message)
 
 
 def test_warnings_cover_all_pools(cluster: Cluster) -> None:
@@ -380,21 +380,21 @@ def test_user_move_ends_automatic_moves(cluster: Cluster) -> None:
     # Neither pool has an agent: the job was in both pools and waits in the first again.
     job, shown = (cluster.get(f"/{noun}/{number}").json for noun in ("jobs", "experiments"))
     assert job["preferred_pools"] == shown["preferred_pools"] == ["first", "second"]
-    for told in (job, shown):
-        assert told["resource_pool"] == "first"
-        assert told["waits_since_ms"] == told["pool_moved_ms"] == cluster.services.now_ms()
-        assert told["pool_move_reason"] == "pool second has no agents and launches none"
+    for view in (job, shown):
+        assert view["resource_pool"] == "first"
+        assert view["waits_since_ms"] == view["pool_moved_ms"] == cluster.services.now_ms()
+        assert view["pool_move_reason"] == "pool second has no agents and launches none"
     content, token = {"resource_pool": "second"}, TOKENS[Role.USER]
     answer = call(cluster.app, "PATCH", f"{V1}/jobs/{number}", token=token, content=content)
     assert answer.status == 200, answer.body
     assert cluster.get(f"/jobs/{number}").json["preferred_pools"] == []
     events = cluster.get(f"/experiments/{number}/history").json["items"]
     why = "pool first has no agents and launches none"
-    told = f"can move from resource pool first to the next one: {why}"
-    assert told in [event["text"] for event in events]
+    sentence = f"can move from resource pool first to the next one: {why}"
+    assert sentence in [event["text"] for event in events]
 
 
-def test_command_error_names_its_own_setting(cluster: Cluster) -> None:
+def test_command_error_names_the_setting_of_commands(cluster: Cluster) -> None:
     enrol(cluster, "one", 2)
     answer = cluster.create("entrypoint: [echo]", kind="command", overrides=["resources.slots=5"])
     assert problem(answer) == (

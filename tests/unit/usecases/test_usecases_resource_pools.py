@@ -67,18 +67,18 @@ def test_pool_keeps_machine_types_from_deployment(tmp_path: Path) -> None:
     assert actions(apply(cluster, pools.replace("type: gcp", f"{types} type: gcp"), "1")) == {
         "default": "change"
     }
-    # The same file without machine types changes nothing; a pool that is set again keeps them.
+    # A file without machine types removes none; a pool that is set again keeps the types.
     assert actions(apply(cluster, pools, "2", dry_run=True)) == {"default": "keep"}
     assert put(cluster, "default", f"provider: {new}").status == 200
     kept = cluster.get("/cluster/configuration").json["config"]["resource_pools"][0]["provider"]
     assert kept["machine_types"] == {"a9-highgpu-2g": described}
-    # Machine types in the file take precedence; a pool of another type has none.
+    # Machine types in the file take precedence; a pool of a different type has no machine types.
     own = f"provider: {{machine_types: {{}}, {new[1:]}"
     assert "not a known machine type" in put(cluster, "default", own).body.decode()
     assert put(cluster, "default", "provider: {type: local}").status == 422
 
 
-def test_rejects_invalid_pool_with_its_line(cluster: Cluster) -> None:
+def test_rejects_invalid_pool_with_the_line(cluster: Cluster) -> None:
     answer = put(cluster, "gpus", "description: x\nscheduler: {type: priorty}")
     assert (answer.status, answer.code) == (422, "invalid")
     (detail,) = answer.json["error"]["details"]
@@ -224,7 +224,7 @@ def test_task_defaults_apply_to_experiments(cluster: Cluster) -> None:
     assert cluster.get("/experiments/2").json["config"]["preemption_timeout"] == 5
 
 
-def test_join_token_is_valid_for_its_pool_only(cluster: Cluster) -> None:
+def test_join_token_is_valid_for_a_single_pool(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
     asked = {"role": "join", "resource_pool": "gpus"}
     made = ask(cluster, "POST", "/tokens", asked)

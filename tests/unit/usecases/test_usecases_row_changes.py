@@ -26,7 +26,7 @@ def test_change_is_retried_after_a_concurrent_change(tmp_path: Path) -> None:
     assert table.get(OURS) == Row(OURS, 2, b"ours")
 
 
-def test_conflict_on_another_row_is_raised(tmp_path: Path) -> None:
+def test_conflict_on_an_unrelated_row_is_raised(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     table.commit((Put(ANOTHER, 1, b"", Expect.ABSENT),))
     with pytest.raises(Conflict):

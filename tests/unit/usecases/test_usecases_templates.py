@@ -67,7 +67,7 @@ def test_deleted_template_is_not_found(cluster: Cluster) -> None:
     assert request_template(cluster, "GET").json["items"] == []
 
 
-def test_configuration_overrides_its_template(cluster: Cluster) -> None:
+def test_configuration_overrides_the_template(cluster: Cluster) -> None:
     put(cluster, "base", TEXT + "resources: {slots_per_trial: 2}\n")
     answer = cluster.create(CONFIG + "labels: [mine]\n", template="base")
     assert answer.status == 201, answer.body
@@ -113,7 +113,7 @@ def test_problem_names_line_of_template_or_configuration(cluster: Cluster) -> No
         ("a: &x [*x]", 1, "a[0]"),
     ],
 )
-def test_rejects_invalid_template_with_its_line(
+def test_rejects_invalid_template_with_the_line(
     cluster: Cluster, text: str, line: int, path: str
 ) -> None:
     answer = put(cluster, "base", text)
@@ -132,7 +132,7 @@ def test_template_size_is_limited(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
-def test_largest_template_fits_into_its_rows(cluster: Cluster, role: Role) -> None:
+def test_largest_template_fits_into_rows(cluster: Cluster, role: Role) -> None:
     # A quotation mark takes two bytes in a reply, four in an answer. A secret adds a second text.
     quotes = '"' * (BYTES_MAX - 100)
     text = f"{SECRET}x: '{quotes}'\n"
@@ -158,7 +158,7 @@ def test_rejects_invalid_bodies(cluster: Cluster, content: object) -> None:
     assert answer.status == 422
 
 
-def test_rejects_change_of_another_users_template(cluster: Cluster) -> None:
+def test_rejects_template_change_by_other_users(cluster: Cluster) -> None:
     put(cluster, "base", TEXT, role=Role.ADMIN)
     answer = put(cluster, "base", "max_restarts: 9\n")
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -212,7 +212,7 @@ def test_rejects_replacement_of_an_older_version(cluster: Cluster) -> None:
     again = put_if("max_restarts: 2\n", 0)
     assert (again.status, again.code) == (409, "conflict")
     assert "there is a template base already" in again.json["error"]["message"]
-    # The clock shows the same millisecond, but the stored time increases.
+    # The clock stands still, but the stored time increases.
     second = put_if("max_restarts: 3\n", first.json["updated_ms"])
     assert second.json["updated_ms"] == first.json["updated_ms"] + 1
     late = put_if("max_restarts: 4\n", first.json["updated_ms"])

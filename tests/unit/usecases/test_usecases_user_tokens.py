@@ -78,7 +78,9 @@ def test_admin_creates_tokens_of_any_user_and_role(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"user": "ada"}, {"role": "admin"}, {"user": "admin-1"}])
-def test_rejects_token_for_another_user_or_role(cluster: Cluster, fields: dict[str, str]) -> None:
+def test_users_create_no_tokens_of_other_users_or_roles(
+    cluster: Cluster, fields: dict[str, str]
+) -> None:
     answer = ask(cluster, "POST", "/tokens", USER, fields)
     assert (answer.status, answer.code) == (403, "forbidden")
     assert token_ids(cluster, ADMIN) == []
@@ -126,11 +128,11 @@ def test_token_expires(cluster: Cluster) -> None:
     assert token_ids(cluster, USER) == [1]
 
 
-def test_new_token_does_not_outlive_its_maker(cluster: Cluster) -> None:
+def test_new_token_does_not_outlive_the_maker(cluster: Cluster) -> None:
     short = make(cluster, USER, expires_days=2)
     for days in (None, 1, 300):
-        asked = {} if days is None else {"expires_days": days}
-        child = make(cluster, short["token"], **asked)
+        content = {} if days is None else {"expires_days": days}
+        child = make(cluster, short["token"], **content)
         assert child["expires_ms"] == NOW_MS + min(days or 365, 2) * DAY_MS
 
 
@@ -151,7 +153,7 @@ def test_revocation_ends_tokens_created_with_the_token(cluster: Cluster) -> None
     third = make(cluster, second["token"])
     beside = make(cluster, first["token"])
     assert ask(cluster, "DELETE", f"/tokens/{second['id']}", ADMIN).status == 200
-    alive = [works(cluster, one["token"]) for one in (first, second, third, beside)]
+    alive = [works(cluster, made["token"]) for made in (first, second, third, beside)]
     assert alive == [True, False, False, True]
     items = ask(cluster, "GET", "/tokens", ADMIN).json["items"]
     revoked = {item["id"]: item["revoked"] for item in items}
@@ -192,7 +194,7 @@ def test_token_may_revoke_itself(cluster: Cluster) -> None:
     assert not works(cluster, made["token"])
 
 
-def test_only_admins_revoke_tokens_of_others(cluster: Cluster) -> None:
+def test_only_admins_revoke_tokens_of_other_users(cluster: Cluster) -> None:
     others = make(cluster, ADMIN, user="ada")
     answer = ask(cluster, "DELETE", f"/tokens/{others['id']}", USER)
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -221,7 +223,7 @@ def test_repeated_request_gets_the_same_token(cluster: Cluster) -> None:
     assert ask(cluster, "POST", "/tokens", USER, {"description": "b"}, key="k1").status == 409
 
 
-def test_another_token_of_the_user_cannot_decrypt_the_answer(cluster: Cluster) -> None:
+def test_second_token_of_the_user_cannot_decrypt_the_answer(cluster: Cluster) -> None:
     other = make(cluster, USER)["token"]
     ask(cluster, "POST", "/tokens", USER, {}, key="k1")
     answer = ask(cluster, "POST", "/tokens", other, {}, key="k1")
@@ -235,8 +237,8 @@ def test_concurrent_requests_create_different_tokens(cluster: Cluster) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one["id"] for one in made) == list(range(1, 9))
-    assert len({one["token"] for one in made}) == 8
+    assert sorted(token["id"] for token in made) == list(range(1, 9))
+    assert len({token["token"] for token in made}) == 8
 
 
 def test_table_contains_no_token(cluster: Cluster) -> None:
@@ -362,12 +364,12 @@ def test_tokens_appear_in_no_log_and_no_error(
         assert made not in answer.body.decode() or number == 3
 
 
-def test_bearer_that_was_revoked_after_its_check_makes_no_token(cluster: Cluster) -> None:
+def test_token_revoked_after_the_check_makes_no_token(cluster: Cluster) -> None:
     made = make(cluster, USER)
     assert ask(cluster, "DELETE", f"/tokens/{made['id']}", USER).status < 300
     table, tokens = cluster.services.table, cluster.services.tokens
     with pytest.raises(RequestError, match="was revoked in the meantime") as refused:
         extend_makers(table, tokens, (), made["token"])
     assert refused.value.code is Code.UNAUTHENTICATED
-    # A token of the cluster itself has no row either, and is valid.
+    # Tokens of the cluster have no row either, and are valid.
     assert extend_makers(table, tokens, (), USER) == ()

@@ -24,8 +24,8 @@ class Launcher(Protocol):
     def run(self, entrypoint: str | list[str]) -> int:
         """Train in the working directory, which is the code's directory, and return the exit code.
 
-        Raises DetcloudError if the entrypoint cannot run. Exceptions of the user's code pass
-        through.
+        The code is 0 after success; the trial's process ends with this code. Raises DetcloudError
+        if the entrypoint cannot run. Exceptions of the user's code pass through.
         """
 
 

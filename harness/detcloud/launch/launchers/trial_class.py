@@ -31,8 +31,10 @@ class TrialClassLauncher:
     def run(self, entrypoint: str | list[str]) -> int:
         """Train the class and return the exit code.
 
-        On a single slot, train in this process and return 0. Errors are as for `train_class`. On
-        several slots, run `torch_distributed` as a command and return its exit code.
+        On a single slot, train in this process and return 0. Raises DetcloudError if the module or
+        the class does not exist or is no trial, and exceptions of the module and the training. On
+        several slots, run `torch_distributed` as a command. Return 0, 1 after a failure, 128 + n
+        after signal n. Raises DetcloudError if the command cannot be started.
         """
         gang = Gang.from_environment()
         if gang.slots * gang.nodes > 1:
@@ -44,8 +46,9 @@ class TrialClassLauncher:
 def train_class(entrypoint: str) -> None:
     """Train the class in this process. The module may be written as a path with slashes and `.py`.
 
-    Add the working directory to `sys.path` if it is missing. Errors are as for `load_trial_class`;
-    exceptions of the training are raised too.
+    Add the working directory to `sys.path` if it is missing. Raises DetcloudError if the module or
+    the class does not exist, or if the class is no trial or lacks a method. Exceptions of the
+    user's module and of the training are raised unchanged.
     """
     # The interpreter adds the code's directory, except with the option -P.
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109

@@ -199,7 +199,7 @@ def _package_names(folder: str) -> list[str]:
 
 
 def _modified_ns(folder: str) -> int:
-    """Return the modification time in nanoseconds, or 0 for a missing folder."""
+    """Return the modification time in nanoseconds, or 0 if the folder is missing or unreadable."""
     try:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116
     except OSError:

@@ -64,10 +64,10 @@ class DatasetCache:
         log_line: Callable[[str], None],
         should_stop: Callable[[], bool],
     ) -> None:
-        """Create the cache's view. Read nothing yet.
+        """Store the arguments. Read and create nothing yet.
 
-        `log_line` prints a line about the cache. Processes that cannot exchange values build
-        separately.
+        `log_line` prints a line about the cache. If the processes of `distributed` cannot exchange
+        values, each process prepares the same cache alone, and the first to publish wins.
         """
         # Processes that cannot exchange values build separately, and the first to publish wins.
         self._distributed = distributed if distributed.can_exchange else DistributedContext()
@@ -101,7 +101,8 @@ class DatasetCache:
         """Return the manifest on all ranks of this node, or None on all if the trial must stop.
 
         The first rank locks and searches the cache. All ranks build a missing or damaged cache.
-        Errors are as for `prepare`.
+        Raises DetcloudError for invalid samples, for failures of the store or disk, and if another
+        process has exited.
         """
         group = self._distributed
         if group.local_rank > 0:
@@ -223,7 +224,10 @@ class DatasetCache:
             raise DamagedShard(str(error)) from error
 
     def _is_good(self, manifest: Manifest, shard: Shard, whole: bool) -> bool:
-        """Return whether a shard's file is intact. Arguments and OSError are as for `_check`."""
+        """Return whether a shard's file is present and intact: its size and index.
+
+        With `whole`, also check every sample. Raises OSError if the file cannot be read.
+        """
         try:
             self._check(manifest, shard, whole=whole)
         except DamagedShard:

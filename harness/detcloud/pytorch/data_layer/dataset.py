@@ -136,11 +136,18 @@ class _MappedDataset(Dataset[Any]):
         return len(self.cached)
 
     def __getitem__(self, index: int) -> Any:
-        """Return the function's result for a sample. Errors are as for CachedDataset."""
+        """Return the function's result for the sample of number `index`.
+
+        Raises IndexError for a number out of range, DetcloudError if the sample's bytes are
+        damaged, and errors of the function.
+        """
         return self.function(self.cached[index])
 
     def default_sampler(self) -> Sampler[int] | None:
-        """Return the sampler as `CachedDataset.default_sampler` does."""
+        """Return the sampler for a loader without a chosen order.
+
+        Return None if samples are not shuffled.
+        """
         return _sampler_of(self.cached, self)
 
 

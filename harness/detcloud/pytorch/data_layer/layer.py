@@ -73,9 +73,17 @@ class DataLayer:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Return a decorator as `cache_train_dataset`, for the validation data set.
+        """Return a decorator for a function that creates the validation data set (map-style).
 
-        With `shuffle`, all validations have the same shuffled order.
+        The decorated function returns a CachedDataset. All processes of the trial must call the
+        decorated function. If the cache lacks this id and version, the original function is called
+        and the samples are stored. Otherwise the original function is not called. If the trial must
+        stop meanwhile, the decorated function raises SystemExit with 0. It raises DetcloudError for
+        samples that a cache cannot store, and for failures of the store or disk.
+
+        With `shuffle`, all validations have the same shuffled order. `num_workers` are further
+        processes, for each process of the trial, that compute samples. Raises DetcloudError for an
+        id or version that cannot name a folder.
         """
         return self._decorator(
             ("val", dataset_id, dataset_version),

@@ -40,7 +40,7 @@ class Manifest:
         return sum(shard.size_bytes for shard in self.shards)
 
     def to_json(self) -> bytes:
-        """Return the manifest in the stored form."""
+        """Return the manifest in the stored form, JSON that `parse` reads."""
         fields: dict[str, Any] = {
             "format": FORMAT,
             "name": self.name,

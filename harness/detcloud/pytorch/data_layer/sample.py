@@ -54,7 +54,12 @@ class DamagedSample(ValueError):
 
 
 def encode_sample(sample: Any) -> bytes:
-    """Return the sample as bytes. Raises UnsupportedSample as `encode_pieces`."""
+    """Return the sample as bytes.
+
+    Supported are numbers, strings, bytes, None, CPU tensors, and NumPy arrays and scalars, in
+    tuples, lists and dicts of any depth. Raises UnsupportedSample for other types and for
+    subclasses.
+    """
     return b"".join(encode_pieces(sample))
 
 

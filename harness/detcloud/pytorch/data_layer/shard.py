@@ -191,7 +191,10 @@ class ShardReader:
         return self._shard.samples * _INDEX_BYTES
 
     def _open(self) -> memoryview:
-        """Map the file into memory, and read and check the index. Errors are as for `read`."""
+        """Map the file into memory, read and check the index, and return the file's content.
+
+        Raises DamagedShard if the size or index is wrong, or OSError if the file cannot be read.
+        """
         with self._path.open("rb") as file:
             if os.fstat(file.fileno()).st_size != self._shard.size_bytes:
                 raise DamagedShard(f"{self._path} has another size than its manifest says")
@@ -212,7 +215,7 @@ class ShardReader:
 
 
 def _little_endian(numbers: array[int]) -> bytes:
-    """Return the numbers as bytes in little endian, on every machine."""
+    """Return the numbers as bytes in little endian, on every machine. The array is unchanged."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
         numbers.byteswap()

@@ -30,7 +30,8 @@ def encode_source(
     in order. With `num_workers`, worker processes encode the chunks. Each sample is a sequence of
     pieces, valid until the next sample is requested. The function runs with generators seeded by
     the name, and each chunk with generators seeded by the name and the chunk's number. So every
-    builder stores the same samples. The generators of the training are restored.
+    builder stores the same samples. This process's generators are restored after `make_source`, and
+    at the end of the iteration.
 
     Raises DetcloudError for a data set that is not map-style, and during the iteration for
     unsupported samples. Raises errors of `make_source` and of the data set.
@@ -54,11 +55,18 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return len(self._chunks)
 
     def __getitem__(self, place: int) -> list[bytes]:
-        """Return the samples of the chunk at `place`, each as bytes."""
+        """Return the samples of the chunk at `place`, each as bytes. Seed the generators.
+
+        Raises DetcloudError for an unsupported sample, and errors of the data set.
+        """
         return list(self._encode_chunk(place, encode_sample))
 
     def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
-        """Yield the samples of a chunk in pieces. Each sample is computed when it is requested."""
+        """Yield the samples of a chunk in pieces. Each sample is computed when it is requested.
+
+        Seed the generators. Raises DetcloudError for an unsupported sample, and errors of the data
+        set.
+        """
         return self._encode_chunk(place, encode_pieces)
 
     def _encode_chunk(self, place: int, encode: Callable[[Any], _T]) -> Iterator[_T]:
