@@ -164,8 +164,8 @@ class CheckpointCluster:
 
     def completed_checkpoints(self, trial_id: int) -> dict[str, str]:
         """Return the folders of the trial's complete checkpoints, by UUID."""
-        found = self._items(f"trials/{trial_id}/checkpoints")
-        done = [one for one in found if one["state"] == "COMPLETED"]
+        checkpoints = self._items(f"trials/{trial_id}/checkpoints")
+        done = [one for one in checkpoints if one["state"] == "COMPLETED"]
         files = {one["uuid"]: self._items(f"checkpoints/{one['uuid']}/files") for one in done}
         assert all(files.values()), f"a checkpoint has no files: {files}"
         listed = self._list_files(int(done[0]["experiment_id"])) if done else []

@@ -84,7 +84,7 @@ class CheckpointFaults(CheckpointCluster):
             error, commits = self._run_trial(storage, way, LARGE_EVERY + 1, _train_impatiently)
         finally:
             mend_store()
-        assert error, "the fault was met by nobody"
+        assert error, "no request met the fault"
         # The first checkpoint may have been stored before the second met the fault.
         left = LARGE_EVERY + 1 - STEPS_BEFORE - commits
         after = self._run_trial(storage, way, LARGE_EVERY + 1)
@@ -111,11 +111,11 @@ class CheckpointFaults(CheckpointCluster):
             try:
                 wait_until(lambda: front.met or trial.poll() is not None)
                 self._give_notice(place, entry)
-                told, _ = trial.communicate(timeout=PROCESS_SECONDS_MAX)
+                output, _ = trial.communicate(timeout=PROCESS_SECONDS_MAX)
             finally:
                 trial.kill()
                 front.mend()
-        assert trial.returncode == 0, told
+        assert trial.returncode == 0, output
         lines = report_lines(place)
         self.report_exit(entry["allocation"], self.exit_request(entry["allocation"], lines))
         assert self._run_trial(storage, way, LARGE_EVERY) == ("", 1)
@@ -198,9 +198,9 @@ def small_disk(place: Path) -> Iterator[SmallDisk]:
     place.mkdir()
     options = f"size={DISK_BYTES},mode=1777"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if told.returncode:
-        missing("root", f"no small disk can be mounted: {told.stderr.strip()}")
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        missing("root", f"no small disk can be mounted: {mounted.stderr.strip()}")
     try:
         yield SmallDisk(place)
     finally:

@@ -149,8 +149,8 @@ class CheckpointFilesContract:
     ) -> None:
         for key in (f"3/4/2/{UUID}/x", f"3/4/1/{UUID[:-1]}2/x", "3/44/1/other/x", "3/4/file"):
             store.put(key, tmp_path / "source")
-        found = sorted(files.list_checkpoints(3, 4))
-        assert found == [("1", UUID), ("1", f"{UUID[:-1]}2"), ("2", UUID)]
+        listed = sorted(files.list_checkpoints(3, 4))
+        assert listed == [("1", UUID), ("1", f"{UUID[:-1]}2"), ("2", UUID)]
         assert list(files.list_checkpoints(3, 5)) == []
 
     def test_users_are_shown_the_location_without_secrets(

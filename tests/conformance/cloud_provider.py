@@ -27,15 +27,15 @@ class CloudProviderContract:
 
     @pytest.fixture
     def cloud(self) -> CloudProvider:
-        raise AssertionError("a suite gives its own provider")
+        raise AssertionError("a suite must define its provider")
 
     @pytest.fixture
     def reopen(self) -> Callable[[], CloudProvider]:
-        raise AssertionError("a suite gives its own way to open the cloud again")
+        raise AssertionError("a suite must define how to open its cloud again")
 
     @pytest.fixture
     def wait(self) -> Wait:
-        raise AssertionError("a suite gives its own time")
+        raise AssertionError("a suite must define its time")
 
     def test_offerings_have_unique_names(self, cloud: CloudProvider) -> None:
         names = [offering.name for offering in cloud.offerings()]
@@ -43,9 +43,9 @@ class CloudProviderContract:
         assert len(set(names)) == len(names)
 
     def test_launch_returns_at_most_the_requested_count(self, cloud: CloudProvider) -> None:
-        found = cloud.launch(request(cloud, "one", count=2))
-        assert 1 <= len(found) <= 2
-        assert len({instance.id for instance in found}) == len(found)
+        instances = cloud.launch(request(cloud, "one", count=2))
+        assert 1 <= len(instances) <= 2
+        assert len({instance.id for instance in instances}) == len(instances)
 
     def test_instance_is_listed_with_the_launch_tags(
         self, cloud: CloudProvider, wait: Wait

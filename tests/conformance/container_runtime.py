@@ -51,12 +51,12 @@ class ContainerRuntimeContract:
 
     @pytest.fixture
     def open_node(self) -> OpenNode:
-        raise AssertionError("a suite gives its own node")
+        raise AssertionError("a suite must define its node")
 
     @pytest.fixture
     def stop_from_outside(self) -> Callable[[Allocation], None]:
         """Return a function that stops a trial as a system shutdown or container engine does."""
-        raise AssertionError("a suite says how its trials are stopped from outside")
+        raise AssertionError("a suite must define how to stop its trials from outside")
 
     @pytest.fixture
     def node(self, open_node: OpenNode) -> TrialNode:
@@ -319,8 +319,8 @@ def run(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> 
 
 def states(trial: Allocation) -> list[str]:
     """Return the reported container states."""
-    found = trial.lines("agent", 0, 1 << 20)
-    return [line.fields["state"] for line in found if line.kind == "container"]
+    log_lines = trial.lines("agent", 0, 1 << 20)
+    return [line.fields["state"] for line in log_lines if line.kind == "container"]
 
 
 def lines(trial: Allocation) -> list[str]:

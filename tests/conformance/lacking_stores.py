@@ -63,7 +63,7 @@ def lacking(kind: str, feature: Feature, lack: MissingFeature, store: str) -> La
     return replace(front, names=HDFS_NAMES[feature], refusal=hdfs_refusal())
 
 
-def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
+def empty_404(request: FrontRequest, answer: Answer) -> Answer:
     """Return the answer of a versioned store for a deleted object.
 
     The answer has no content, and a marker of the deletion.
@@ -75,12 +75,12 @@ def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
     return status, content, headers
 
 
-def weak_etags(asked: FrontRequest, answer: Answer) -> Answer:
+def weak_etags(request: FrontRequest, answer: Answer) -> Answer:
     """Return the answer of a compressing proxy: with weak ETags, which never equal If-Match."""
     status, content, headers = answer
-    if "if-match" in asked.headers:
+    if "if-match" in request.headers:
         return s3_refusal(412, "PreconditionFailed")
-    is_content = asked.method in ("GET", "HEAD")
+    is_content = request.method in ("GET", "HEAD")
     changed = {n: f"W/{v}" if n.lower() == "etag" and is_content else v for n, v in headers.items()}
     return status, content, changed
 
@@ -89,9 +89,9 @@ def new_etags() -> Callable[[FrontRequest, Answer], Answer]:
     """Return a change of answers that gives an object a new ETag each time."""
     count = iter(range(10**6))
 
-    def change(asked: FrontRequest, answer: Answer) -> Answer:
-        changes = {"etag": f'"{next(count)}"'} if asked.method in ("GET", "HEAD") else {}
-        return change_headers(changes)(asked, answer)
+    def change(request: FrontRequest, answer: Answer) -> Answer:
+        changes = {"etag": f'"{next(count)}"'} if request.method in ("GET", "HEAD") else {}
+        return change_headers(changes)(request, answer)
 
     return change
 
@@ -100,12 +100,12 @@ ODD_ANSWERS: dict[str, dict[str, Callable[[FrontRequest, Answer], Answer]]] = {
     "s3": {
         "versions": empty_404,
         "weak ETags": weak_etags,
-        "no ETags of contents": lambda asked, answer: change_headers(
-            {"etag": None} if asked.method in ("GET", "HEAD") else {}
-        )(asked, answer),
-        "no ETags of parts": lambda asked, answer: change_headers(
-            {"etag": None} if asked.method == "PUT" else {}
-        )(asked, answer),
+        "no ETags of contents": lambda request, answer: change_headers(
+            {"etag": None} if request.method in ("GET", "HEAD") else {}
+        )(request, answer),
+        "no ETags of parts": lambda request, answer: change_headers(
+            {"etag": None} if request.method == "PUT" else {}
+        )(request, answer),
         "no ranges in answers": change_headers({"content-range": None}),
     },
     "gcs": {

@@ -35,19 +35,19 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        raise AssertionError("a suite gives its own store")
+        raise AssertionError("a suite must define its store")
 
     @pytest.fixture
     def send(self) -> Send:
-        raise AssertionError("a suite gives its own way to send a signed request")
+        raise AssertionError("a suite must define how to send a signed request")
 
     @pytest.fixture
     def now_ms(self) -> int:
-        raise AssertionError("a suite names the time that its store lives in")
+        raise AssertionError("a suite must define the time of its store")
 
     @pytest.fixture
     def wait(self) -> Wait:
-        raise AssertionError("a suite lets the time of its store go on")
+        raise AssertionError("a suite must define how to advance the time of its store")
 
     def test_stored_object_is_read(self, store: ObjectStore) -> None:
         assert store.put(LOG, b"line\n") is True

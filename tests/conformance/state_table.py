@@ -101,18 +101,18 @@ class StateTableContract:
 
     @pytest.fixture
     def table(self) -> StateTable:
-        raise AssertionError("a suite gives its own table")
+        raise AssertionError("a suite must define its table")
 
     @pytest.fixture
     def reopen(self) -> Reopen:
-        raise AssertionError("a suite says how its table is opened again")
+        raise AssertionError("a suite must define how to open its table again")
 
     def test_reads_many_rows_in_the_order_of_the_keys(self, table: StateTable) -> None:
         keys = [Key(f"trial#{n}", sort) for n in (2, 1) for sort in SORTS][:GET_MAX]
         table.commit([Put(key, n, b"%d" % n, Expect.ABSENT) for n, key in enumerate(keys, 1)])
         absent = Key("trial#3", "A")
-        found = table.get_many([*keys, absent, keys[0]])
-        assert found == (*(table.get(key) for key in keys), None, table.get(keys[0]))
+        rows = table.get_many([*keys, absent, keys[0]])
+        assert rows == (*(table.get(key) for key in keys), None, table.get(keys[0]))
         assert table.get_many([]) == ()
 
     def test_absent_row_is_none(self, table: StateTable) -> None:
@@ -228,8 +228,8 @@ class StateTableContract:
         in_bytes = sorted(SORTS, key=str.encode)
         assert _sorts(table, "p") == in_bytes
         assert _sorts(table, "p", descending=True) == in_bytes[::-1]
-        found = [row.key.sort for row in table.query("p", "a", "b").rows]
-        assert found == ["a", "a\x00b", "a ", "a#", "aa"]
+        sorts = [row.key.sort for row in table.query("p", "a", "b").rows]
+        assert sorts == ["a", "a\x00b", "a ", "a#", "aa"]
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
@@ -343,9 +343,9 @@ class StateTableContract:
     def test_row_has_at_most_400_kib(self, table: StateTable) -> None:
         room = ROW_BYTES_MAX - row_bytes(KEY, b"")
         table.commit([Put(KEY, 1, bytes(room), Expect.ABSENT)])
-        found = table.get(KEY)
-        assert found is not None
-        assert len(found.body) == room
+        row = table.get(KEY)
+        assert row is not None
+        assert len(row.body) == room
         with pytest.raises(InvalidCommit, match="bytes"):
             table.commit([Put(OTHER, 1, bytes(room + 1), Expect.ABSENT)])
         assert table.get(OTHER) is None
@@ -407,9 +407,9 @@ class StateTableContract:
         with ThreadPoolExecutor(THREADS) as threads:
             tables = [table if n % 2 else reopen() for n in range(THREADS)]
             list(threads.map(increment, tables))
-        found = reopen().get(KEY)
-        assert found is not None
-        assert (found.revision, found.body) == (1 + THREADS * INCREMENTS, b"80")
+        row = reopen().get(KEY)
+        assert row is not None
+        assert (row.revision, row.body) == (1 + THREADS * INCREMENTS, b"80")
 
 
 def increment(table: StateTable, times: int = INCREMENTS) -> None:

@@ -151,7 +151,7 @@ def test_gcs_file_is_fetched_in_parts_of_the_same_generation(
     # 1,024,000 bytes in parts of 400,000, the first of which broke off after 262,144.
     assert first == "bytes=0-399999"
     ranges = {"bytes=262144-399999", "bytes=400000-799999", "bytes=800000-1023999"}
-    assert {asked for _, asked in others} == ranges
+    assert {requested for _, requested in others} == ranges
     assert all("generation=" in query for query, _ in others)
 
 
@@ -173,10 +173,10 @@ def test_busy_gcs_store_raises_store_busy(
 ) -> None:
     from requests import Request, Response
 
-    asked: list[str] = []
+    methods: list[str] = []
 
     def refuse(method: str, url: str, **_: Any) -> Response:
-        asked.append(method)
+        methods.append(method)
         answer = Response()
         answer.status_code, answer.request = status, Request(method, url).prepare()
         return answer
@@ -187,7 +187,7 @@ def test_busy_gcs_store_raises_store_busy(
         patch.setattr(bucket._client._http, "request", refuse)
         with pytest.raises(StoreBusy, match=f"{status}"):
             bucket.delete(KEY)
-    assert set(asked) == {"DELETE"}
+    assert set(methods) == {"DELETE"}
     assert bucket.object_size(KEY) == len(CONTENT)
 
 
@@ -263,12 +263,12 @@ def test_failed_gcs_upload_is_ended(
 ) -> None:
     monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
     bucket = GcsBucket(resumable_gcs.new_bucket())
-    asked: list[tuple[str, str, int]] = []
+    requests: list[tuple[str, str, int]] = []
     request = bucket._session.request
 
     def note(method: str, url: str, **options: Any) -> Any:
         answer = request(method, url, **options)
-        asked.append((method, url, answer.status_code))
+        requests.append((method, url, answer.status_code))
         return answer
 
     monkeypatch.setattr(bucket._session, "request", note)
@@ -280,7 +280,7 @@ def test_failed_gcs_upload_is_ended(
     with pytest.raises(ConnectionError, match="the disk is gone"):
         bucket.write(KEY, break_off())
     # Google's answer to a client that closes an open upload.
-    [(method, session, status)] = asked
+    [(method, session, status)] = requests
     assert (method, status) == ("DELETE", 499)
     assert "upload_id=" in session
     assert bucket.session_bytes(session) is None
@@ -300,11 +300,11 @@ def test_user_credentials_of_google_sign_no_urls(gcs: FakeGcs, bucket: GcsBucket
 def test_gcs_client_sends_no_extra_requests(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     # A new client: Google's sends extra requests only with its first request.
     bucket = GcsBucket(gcs.new_bucket())
-    session, asked = bucket._client._http, list[tuple[str, str]]()
+    session, requests = bucket._client._http, list[tuple[str, str]]()
     request, others = session.request, set(threading.enumerate())
 
     def note_request(method: str, url: str, **options: Any) -> Any:
-        asked.append((method, urlsplit(url).path))
+        requests.append((method, urlsplit(url).path))
         return request(method, url, **options)
 
     monkeypatch.setattr(session, "request", note_request)
@@ -315,4 +315,4 @@ def test_gcs_client_sends_no_extra_requests(gcs: FakeGcs, monkeypatch: pytest.Mo
         thread.join(ANSWER_SECONDS_MAX)
     objects = f"/storage/v1/b/{bucket._name}/o"
     one = f"{objects}/{quote('3/4/new', safe='')}"
-    assert asked == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]
+    assert requests == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]

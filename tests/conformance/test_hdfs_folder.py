@@ -248,9 +248,9 @@ def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes
     if not query.startswith(("GETFILESTATUS", "LISTSTATUS")):
         return answer.status, content.replace(b" ", b"")
     parsed = json.loads(content)
-    found = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
+    statuses = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
     shown = ("pathSuffix", "type", "length")
-    return [[item.get("FileStatus", item)[name] for name in shown] for item in found]
+    return [[item.get("FileStatus", item)[name] for name in shown] for item in statuses]
 
 
 MIB = "blocksize=1048576"

@@ -98,8 +98,8 @@ def content(bucket: Bucket, key: str) -> bytes:
 
 
 def uploads(bucket: Bucket) -> list[str]:
-    found = bucket._client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
-    return [upload["Key"] for upload in found]
+    listed = bucket._client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
+    return [upload["Key"] for upload in listed]
 
 
 @pytest.fixture
@@ -147,12 +147,12 @@ def test_s3_file_is_fetched_in_parts_of_the_same_content(
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == LONG[:size]
-    asked = bucket._reader.open
+    open_object = bucket._reader.open
 
     def replace_between_parts(key: str, start: int = 0, *others: Any) -> Any:
         if start == 3_000_009:
             bucket.write("k", [b"other" * 1_000_000])
-        return asked(key, start, *others)
+        return open_object(key, start, *others)
 
     monkeypatch.setattr(bucket._reader, "open", replace_between_parts)
     with pytest.raises(BucketError, match="PreconditionFailed"):

@@ -56,10 +56,10 @@ class TestSqliteTable(StateTableContract):
         for process in processes:
             process.join(PROCESS_SECONDS_MAX)
             assert process.exitcode == 0
-        found = table.get(KEY)
-        assert found is not None
+        row = table.get(KEY)
+        assert row is not None
         # 2 processes x 8 threads x 10 increments, from revision 1.
-        assert (found.revision, found.body) == (161, b"160")
+        assert (row.revision, row.body) == (161, b"160")
 
 
 class TestSqliteTableReopened(TestSqliteTable):

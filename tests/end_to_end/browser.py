@@ -100,10 +100,10 @@ class Browser:
         """Return serious accessibility faults of the view, found by axe."""
         if not self.window.evaluate("typeof axe === 'object'"):
             self.window.evaluate(AXE.read_text())
-        found = self.window.evaluate("axe.run({resultTypes: ['violations']})")
+        results = self.window.evaluate("axe.run({resultTypes: ['violations']})")
         return [
             f"{one['id']}: {[node['html'][:200] for node in one['nodes']]}"
-            for one in found["violations"]
+            for one in results["violations"]
             if one["impact"] in ("serious", "critical")
         ]
 

@@ -150,19 +150,19 @@ def wait_for(deployed: DeployedCluster[Any], person: Laptop, experiment: int) ->
 
 def wait_for_search(deployed: DeployedCluster[Any], client: Client, experiment: int) -> Experiment:
     """Wait until the experiment is completed and return the experiment."""
-    asked = client.experiment(experiment)
+    search = client.experiment(experiment)
 
     def is_over() -> bool:
-        asked.refresh()
-        return asked.state not in ("ACTIVE", "PAUSED")
+        search.refresh()
+        return search.state not in ("ACTIVE", "PAUSED")
 
     try:
         wait_until(is_over, DONE_SECONDS_MAX, f"experiment {experiment}")
-        assert asked.state == "COMPLETED"
+        assert search.state == "COMPLETED"
     except AssertionError as error:
         logs = deployed.machines.all_logs()[-6000:]
         raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs}") from error
-    return asked
+    return search
 
 
 def run_suggested_search(
@@ -180,9 +180,9 @@ def run_suggested_search(
     with deployed.client() as client:
         search = wait_for_search(deployed, client, experiment)
         assert [trial.state for trial in search.trials()] == ["COMPLETED"] * 3
-        told = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
+        suggestions = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
     # The later of two answers to the same question arrives late.
-    came = dict.fromkeys(text.partition(":")[0] for text in told)
+    came = dict.fromkeys(text.partition(":")[0] for text in suggestions)
     assert list(came) == ["suggestion 0 came", "suggestion 1 came"]
     return experiment
 
@@ -193,21 +193,23 @@ def check_ticks(deployed: DeployedCluster[Any]) -> None:
     On a busy machine some ticks may fail because an answer came too late; the next tick repeats the
     work.
     """
-    said: list[str] = []
+    failures: list[str] = []
 
     def succeeds() -> bool:
         try:
             deployed.tick()
         except Exception as error:
-            said.append(str(error))
+            failures.append(str(error))
             return False
         return True
 
     try:
         wait_until(succeeds, 30, "a tick that succeeds")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {said[-3:]}, and before {deployed.failures[-3:]}") from None
-    unexpected = find_unexpected_errors([*deployed.failures, *said], deployed.logged_errors())
+        raise AssertionError(
+            f"{error}: {failures[-3:]}, and before {deployed.failures[-3:]}"
+        ) from None
+    unexpected = find_unexpected_errors([*deployed.failures, *failures], deployed.logged_errors())
     assert not unexpected, "\n".join(unexpected)
 
 

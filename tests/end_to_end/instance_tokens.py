@@ -32,8 +32,8 @@ class Overheard(Transport):
 
 def enrol(deployment: ApiHost, token: str, name: str, pool: str) -> dict[str, Any]:
     with deployment.client(token) as client:
-        asked = {"name": name, "resource_pool": pool, "slots": SLOTS}
-        enrolled: dict[str, Any] = client.post("/agents", asked)
+        body = {"name": name, "resource_pool": pool, "slots": SLOTS}
+        enrolled: dict[str, Any] = client.post("/agents", body)
         return enrolled
 
 
@@ -112,6 +112,8 @@ def check_token_scope(
         assert (request_keys(allocation), request_keys("999.1")) == (200, 403)
         person.run("experiment", "kill", experiment_of(deployment))
         end_instance()
-        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
-        wait_until(lambda: request_keys(allocation) == 403, 10, "the end of what it may ask for")
+        wait_until(
+            lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "the end of the lease"
+        )
+        wait_until(lambda: request_keys(allocation) == 403, 10, "the end of the permissions")
     assert status_of(lambda: enrol(deployment, join_token, name, POOL)) == 403

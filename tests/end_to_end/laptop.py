@@ -137,8 +137,10 @@ class Laptop:
     def processes(self) -> list[Process]:
         """Return all processes with this home in the command, environment or working directory."""
         home = os.fsencode(self.home)
-        found = (read_process(pid) for pid in pids() if pid != os.getpid() and mentions(pid, home))
-        return [process for process in found if process is not None]
+        processes = (
+            read_process(pid) for pid in pids() if pid != os.getpid() and mentions(pid, home)
+        )
+        return [process for process in processes if process is not None]
 
     def end(self) -> list[Process]:
         """Run `detcloud down`; kill and return the surviving processes."""

@@ -89,8 +89,8 @@ def test_logs_are_complete_and_can_be_followed(laptop: Laptop, tmp_path: Path) -
     following = laptop.spawn("trial", "logs", 1, "-f")
     text, _ = following.communicate(timeout=PROCESS_SECONDS_MAX)
     assert following.returncode == 0
-    said = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
-    assert said == ["files train.py", "starts at 0", "stops at 10"]
+    printed = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
+    assert printed == ["files train.py", "starts at 0", "stops at 10"]
     assert laptop.run("trial", "logs", 1).stdout == text
     assert laptop.run("trial", "logs", 1, "--tail", 1).stdout == "stops at 10\n"
     prefixed = "".join(f"[trial 1] {line}\n" for line in text.splitlines())
@@ -120,8 +120,8 @@ def test_pause_stops_at_a_checkpoint_and_activate_resumes(laptop: Laptop, tmp_pa
     assert laptop.run("activate", 1).stdout == "experiment 1 is active\n"
     laptop.run("wait", 1)
     log = laptop.run("trial", "logs", 1).stdout
-    said = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]
-    assert said[2:5] == [f"stops at {stopped_at}", "files train.py", f"starts at {stopped_at}"]
+    printed = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]
+    assert printed[2:5] == [f"stops at {stopped_at}", "files train.py", f"starts at {stopped_at}"]
     assert laptop.json("trial", "describe", 1)["restarts"] == 0
 
 

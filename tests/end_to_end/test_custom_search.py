@@ -28,8 +28,8 @@ from tests.unit.searcher.search_harness import Generations
 class Squared(Generations):
     def on_validation_completed(self, state, request_id, metric, train_length):
         assert metric == self.x[request_id] ** 2
-        told = self.x[request_id] / train_length
-        return super().on_validation_completed(state, request_id, told, train_length)
+        metric_share = self.x[request_id] / train_length
+        return super().on_validation_completed(state, request_id, metric_share, train_length)
 
 runner = searcher.LocalSearchRunner(Squared({FIRST}, {CHILDREN}), "search")
 print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)

@@ -78,8 +78,8 @@ def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> Non
     log = laptop.run("trial", "logs", 1).stdout
     for epoch in (1, 2, 3):
         assert f"validation at batch {epoch * EPOCH_BATCHES}:" in log
-    told = [event["text"] for event in laptop.json("history", 1)]
-    assert any("reached 3 epochs with" in text for text in told), "\n".join(told)
+    texts = [event["text"] for event in laptop.json("history", 1)]
+    assert any("reached 3 epochs with" in text for text in texts), "\n".join(texts)
 
     config, model = write_model(tmp_path, searcher=ASHA, entrypoint=["python", "train.py"])
     (model / "train.py").write_text(EPOCHS)

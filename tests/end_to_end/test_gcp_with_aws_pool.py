@@ -161,13 +161,13 @@ def assume(pair: Pair, claims: dict[str, Any]) -> int:
 
     Return the status of the answer.
     """
-    asked = {
+    parameters = {
         "Action": ACTION.partition(":")[2],
         "RoleArn": pair.plan.variables()["launcher"],
         "RoleSessionName": "somebody",
         "WebIdentityToken": pair.remote.keys.sign(claims),
     }
-    content = urllib.parse.urlencode(asked).encode()
+    content = urllib.parse.urlencode(parameters).encode()
     try:
         with urllib.request.urlopen(
             f"{pair.remote.tokens.url}/", content, timeout=ANSWER_SECONDS_MAX
@@ -187,12 +187,12 @@ def test_aws_accepts_only_the_tick_of_the_cluster(pair: Pair) -> None:
 def test_drain_and_removal_script_leave_no_resource_in_the_remote_account(
     pair: Pair, tmp_path: Path
 ) -> None:
-    region, told = pair.remote.region, list[str]()
+    region, messages = pair.remote.region, list[str]()
     with ticks_stopped(pair.cluster):
         templates, left = len(region.templates), pair.plan.find_leftovers()
         assert templates > 0
         assert sum(name.startswith("the launch template ") for name in left) == templates
-        drained = pair.plan.drain(told.append)
+        drained = pair.plan.drain(messages.append)
         assert (drained.instances, drained.templates) == (0, templates)
         assert (region.templates, region.billed_machines()) == ({}, [])
         assert [leftover.split(" in ")[0] for leftover in pair.plan.find_leftovers()] == [

@@ -57,9 +57,9 @@ def end_reasons(laptop: Laptop) -> list[str]:
 def agent(laptop: Laptop, name: str) -> Process:
     """Return the agent process of an instance."""
     record = json.loads((laptop.home / "instances" / name / "instance.json").read_text())
-    found = read_process(record["pid"])
-    assert found is not None
-    return found
+    process = read_process(record["pid"])
+    assert process is not None
+    return process
 
 
 def agents(laptop: Laptop) -> list[Process]:

@@ -34,11 +34,11 @@ def test_three_kills_do_not_change_the_results(tmp_path: Path) -> None:
     expected = run(tmp_path / "undisturbed", [*OVERRIDES, *SMALL])
     kills = draw_kills(3, seed, TARGETS, PROGRESS_MAX)
     slow = copy_slow_digits(tmp_path, BATCH_SECONDS)
-    found = run(tmp_path / "killed", [*OVERRIDES, *SMALL], kills, slow)
-    print(table(found.struck))
-    assert verdict(expected, found, 3) == []
+    outcome = run(tmp_path / "killed", [*OVERRIDES, *SMALL], kills, slow)
+    print(table(outcome.struck))
+    assert verdict(expected, outcome, 3) == []
     # Only the kill of the trial itself may cost a restart, and none if its work was done.
-    assert found.outcome.restarts <= 1
+    assert outcome.outcome.restarts <= 1
 
 
 def test_acknowledged_pause_outlives_a_power_cut(laptop: Laptop, tmp_path: Path) -> None:

@@ -116,9 +116,9 @@ def test_startup_hook_runs_and_ignored_files_stay_behind(laptop: Laptop, tmp_pat
         (model / name).parent.mkdir(exist_ok=True)
         (model / name).write_text("x")
     laptop.run("create", config, model, "--follow")
-    said = laptop.run("trial", "logs", 1).stdout.splitlines()
-    assert said[0] == "hooked"
-    assert said[1] == "files keep.csv lib prepared.txt startup-hook.sh train.py"
+    log = laptop.run("trial", "logs", 1).stdout.splitlines()
+    assert log[0] == "hooked"
+    assert log[1] == "files keep.csv lib prepared.txt startup-hook.sh train.py"
 
 
 def test_failing_startup_hook_is_a_failure_of_the_trial(laptop: Laptop, tmp_path: Path) -> None:

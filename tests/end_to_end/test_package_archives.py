@@ -64,8 +64,8 @@ def write_model(folder: Path) -> tuple[Path, Path]:
 
 def stored_kinds(laptop: Laptop) -> set[str]:
     """Return the kinds of the archives in the cluster's object store."""
-    found = laptop.home.glob("**/packages/1/*/*/*")
-    return {path.parts[-3] for path in found}
+    packages = laptop.home.glob("**/packages/1/*/*/*")
+    return {path.parts[-3] for path in packages}
 
 
 @pytest.mark.nightly

@@ -432,19 +432,19 @@ def test_unused_page_polls_rarely_and_a_hidden_page_never(chromium: Any, laptop:
         idle.sign_in()
         idle.go("experiments/1", re.compile("onerror"))
         idle.window.wait_for_load_state("networkidle")
-        asked: list[str] = []
-        idle.window.on("request", lambda request: asked.append(request.url))
+        requests: list[str] = []
+        idle.window.on("request", lambda request: requests.append(request.url))
         _let_pass(idle, minutes=4)
         # Less than once in 20 s; only the experiment is polled, every 30 s.
-        assert 1 <= len(asked) < 12, asked
-        assert set(asked) == {f"{idle.url}/api/v1/experiments/1"}
+        assert 1 <= len(requests) < 12, requests
+        assert set(requests) == {f"{idle.url}/api/v1/experiments/1"}
         _set_hidden(idle, True)
         _let_pass(idle, minutes=1)
-        asked.clear()
+        requests.clear()
         _let_pass(idle, minutes=4)
-        assert asked == []
+        assert requests == []
         _set_hidden(idle, False)
-        wait_until(lambda: asked or idle.window.wait_for_timeout(50))
+        wait_until(lambda: requests or idle.window.wait_for_timeout(50))
         assert idle.faults == []
 
 

@@ -58,8 +58,8 @@ def count_curves(browser: Browser) -> int:
 def test_search_is_followed_from_the_first_trial_to_the_end(
     chromium: Any, laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
-    asked: list[str] = []
-    browser.window.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    browser.window.on("request", lambda request: requests.append(request.url))
     badge = browser.window.locator("h1 .badge")
     with open_window(chromium, laptop, viewport=SIZE) as queue:
         queue.sign_in()
@@ -96,7 +96,7 @@ def test_search_is_followed_from_the_first_trial_to_the_end(
 
         wait_in(browser, lambda: count_curves(browser) >= 5)
         wait_in(browser, lambda: badge.inner_text() == "COMPLETED")
-        assert len(asked) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
+        assert len(requests) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
         wait_in(browser, lambda: count_curves(browser) == TRIALS)
         described = laptop.json("describe", 1)
         best = described["best_trial_id"]

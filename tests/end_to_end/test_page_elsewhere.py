@@ -175,13 +175,13 @@ def test_export_refuses_occupied_folders_and_insecure_addresses(laptop: Laptop) 
     folder = laptop.home.parent / "mine"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years")
-    for words, told in (
+    for words, message in (
         ((folder,), "holds something else than a page"),
         ((folder / "thesis.tex",), "is no folder"),
         ((folder / "new", "--api", "http://api.test"), "would send tokens in the clear"),
         ((folder / "new", "--api", "https://me:x@api.test"), "is no address of an API"),
     ):
-        assert told in laptop.run("page", "export", *words, code=1).stderr
+        assert message in laptop.run("page", "export", *words, code=1).stderr
     assert [entry.name for entry in folder.iterdir()] == ["thesis.tex"]
 
 

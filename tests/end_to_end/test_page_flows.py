@@ -281,8 +281,8 @@ def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
     dialog.wait_for(state="detached")
     assert "files=" not in browser.address()
     checkpoint = laptop.json("trial", "describe", 1)["latest_checkpoint"]
-    found = laptop.json("checkpoint", "describe", checkpoint)
-    assert found["metadata"] == wanted
+    description = laptop.json("checkpoint", "describe", checkpoint)
+    assert description["metadata"] == wanted
 
 
 def test_trial_view_has_a_history(browser: Browser) -> None:

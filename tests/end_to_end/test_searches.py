@@ -214,9 +214,9 @@ def test_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_pa
     (model / "train_on.py").write_text(TRAIN_ON)
     laptop.run("create", config, model)
     laptop.run("wait", 1, code=1)
-    found = laptop.json("describe", 1)
-    assert found["state"] == "ERROR"
-    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in found["message"]
+    description = laptop.json("describe", 1)
+    assert description["state"] == "ERROR"
+    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in description["message"]
 
 
 def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     trials = _trials(laptop)
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 8
     assert laptop.json("describe", 1)["message"] == ""
-    told = [event["text"] for event in laptop.json("history", 1)]
-    came = [int(text.split()[1]) for text in told if text.startswith("suggestion")]
+    texts = [event["text"] for event in laptop.json("history", 1)]
+    came = [int(text.split()[1]) for text in texts if text.startswith("suggestion")]
     # Two trials were drawn at the start and at most one more when the first ended. The others were
     # suggested, despite the death of the server.
     assert 5 <= len(came) <= 6

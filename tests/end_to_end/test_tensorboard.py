@@ -36,9 +36,9 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_the_end(
     process = laptop.spawn("tensorboard", "start", 1, "--no-browser")
     try:
         assert process.stdout is not None
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/ ", process.stdout.readline())
-        assert found
-        port = int(found[1])
+        match = re.match(r"http://127\.0\.0\.1:(\d+)/ ", process.stdout.readline())
+        assert match
+        port = int(match[1])
         tags = {"training/loss", "validation/loss"}
         runs = {"experiment-1/trial-1", "experiment-1/trial-2"}
         wait_until(

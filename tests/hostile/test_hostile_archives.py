@@ -191,16 +191,16 @@ SLIPS = {
 def test_path_trick_in_an_archive_is_refused_without_writing(
     harness: ExtractionHarness, slip: str
 ) -> None:
-    found = harness.take(gzip.compress(SLIPS[slip] + END, mtime=0))
+    outcome = harness.take(gzip.compress(SLIPS[slip] + END, mtime=0))
     if slip == "two long names":
-        assert found == ["x" * 150]
+        assert outcome == ["x" * 150]
         return
     if slip.startswith(("a setuid bit", "a pax header without", "a long name without")):
         # The checksum is wrong, or the archive ends early.
-        assert isinstance(found, ArchiveInvalid) or found == []
+        assert isinstance(outcome, ArchiveInvalid) or outcome == []
         return
-    assert isinstance(found, ArchiveInvalid), found
-    assert found.reason
+    assert isinstance(outcome, ArchiveInvalid), outcome
+    assert outcome.reason
 
 
 PLAIN = file("a") + header("d", tarfile.DIRTYPE) + file("d/b", b"22") + END
@@ -256,11 +256,11 @@ PLAIN = file("a") + header("d", tarfile.DIRTYPE) + file("d/b", b"22") + END
 def test_data_around_an_archive_is_read_to_the_end(
     harness: ExtractionHarness, wrapped: Callable[[bytes], bytes], names: list[str] | None
 ) -> None:
-    found = harness.take(wrapped(PLAIN))
+    outcome = harness.take(wrapped(PLAIN))
     if names is None:
-        assert isinstance(found, ArchiveInvalid), found
+        assert isinstance(outcome, ArchiveInvalid), outcome
     else:
-        assert found == names
+        assert outcome == names
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 5, 127, 128, 300])
@@ -269,9 +269,9 @@ def test_files_behind_the_end_of_an_archive_are_refused(
 ) -> None:
     # Other readers continue behind the end, and would see different files.
     hidden = bytes(zeros * BLOCK) + file("hidden") + END
-    found = harness.take(gzip.compress(PLAIN + hidden))
-    assert isinstance(found, ArchiveInvalid)
-    assert "after its end" in found.reason or "longer than any real one" in found.reason
+    outcome = harness.take(gzip.compress(PLAIN + hidden))
+    assert isinstance(outcome, ArchiveInvalid)
+    assert "after its end" in outcome.reason or "longer than any real one" in outcome.reason
 
 
 @pytest.mark.parametrize("place", [0, 100, 148, 156, 257])
@@ -311,10 +311,10 @@ def test_archive_bombs_are_refused_quickly_in_little_memory(harness: ExtractionH
 
 def test_deep_folders_are_accepted_up_to_the_limit_of_parts(harness: ExtractionHarness) -> None:
     deep = "/".join("d" * 63)
-    found = harness.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
+    outcome = harness.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
     # 63 folders and a file.
-    assert isinstance(found, list)
-    assert len(found) == 64
+    assert isinstance(outcome, list)
+    assert len(outcome) == 64
     too_deep = f"{deep}/d/f"
     assert isinstance(
         harness.take(gzip.compress(pax({"path": too_deep}) + file("a") + END)), ArchiveInvalid

@@ -51,8 +51,8 @@ def rows_of(cluster: Cluster) -> list[Any]:
 
 
 def full(answer: Answer) -> bool:
-    told = answer.json["error"]["message"]
-    return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in told
+    message = answer.json["error"]["message"]
+    return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in message
 
 
 def fill_free_pages(cluster: Cluster) -> None:

@@ -63,15 +63,15 @@ def start_refusal(cluster: EmbeddedCluster, **options: Any) -> str:
         cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
     try:
-        _, told = server.communicate(timeout=PROCESS_SECONDS_MAX)
+        _, output = server.communicate(timeout=PROCESS_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        for process in [server.pid, *(found.pid for found in list_descendants(server.pid))]:
+        for process in [server.pid, *(child.pid for child in list_descendants(server.pid))]:
             os.kill(process, signal.SIGKILL)
         server.communicate()
         raise
-    assert server.returncode == 1, told
-    assert "Traceback" not in told
-    (line,) = [line for line in told.splitlines() if not line.startswith("{")]
+    assert server.returncode == 1, output
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if not line.startswith("{")]
     assert line.startswith("detcloud server: ")
     return str(line).removeprefix("detcloud server: ")
 
@@ -85,7 +85,7 @@ def test_full_disk_under_a_running_cluster_loses_no_data(
     wait_until(lambda: client.overview()["resource_pools"][0]["running"] == 2)
     limit(server_pid(cluster), 0)
     with closing(Transport(client.url, token_of(cluster), attempts_max=1)) as once:
-        _nothing_happens(once, running, model)
+        _check_refusals(once, running, model)
     limit(server_pid(cluster))
     second = client.create_experiment(config(trials=1), model)
     assert second.id == running.id + 1
@@ -98,7 +98,7 @@ def test_full_disk_under_a_running_cluster_loses_no_data(
     assert cluster.stop() == 0
 
 
-def _nothing_happens(once: Transport, running: Experiment, model: Path) -> None:
+def _check_refusals(once: Transport, running: Experiment, model: Path) -> None:
     """Check that changes are refused and reads are answered."""
     body = {"config": json.dumps(config(trials=1)), "model_code": running.data["code_sha256"]}
     for path, content in [("/experiments", body), (f"/experiments/{running.id}/pause", None)]:
@@ -119,8 +119,8 @@ def test_server_without_disk_space_names_the_folder(cluster: EmbeddedCluster) ->
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
-    told = start_refusal(cluster, preexec_fn=no_room)
-    assert str(cluster.home) in told
+    refusal = start_refusal(cluster, preexec_fn=no_room)
+    assert str(cluster.home) in refusal
     client = cluster.start()
     assert list(client.experiments()) == []
 
@@ -131,8 +131,8 @@ def test_folder_has_a_single_server_at_a_time(cluster: EmbeddedCluster, stays: s
     elsewhere = cluster.home.parent / "link"
     elsewhere.symlink_to(cluster.home)
     for path in (cluster.home, elsewhere):
-        told = start_refusal(EmbeddedCluster(path))
-        assert told == f"a server runs on {path} already"
+        refusal = start_refusal(EmbeddedCluster(path))
+        assert refusal == f"a server runs on {path} already"
     if stays == "killed":
         cluster.kill()
     else:
@@ -171,7 +171,7 @@ Damage = Callable[[Path], object]
     ids=[
         "a state table of rubbish",
         "a state table that is a folder",
-        "a token that is no text",
+        "a token that is not text",
         "a short token",
         "a token with spaces",
         "a token that is a folder",
@@ -188,9 +188,9 @@ def test_broken_folder_is_refused_with_the_name_of_the_broken_file(
 ) -> None:
     cluster.home.mkdir()
     damage(cluster.home)
-    told = start_refusal(cluster)
-    assert str(cluster.home / named) in told
-    assert "canary" not in told
+    refusal = start_refusal(cluster)
+    assert str(cluster.home / named) in refusal
+    assert "canary" not in refusal
 
 
 @pytest.mark.parametrize("content", ["", "\n", " \n\t"])
@@ -296,8 +296,8 @@ def test_damaged_table_is_refused_by_the_next_server(cluster: EmbeddedCluster) -
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
-    told = start_refusal(cluster)
-    assert told.startswith(f"the state table {path} cannot be used: database disk image is malf")
+    refusal = start_refusal(cluster)
+    assert refusal.startswith(f"the state table {path} cannot be used: database disk image is malf")
 
 
 def test_client_retries_after_a_full_disk(
@@ -314,6 +314,6 @@ def test_client_retries_after_a_full_disk(
 
     monkeypatch.setattr("detcloud.shared.http.backoff_seconds", lift_limit)
     limit(server_pid(cluster), 0)
-    found = client.create_experiment(config(trials=1), model)
+    experiment = client.create_experiment(config(trials=1), model)
     assert refusals == [1]
-    assert [one.id for one in client.experiments()] == [found.id]
+    assert [one.id for one in client.experiments()] == [experiment.id]

@@ -108,10 +108,14 @@ def token_for(method: str, path: str) -> str:
     return TOKENS[Role.AGENT if path.endswith("/sync") else Role.ADMIN]
 
 
-def assert_unharmed(answer: Answer, told: object) -> None:
-    assert answer.status in (200, 204, 401, 403, 404, 405, 422), (told, answer.status, answer.body)
-    assert CANARY.encode() not in answer.body, told
-    assert b"root:" not in answer.body, told
+def assert_unharmed(answer: Answer, request: object) -> None:
+    assert answer.status in (200, 204, 401, 403, 404, 405, 422), (
+        request,
+        answer.status,
+        answer.body,
+    )
+    assert CANARY.encode() not in answer.body, request
+    assert b"root:" not in answer.body, request
     assert "x-injected" not in {name.lower() for name in answer.headers}
     assert "\n" not in "".join(answer.headers.values())
 

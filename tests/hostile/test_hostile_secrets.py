@@ -130,9 +130,11 @@ def test_secrets_appear_in_no_output_of_the_cluster(
     with laptop.cluster() as admin:
         minted = _lives(laptop, admin, model, transcript)
         own = (laptop.home / "token").read_text().strip()
-        _every_answer(admin, own, "admin", transcript)
-        _every_answer(admin, minted["user"], "another user", transcript)
-        lived = [(found.id, next(found.trials()).id) for found in admin.experiments()]
+        _record_answers(admin, own, "admin", transcript)
+        _record_answers(admin, minted["user"], "another user", transcript)
+        lived = [
+            (experiment.id, next(experiment.trials()).id) for experiment in admin.experiments()
+        ]
     _every_command(laptop, lived, tmp_path, transcript)
     laptop.run("down")
     _every_file(laptop, transcript)
@@ -178,8 +180,8 @@ def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -
     done = admin.create_experiment(config(), model, template="shared")
     done.wait()
     admin.create_model("shared").register_version(next(done.checkpoints()).uuid)
-    wait_until(lambda: all(found.has_ended for found in admin.experiments()))
-    states = sorted(found.state for found in admin.experiments())
+    wait_until(lambda: all(experiment.has_ended for experiment in admin.experiments()))
+    states = sorted(experiment.state for experiment in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
     _mistakes(admin, model, transcript)
     return tokens
@@ -224,13 +226,15 @@ def _mistakes(admin: Client, model: Path, transcript: Transcript) -> None:
         transcript.note(f"override {override[:9]}", f"{caught.value} {caught.value.details}")
 
 
-def _every_answer(client: Client, token: str, who: str, transcript: Transcript) -> None:
+def _record_answers(client: Client, token: str, who: str, transcript: Transcript) -> None:
     """Record the answer of every GET route for every existing id."""
     transport = Transport(client.url, token)
-    experiments = [found.id for found in client.experiments()]
-    trials = [trial.id for found in client.experiments() for trial in found.trials()]
+    experiments = [experiment.id for experiment in client.experiments()]
+    trials = [trial.id for experiment in client.experiments() for trial in experiment.trials()]
     checkpoints = [
-        checkpoint.uuid for found in client.experiments() for checkpoint in found.checkpoints()
+        checkpoint.uuid
+        for experiment in client.experiments()
+        for checkpoint in experiment.checkpoints()
     ]
     named: dict[str, list[Any]] = {
         "experiment_id": experiments,
@@ -241,7 +245,7 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
         "agent_id": ["local"],
         "resource_pool": ["default", "secret"],
         "job_id": [job.job_id for job in client.jobs()],
-        "sha256": [found.data["code_sha256"] for found in client.experiments()],
+        "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {
@@ -269,12 +273,12 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
 
 
 def _fill_path(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
-    found = re.search(r"\{(\w+)\}", path)
-    if found is None:
+    match = re.search(r"\{(\w+)\}", path)
+    if match is None:
         yield path
         return
-    for value in named[found[1]]:
-        yield from _fill_path(path.replace(found[0], str(value), 1), named)
+    for value in named[match[1]]:
+        yield from _fill_path(path.replace(match[0], str(value), 1), named)
 
 
 def _every_command(

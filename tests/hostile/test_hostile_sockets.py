@@ -264,13 +264,13 @@ def test_silent_connections_block_no_other_caller(live: Live) -> None:
 
 
 def test_idle_connections_after_an_answer_block_no_other_caller(live: Live) -> None:
-    asked = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\n".encode()
+    request = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\n".encode()
     stay = []
     try:
         for _ in range(connections.WAITING_MAX + 50):
             connection = live.connect()
             stay.append(connection)
-            connection.sendall(asked)
+            connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         assert len(live.limits.waiting) <= connections.WAITING_MAX

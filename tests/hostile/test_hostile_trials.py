@@ -69,8 +69,8 @@ def test_checkpoint_cannot_be_claimed_by_a_second_trial(
     assert cluster.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] is None
     # The history of the trial has the reason of the refusal.
     history = cluster.get("/experiments/1/history").json["items"]
-    told = [line["text"] + " ".join(line["reasons"]) for line in history]
-    assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in told)
+    texts = [line["text"] + " ".join(line["reasons"]) for line in history]
+    assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in texts)
 
 
 def test_trial_continues_with_own_checkpoints_after_a_false_claim(
@@ -110,8 +110,8 @@ def test_deleted_checkpoint_of_a_second_trial_cannot_be_claimed(
     path = f"{V1}/checkpoints/{THEIRS}"
     assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
     agent.report(thief, checkpoint(thief, THEIRS))
-    found = cluster.get(f"/checkpoints/{THEIRS}").json
-    assert (found["trial_id"], found["state"]) == (trial_of(victim), "DELETING")
+    described = cluster.get(f"/checkpoints/{THEIRS}").json
+    assert (described["trial_id"], described["state"]) == (trial_of(victim), "DELETING")
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_repeated_environment_reports_are_stored_once(
 ) -> None:
     agent, mine, _ = two
     for n in range(5):
-        said = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
-        assert agent.report(mine, said).status == 200
+        line = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
+        assert agent.report(mine, line).status == 200
     assert rows(cluster, trial_of(mine), "E") == 1
     assert cluster.get(f"/trials/{trial_of(mine)}").json["environment"]["hostname"] == "h4"
 
@@ -254,8 +254,8 @@ def test_malformed_step_counts_are_ignored(
         {"kind": "completed", "length": steps, "metric": 0.1},
     ]
     assert agent.report(mine, *lines).status == 200
-    found = cluster.get(f"/trials/{trial_of(mine)}").json
-    assert (found["metric"], found["latest_checkpoint"]) == (None, None)
+    trial = cluster.get(f"/trials/{trial_of(mine)}").json
+    assert (trial["metric"], trial["latest_checkpoint"]) == (None, None)
     assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
     assert cluster.get("/experiments/1").json["trials"]["completed"] == 0
 
@@ -302,9 +302,9 @@ def test_oversized_metadata_are_dropped_and_the_checkpoint_is_kept(
     for n, metadata in enumerate([{"x": "y" * 100_000}, {"x" * 20_000: 1}], 1):
         uuid = f"0000000{n}-0000-4000-8000-000000000009"
         agent.report(mine, checkpoint(mine, uuid, metadata=metadata))
-        found = cluster.get(f"/checkpoints/{uuid}")
-        assert found.status == 200
-        assert len(found.body) < 20_000
+        answer = cluster.get(f"/checkpoints/{uuid}")
+        assert answer.status == 200
+        assert len(answer.body) < 20_000
 
 
 def test_agent_reports_only_about_assigned_trials(

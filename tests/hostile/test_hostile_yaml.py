@@ -199,8 +199,8 @@ def test_grid_with_too_many_points_is_refused_with_the_number(
     answer = cluster.create(GRID + "\n".join(lines))
     assert time.process_time() - began < SECONDS_MAX
     assert (answer.status, answer.code) == (422, "invalid")
-    told = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
-    assert number.replace(",", "") in told, told
+    error = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
+    assert number.replace(",", "") in error, error
     assert cluster.get("/experiments").json["items"] == []
 
 

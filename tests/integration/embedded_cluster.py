@@ -114,7 +114,7 @@ class EmbeddedCluster:
 
     def _note(self) -> None:
         assert self.process is not None
-        self._started |= {found.pid for found in list_descendants(self.process.pid)}
+        self._started |= {child.pid for child in list_descendants(self.process.pid)}
 
 
 def environment() -> dict[str, str]:

@@ -142,12 +142,12 @@ def test_impossible_mount_fails_the_start_with_a_reason(
     assign(cluster, "4.1", config={"bind_mounts": [mount]})
     agent.start()
     wait_until(lambda: cluster.exit_record("4.1"))
-    found = cluster.exit_record("4.1")
-    assert found is not None
+    record = cluster.exit_record("4.1")
+    assert record is not None
     # The trial failed by its own fault, not by a shortage of the machine.
-    assert found["reason"] == "errored"
-    assert found["message"].startswith("the trial could not be started: bind mount: ")
-    assert message in found["message"]
+    assert record["reason"] == "errored"
+    assert record["message"].startswith("the trial could not be started: bind mount: ")
+    assert message in record["message"]
 
 
 def test_startup_hook_sees_the_configured_variables(

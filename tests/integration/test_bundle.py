@@ -63,11 +63,11 @@ def test_every_function_starts_in_the_layout_of_lambda(tmp_path: Path) -> None:
     if interpreter is None:
         missing("python3.13", f"no Python {target.python} runs here, the functions' own")
     root = LambdaRoot(tmp_path / "root", build_archive(target, tmp_path), Path(interpreter))
-    found = root.run(ANSWER_HEALTH.replace("NAMES", repr(FUNCTIONS)), VARIABLES)
-    assert found["status"] == 200
-    assert found["botocore"].startswith("/var/task/")
-    assert found["python"].startswith("3.13.")
-    assert not found["writes"]
+    answers = root.run(ANSWER_HEALTH.replace("NAMES", repr(FUNCTIONS)), VARIABLES)
+    assert answers["status"] == 200
+    assert answers["botocore"].startswith("/var/task/")
+    assert answers["python"].startswith("3.13.")
+    assert not answers["writes"]
 
 
 def test_archive_describes_every_service_that_functions_call() -> None:

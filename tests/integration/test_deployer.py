@@ -106,7 +106,7 @@ def test_deployer_policy_is_sufficient_for_a_stack_with_company_rules(
 
 
 @pytest.mark.parametrize(
-    ("service", "operation", "asked"),
+    ("service", "operation", "parameters"),
     [
         ("sqs", "create_queue", {"QueueName": "detcloud-speech-dead-letters"}),
         ("s3", "create_bucket", {"Bucket": f"detcloud-speech-objects-{ACCOUNT}"}),
@@ -115,10 +115,10 @@ def test_deployer_policy_is_sufficient_for_a_stack_with_company_rules(
     ],
 )
 def test_deployer_policy_does_not_reach_other_teams(
-    service: str, operation: str, asked: dict[str, str], bob: Ministack
+    service: str, operation: str, parameters: dict[str, str], bob: Ministack
 ) -> None:
     with pytest.raises(ClientError, match=r"AccessDenied"):
-        getattr(bob.client(service), operation)(**asked)
+        getattr(bob.client(service), operation)(**parameters)
 
 
 def test_deployer_credentials_are_sufficient_to_check_the_account(bob: Ministack) -> None:
@@ -134,13 +134,13 @@ def test_deployer_credentials_are_sufficient_to_check_the_account(bob: Ministack
         def clients(service: str) -> object:
             return ec2.client() if service == "ec2" else bob.client(service)
 
-        found = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
-    said = {finding.subject: finding for finding in found}
-    assert said["credentials"].level is Level.FINE
-    assert said["permissions"].level is Level.FINE, said["permissions"]
+        findings = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
+    by_subject = {finding.subject: finding for finding in findings}
+    assert by_subject["credentials"].level is Level.FINE
+    assert by_subject["permissions"].level is Level.FINE, by_subject["permissions"]
     # The emulator has neither AWS's public parameters nor Service Quotas.
-    assert said["image"].level is Level.ERROR
-    pool = said["pool default, g5.xlarge spot"]
+    assert by_subject["image"].level is Level.ERROR
+    pool = by_subject["pool default, g5.xlarge spot"]
     assert pool.level is Level.WARNING
     assert pool.text.startswith(f"{ZONES[1]} has none of it; it is offered in {ZONES[0]}")
-    assert said["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")
+    assert by_subject["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")

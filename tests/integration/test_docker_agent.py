@@ -108,10 +108,10 @@ def test_agent_without_an_engine_exits_with_a_message(
     monkeypatch.setenv("DOCKER_HOST", host)
     process = agent.start("--container-runtime", "docker")
     assert process.wait(PROCESS_SECONDS_MAX) == 2
-    said = agent.errors.read_text()
-    assert why in said
-    assert "run trials with --container-runtime process" in said
-    assert len(said.splitlines()) == 1
+    errors = agent.errors.read_text()
+    assert why in errors
+    assert "run trials with --container-runtime process" in errors
+    assert len(errors.splitlines()) == 1
 
 
 def test_trial_of_a_different_runtime_is_not_taken_over(
@@ -123,8 +123,8 @@ def test_trial_of_a_different_runtime_is_not_taken_over(
     first.kill()
     first.wait()
     assert agent.start(*options).wait(PROCESS_SECONDS_MAX) == 2
-    said = agent.errors.read_text()
-    assert "allocations/4.1 was begun with --container-runtime process" in said
+    errors = agent.errors.read_text()
+    assert "allocations/4.1 was begun with --container-runtime process" in errors
     agent.start()
     cluster.change("4.1", state="kill", grace_ms=0)
     wait_until(lambda: cluster.exit_record("4.1"))

@@ -133,11 +133,11 @@ def test_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) ->
 def test_full_disk_removes_pulled_images_after_long_disuse(
     tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others, said = "localhost/others:1", list[str]()
+    others, messages = "localhost/others:1", list[str]()
     engine.docker("import", "-", others, content=root_folder())
 
     def run_trial(folder: str, **spec: Any) -> None:
-        runtime = docker_runtime(engine, tmp_path, said)
+        runtime = docker_runtime(engine, tmp_path, messages)
         node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
         assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
@@ -162,13 +162,13 @@ def test_full_disk_removes_pulled_images_after_long_disuse(
         engine.docker("create", "--name", "holder", name, "true")
         let_time_pass()
         run_trial("d")
-        assert (bool(engine.api.find_image(name)), said) == (True, [])
+        assert (bool(engine.api.find_image(name)), messages) == (True, [])
         engine.docker("rm", "holder")
         run_trial("e")
         assert engine.api.find_image(name) is None
-        assert "fills up: image sha256:" in said[0]
+        assert "fills up: image sha256:" in messages[0]
         run_trial("f", **asking(name))
         assert engine.api.find_image(name)
     # An agent removes only images that an agent pulled.
     assert engine.api.find_image(others)
-    assert len(said) == 1
+    assert len(messages) == 1

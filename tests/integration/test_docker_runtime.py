@@ -62,8 +62,8 @@ def node(tmp_path: Path, engine: DockerEngine) -> TrialNode:
 
 
 def environments(trial: Any) -> list[dict[str, Any]]:
-    found = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
-    return [line for line in found if line["kind"] == "environment"]
+    reports = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
+    return [line for line in reports if line["kind"] == "environment"]
 
 
 def test_container_is_unprivileged_and_sees_little(node: TrialNode, engine: DockerEngine) -> None:
@@ -89,7 +89,7 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     )
     node.watch(trial, lambda: report_lines(trial))
     seen = report_lines(trial)[0]
-    found = engine.api.inspect_container(container_name(trial.directory.agent)) or {}
+    container = engine.api.inspect_container(container_name(trial.directory.agent)) or {}
     trial.kill(0)
     node.watch(trial)
     assert (seen["uid"], seen["capabilities"], seen["raises"]) == (USER, 0, "1")
@@ -98,7 +98,7 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     assert seen["shm"] == 5 << 20
     assert seen["stack"] == 64 << 20
     assert seen["network"] == sorted(os.listdir("/sys/class/net"))  # noqa: PTH208
-    labels = found["Config"]["Labels"]
+    labels = container["Config"]["Labels"]
     assert labels[f"{LABEL}allocation"] == "4.1"
     assert labels[f"{LABEL}agent"] == "node"
     # Files that the container wrote belong to the same unprivileged user.
@@ -296,14 +296,14 @@ def engine_socket(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
 def test_unreachable_engine_changes_no_trial(
     tmp_path: Path, engine: DockerEngine, engine_socket: Path
 ) -> None:
-    said: list[str] = []
-    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path, said)
+    messages: list[str] = []
+    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path, messages)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, 'report("ready")\n' + OBEY)
     node.watch(trial, lambda: report_lines(trial))
     engine_socket.unlink()
-    node.watch(trial, lambda: said)
-    assert "could not be monitored, trying again: the container engine at" in said[0]
+    node.watch(trial, lambda: messages)
+    assert "could not be monitored, trying again: the container engine at" in messages[0]
     trial.apply_directives({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
     wait_until(lambda: (trial.directory.agent / "container/exit.json").exists())
     node.watch(trial, lambda: True)

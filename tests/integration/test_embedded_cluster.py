@@ -162,8 +162,8 @@ def test_log_line_interrupts_a_held_call(cluster: EmbeddedCluster, tmp_path: Pat
     folder.mkdir()
     program = "import time\nprint(time.time(), flush=True)\ntime.sleep(600)\n"
     (folder / "say.py").write_text(program)
-    asked = config(trials=1) | {"entrypoint": ["python", "say.py"]}
-    experiment = client.create_experiment(asked, folder)
+    request = config(trials=1) | {"entrypoint": ["python", "say.py"]}
+    experiment = client.create_experiment(request, folder)
     [trial] = wait_until(lambda: list(experiment.trials()))
     said_at = float(wait_until(lambda: trial.log_chunk()["text"]))
     # The line is sent after 1.5 s; a held call ends up to 10 s after its beginning.
@@ -201,14 +201,14 @@ WITHOUT_TOKEN = {
 def test_every_route_but_health_needs_a_token(quiet: EmbeddedCluster) -> None:
     client = quiet.client()
     paths: dict[str, dict[str, Any]] = client.get("/openapi.json")["paths"]
-    asked = 0
+    count = 0
     for path, methods in paths.items():
         target = path.replace("{experiment_id}", "1").replace("{trial_id}", "1")
         for method in methods:
             status = _status(f"{client.url}{target}", method.upper())
             assert status == WITHOUT_TOKEN.get(path, 401), (method, path)
-            asked += 1
-    assert asked > 20
+            count += 1
+    assert count > 20
 
 
 def test_other_users_cannot_read_the_folder(quiet: EmbeddedCluster) -> None:

@@ -165,10 +165,10 @@ def own_fork_server(tmp_path: Path, patience: None) -> Iterator[ForkServer]:
 
 def make_fork_server(folder: Path, **options: Any) -> ForkServer:
     environment = shared_environment(os.environ, THREADS)
-    return ForkServer(folder, environment, said.append, **options)
+    return ForkServer(folder, environment, messages.append, **options)
 
 
-said: list[str] = []
+messages: list[str] = []
 
 
 def counting_program(folder: Path, stay_seconds: float = 0.0) -> dict[str, str]:
@@ -336,8 +336,8 @@ time.sleep(600)
     node.watch(allocation, lambda: "daemon" in log_text(allocation).split())
     allocation.kill(2000)
     node.watch(allocation)
-    found = exit_record(allocation)
-    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+    record = exit_record(allocation)
+    assert (record["reason"], record["signal"]) == ("killed", signal.SIGKILL)
     words = log_text(allocation).split()
     assert "asked" in words
     assert not alive(int(words[words.index("daemon") + 1]))
@@ -375,7 +375,7 @@ def test_broken_fork_server_is_logged_once_and_trials_start_plainly(
 ) -> None:
     # A descriptor of three digits needs bash.
     script = f"exec bash -c '{program.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' \"$@\""
-    said.clear()
+    messages.clear()
     fork_server = make_fork_server(tmp_path / "template", command=f'set -- "$0" "$@"; {script}')
     try:
         node = TrialNode(tmp_path, fork_server)
@@ -384,8 +384,8 @@ def test_broken_fork_server_is_logged_once_and_trials_start_plainly(
     finally:
         fork_server.close()
     assert runs(tmp_path) == 2
-    assert len(said) == 1, said
-    assert reason in said[0]
+    assert len(messages) == 1, messages
+    assert reason in messages[0]
 
 
 @pytest.mark.nightly
@@ -434,7 +434,7 @@ def test_idle_fork_server_ends_and_restarts_on_demand(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("patience")
 def test_fork_server_closes_at_once_even_during_the_start(tmp_path: Path) -> None:
-    said.clear()
+    messages.clear()
     fork_server = make_fork_server(tmp_path / "template", command="exec sleep 600")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(fork_server.warm_up)
@@ -444,4 +444,4 @@ def test_fork_server_closes_at_once_even_during_the_start(tmp_path: Path) -> Non
         waiting.result()
     # Otherwise closing would wait until the fork server is ready.
     assert time.monotonic() - began < fork_servers.READY_SECONDS_MAX / 2
-    assert (fork_server.pid, said) == (None, [])
+    assert (fork_server.pid, messages) == (None, [])

@@ -99,10 +99,10 @@ def test_start_without_disk_space_fails_and_the_next_trial_starts(
     assert report.stat().st_size == 0
     limit(process.pid)
     wait_until(lambda: cluster.exit_record("4.1"))
-    found = cluster.exit_record("4.1")
-    assert found is not None
-    assert found["reason"] == "start_failed"
-    assert "File too large" in found["message"]
+    record = cluster.exit_record("4.1")
+    assert record is not None
+    assert record["reason"] == "start_failed"
+    assert "File too large" in record["message"]
     cluster.assign("5.1", PRELUDE + LEAVE)
     wait_until(lambda: cluster.exit_record("5.1"))
     assert (cluster.exit_record("5.1") or {})["reason"] == "completed"
@@ -163,22 +163,22 @@ def test_agent_logs_a_full_disk_once_and_the_recovery_once(
     agent.let_go("4.1")
     os.set_blocking(receiver, False)
     with os.fdopen(receiver, "rb", buffering=0) as pipe:
-        said = b""
+        errors = b""
 
-        def is_trouble_said() -> bool:
-            nonlocal said
-            said += pipe.read(65536) or b""
-            return b"4.1 could not be monitored" in said
+        def is_trouble_reported() -> bool:
+            nonlocal errors
+            errors += pipe.read(65536) or b""
+            return b"4.1 could not be monitored" in errors
 
-        wait_until(is_trouble_said)
+        wait_until(is_trouble_reported)
         # The agent tries again each second.
         time.sleep(2.5)
         limit(process.pid)
         wait_until(lambda: cluster.exit_record("4.1"))
         process.terminate()
         process.wait(PROCESS_SECONDS_MAX)
-        said += pipe.read() or b""
-    lines = [line for line in said.decode().splitlines() if "4.1" in line]
+        errors += pipe.read() or b""
+    lines = [line for line in errors.decode().splitlines() if "4.1" in line]
     assert len(lines) == 2, lines
     assert "4.1 could not be monitored, trying again: [Errno 27] File too large" in lines[0]
     assert lines[1].endswith("4.1 is monitored again")

@@ -38,10 +38,10 @@ with core.init() as context:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[MachineMetadata]:
-    found = MachineMetadata("detcloud-vision-a1b2", GoogleKeys())
-    with metadata_server(found) as host:
+    metadata = MachineMetadata("detcloud-vision-a1b2", GoogleKeys())
+    with metadata_server(metadata) as host:
         monkeypatch.setenv("GCE_METADATA_HOST", host)
-        yield found
+        yield metadata
 
 
 @pytest.fixture

@@ -60,9 +60,9 @@ def test_failing_entrypoint_is_an_error_with_a_clear_message(
 ) -> None:
     node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program}, entrypoint=entrypoint)
-    found = exit_record(allocation)
-    assert found["reason"] == "errored"
-    assert message in found["message"]
+    record = exit_record(allocation)
+    assert record["reason"] == "errored"
+    assert message in record["message"]
 
 
 def test_hanging_trial_that_ignores_signals_is_killed(
@@ -81,8 +81,8 @@ while True:
     node.watch(allocation, lambda: log_text(allocation) == "ready\n")
     allocation.kill(100)
     node.watch(allocation)
-    found = exit_record(allocation)
-    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+    record = exit_record(allocation)
+    assert (record["reason"], record["signal"]) == ("killed", signal.SIGKILL)
 
 
 def test_flood_of_output_is_cut_and_the_end_is_kept(

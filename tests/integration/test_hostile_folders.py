@@ -112,7 +112,9 @@ def test_next_agent_ignores_a_forged_exit_line(node: TrialNode) -> None:
     assert [end.fields["reason"] for end in ends] == ["killed"]
 
 
-@pytest.mark.parametrize("forged_report", [False, True], ids=["exit.json", "and the report"])
+@pytest.mark.parametrize(
+    "forged_report", [False, True], ids=["exit.json", "exit.json and the report"]
+)
 @pytest.mark.parametrize("leaves", ["", "setsid"], ids=["in its session", "in another session"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
 def test_child_of_a_trial_that_kills_the_supervisor_is_ended(

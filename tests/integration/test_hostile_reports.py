@@ -32,20 +32,20 @@ def ran(agent: AgentProcess, cluster: FakeCluster, program: str) -> dict[str, An
     wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
     assert process.poll() is None
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
-    found = cluster.exit_record("4.1")
-    assert found is not None
-    return found
+    record = cluster.exit_record("4.1")
+    assert record is not None
+    return record
 
 
 @pytest.mark.parametrize(
     ("replacement", "why"),
     [
         ("os.symlink('/etc/passwd', path)", "a link"),
-        ("os.symlink(f'{home}/in/spec.json', path)", "a link to what is its own"),
+        ("os.symlink(f'{home}/in/spec.json', path)", "a link to a file of the trial"),
         ("os.symlink('/dev/zero', path)", "a link to a device"),
-        ("os.mkfifo(path)", "a pipe, which nobody writes"),
+        ("os.mkfifo(path)", "a pipe without a writer"),
         ("os.mkdir(path)", "a directory"),
-        ("os.link(f'{home}/agent/report-agent.jsonl', path)", "another's file"),
+        ("os.link(f'{home}/agent/report-agent.jsonl', path)", "a file of the agent"),
         ("import socket; socket.socket(socket.AF_UNIX).bind(path[-100:])", "a socket"),
     ],
 )
@@ -76,7 +76,7 @@ os.symlink({target!r}, f"{{home}}/out")
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "warning"),
     [
         ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is not a JSON value"),
         (
@@ -96,18 +96,18 @@ os.symlink({target!r}, f"{{home}}/out")
     ],
 )
 def test_invalid_report_line_becomes_a_warning(
-    agent: AgentProcess, cluster: FakeCluster, line: str, told: str
+    agent: AgentProcess, cluster: FakeCluster, line: str, warning: str
 ) -> None:
     program = f"""
 rest = {line} + b"\\n"
 while rest:
     rest = rest[os.write(out, rest):]
 """
-    found = ran(agent, cluster, FINE + program + FINE + LEAVE)
-    assert found["reason"] == "completed", found
+    record = ran(agent, cluster, FINE + program + FINE + LEAVE)
+    assert record["reason"] == "completed", record
     kinds = [line["kind"] for line in cluster.lines("4.1")]
     assert kinds == ["progress", "agent_warning", "progress", "exit"]
-    assert told in warnings(cluster)[0]
+    assert warning in warnings(cluster)[0]
     # The warning is short, whatever the size of the hostile line.
     assert len(warnings(cluster)[0]) < 500
 
@@ -143,9 +143,9 @@ def test_huge_report_file_stops_neither_agent_nor_neighbour(
     wait_until(lambda: cluster.exit_record("4.1"))
     assert second.poll() is None
     for allocation in ("4.1", "5.1"):
-        found = cluster.exit_record(allocation)
-        assert found is not None
-        assert found["reason"] == "completed"
+        record = cluster.exit_record(allocation)
+        assert record is not None
+        assert record["reason"] == "completed"
     assert b"at most 16 GiB" in cluster.log["4.1"]
 
 
@@ -261,6 +261,6 @@ def test_bad_neighbours_and_a_killed_agent_do_not_harm_a_good_trial(
     assert [line["kind"] for line in cluster.lines("4.1")] == ["progress", "progress", "exit"]
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
     for name in bad:
-        found = cluster.exit_record(name)
-        assert found is not None
-        assert found["reason"] == "killed"
+        record = cluster.exit_record(name)
+        assert record is not None
+        assert record["reason"] == "killed"

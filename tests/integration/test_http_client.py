@@ -312,11 +312,11 @@ def test_silent_server_is_reported_and_abandoned(server: Server) -> None:
         handler.close_connection = True
 
     server.script = [freezes]
-    told: list[str] = []
+    silences: list[str] = []
     client = Transport(
         server.url, None, timeout_seconds=0.4, attempts_seconds_max=0.2, silence_seconds=0.1
     )
-    client.on_silence = told.append
+    client.on_silence = silences.append
     try:
         # The first attempt takes longer than the limit for all attempts, so no second attempt
         # follows.
@@ -325,7 +325,7 @@ def test_silent_server_is_reported_and_abandoned(server: Server) -> None:
     finally:
         released.set()
         client.close()
-    assert told == [server.url]
+    assert silences == [server.url]
 
 
 def test_error_names_an_address_without_a_server() -> None:

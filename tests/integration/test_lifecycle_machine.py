@@ -79,11 +79,11 @@ class Lifecycle(RuleBasedStateMachine):
         pause_seconds=st.sampled_from((0.0, 0.05)),
     )
     def create(self, paused: bool, trials: int, pause_seconds: float) -> Experiment:
-        asked = config(pause_seconds, trials=trials)
-        found = self.client.create_experiment(asked, self.model, paused=paused)
-        assert found.state == ("PAUSED" if paused else "ACTIVE")
-        self.created[found.id] = found
-        return found
+        request = config(pause_seconds, trials=trials)
+        experiment = self.client.create_experiment(request, self.model, paused=paused)
+        assert experiment.state == ("PAUSED" if paused else "ACTIVE")
+        self.created[experiment.id] = experiment
+        return experiment
 
     @rule(experiment=experiments, verb=st.sampled_from(sorted(ALLOWED)))
     def command(self, experiment: Experiment, verb: str) -> None:
@@ -146,8 +146,8 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(experiment=experiments, label=st.text("abc", min_size=1, max_size=3))
     def label(self, experiment: Experiment, label: str) -> None:
         experiment.set(labels=[label], description=f"about {label}")
-        found = self.client.experiment(experiment.id)
-        assert (found.labels, found.description) == ([label], f"about {label}")
+        current = self.client.experiment(experiment.id)
+        assert (current.labels, current.description) == ([label], f"about {label}")
 
     @rule(experiment=experiments, max_slots=st.sampled_from((None, 1, 2)))
     def limit(self, experiment: Experiment, max_slots: int | None) -> None:
@@ -168,7 +168,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def nothing_vanishes_and_ends_are_final(self) -> None:
-        listed = {found.id: found for found in self.client.experiments(archived=None)}
+        listed = {
+            experiment.id: experiment for experiment in self.client.experiments(archived=None)
+        }
         for number in self.deleted & listed.keys():
             assert listed[number].state == "DELETING"
         for number in self.created:

@@ -71,9 +71,9 @@ def test_rest_of_a_partly_deleted_checkpoint_is_downloaded_and_verified(
             theirs.remove_files(["code"])
             theirs.add_metadata({"kept": "weights", "by": "ada"})
             theirs.remove_metadata(["by", "none"])
-        found = cluster.get(f"/checkpoints/{UUID}").json
-        assert found["deleted_patterns"] == ["optimizer/**", "code"]
-        assert (found["files"], found["metadata"]) == (1, {"note": "n", "kept": "weights"})
+        described = cluster.get(f"/checkpoints/{UUID}").json
+        assert described["deleted_patterns"] == ["optimizer/**", "code"]
+        assert (described["files"], described["metadata"]) == (1, {"note": "n", "kept": "weights"})
         code, text = run("checkpoint", "pin", UUID)
         assert code == 3
         assert "was partly deleted, and cannot be pinned" in text

@@ -203,7 +203,7 @@ def test_large_file_is_uploaded_in_parts_and_resumes_after_an_interruption(
     (folder / "large.bin").write_bytes(b"0123456789abcdef" * (11 << 16))
     upload = _Sender._upload
     sent: list[int | None] = []
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     limit = 2
 
     def upload_some(self: _Sender, request: Any, reader: Any, size: int) -> None:
@@ -223,10 +223,12 @@ def test_large_file_is_uploaded_in_parts_and_resumes_after_an_interruption(
         assert sent == [1, 2]
         sent.clear()
         limit = 100
-        uploaded = trial.upload_checkpoint(folder, on_progress=lambda *sizes: told.append(sizes))
+        uploaded = trial.upload_checkpoint(
+            folder, on_progress=lambda *sizes: progress.append(sizes)
+        )
         # Only the third part, and whole small files: a file, the manifest and the metadata.
         assert sent == [3, None, None, None]
-        assert (told[0][0], told[-1][0]) == (10 << 20, uploaded.size_bytes)
+        assert (progress[0][0], progress[-1][0]) == (10 << 20, uploaded.size_bytes)
         assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
         assert [*bucket.uploads_below("")] == []
         client.http.close()
@@ -337,8 +339,8 @@ def test_model_code_is_uploaded_to_and_downloaded_from_the_bucket(
     content = archive("train.py")
     digest = hashlib.sha256(content).hexdigest()
     offer = {"sha256": digest, "size": len(content)}
-    asked = call(app, "POST", "/api/v1/model-code", token=TOKENS[Role.USER], content=offer)
-    upload = asked.json["upload"]
+    offered = call(app, "POST", "/api/v1/model-code", token=TOKENS[Role.USER], content=offer)
+    upload = offered.json["upload"]
     (tmp_path / "code").write_bytes(content)
     transport = Transport("http://127.0.0.1:9", "dct_token", attempts_max=1)
     with (tmp_path / "code").open("rb") as file:

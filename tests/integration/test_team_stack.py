@@ -33,14 +33,14 @@ def test_table_has_the_definition_that_the_state_needs(
     aws: Ministack, outputs: dict[str, Any]
 ) -> None:
     dynamodb = aws.client("dynamodb")
-    found = dynamodb.describe_table(TableName=outputs["table"])["Table"]
+    table = dynamodb.describe_table(TableName=outputs["table"])["Table"]
     wanted = table_definition(outputs["table"])
-    assert found["KeySchema"] == wanted["KeySchema"]
-    assert found["StreamSpecification"] == wanted["StreamSpecification"]
-    assert found["AttributeDefinitions"] == wanted["AttributeDefinitions"]
-    [index], [asked] = found["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
+    assert table["KeySchema"] == wanted["KeySchema"]
+    assert table["StreamSpecification"] == wanted["StreamSpecification"]
+    assert table["AttributeDefinitions"] == wanted["AttributeDefinitions"]
+    [index], [asked] = table["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
     assert {name: index[name] for name in asked} == asked
-    assert found["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
+    assert table["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
 
 
 def test_stream_of_the_functions_is_filtered(aws: Ministack, outputs: dict[str, Any]) -> None:
@@ -135,14 +135,14 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "said", "registers"), REFUSED)
+@pytest.mark.parametrize(("error", "message", "registers"), REFUSED)
 def test_resource_that_cannot_be_created_as_declared_is_refused(
-    error: type[Exception], said: str, registers: Callable[[], object], aws: Ministack
+    error: type[Exception], message: str, registers: Callable[[], object], aws: Ministack
 ) -> None:
     def program() -> None:
         registers()
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         materialise(program, "team", {}, EmulatorMaker(aws))
 
 

@@ -107,7 +107,7 @@ def search_scenario(
     return play
 
 
-def suggest_in_vain(cluster: SteppedCluster) -> None:
+def suggest_without_model(cluster: SteppedCluster) -> None:
     """Run a search with a failing model: points are drawn instead."""
 
     def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
@@ -117,7 +117,7 @@ def suggest_in_vain(cluster: SteppedCluster) -> None:
     search_scenario(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
-def kill_one_and_all(cluster: SteppedCluster) -> None:
+def kill_trial_then_experiment(cluster: SteppedCluster) -> None:
     """Run 3 trials on 2 slots; kill a trial, then the experiment."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
@@ -297,8 +297,8 @@ SCENARIOS_TO_RECORD: dict[str, Callable[[SteppedCluster], None]] = {
     "population": search_scenario(POPULATION, train_in_rounds),
     "custom": drive_custom_search,
     "single": search_scenario(SinglePlan(4, LENGTH_ERA), fail_twice),
-    "bayesian-failed": suggest_in_vain,
-    "kill": kill_one_and_all,
+    "bayesian-failed": suggest_without_model,
+    "kill": kill_trial_then_experiment,
     "dead-letter": fold_a_dead_letter,
     "collect": collect,
     "many": start_many,

@@ -24,10 +24,10 @@ def scenario_name(path: Path) -> str:
 def test_recorded_journal_replays_with_todays_code(path: Path, tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     addresses = journal_files.load_file(path, table)
-    found = [replay_actor(table, address) for address in addresses]
+    replays = [replay_actor(table, address) for address in addresses]
     table.close()
-    assert [(each.address, each.difference) for each in found if each.difference] == [], AGAIN
-    assert all(each.complete and each.entries for each in found)
+    assert [(each.address, each.difference) for each in replays if each.difference] == [], AGAIN
+    assert all(each.complete and each.entries for each in replays)
 
 
 def test_every_scenario_of_this_version_is_recorded() -> None:
@@ -48,7 +48,7 @@ def test_assumptions_of_a_release_still_hold(path: Path) -> None:
         assert now["states"][name][: len(fields)] == fields, f"{name}: {AGAIN}"
     for name, defaults in then["defaults"].items():
         today = now["defaults"].get(name)
-        assert today is not None, f"{name} is gone, and stored journals have it: {AGAIN}"
+        assert today is not None, f"stored journals have {name}, which is gone: {AGAIN}"
         assert _known_fields(today, defaults) == defaults, f"{name}: {AGAIN}"
 
 

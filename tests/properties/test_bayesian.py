@@ -80,7 +80,7 @@ class Run:
         """Let the search, the adviser, a trial or a repetition take a step."""
         who = ["search"] * self.more + ["adviser"] * self.waiting.awaits_external_input
         who += ["trial"] * bool(self.open) + ["repeat"] * bool(self.sent)
-        assert set(who) - {"repeat"}, "the search waits for nobody"
+        assert set(who) - {"repeat"}, "the search waits for no trial"
         match data.draw(st.sampled_from(who)):
             case "search":
                 self._accept_step(

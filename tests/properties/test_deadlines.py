@@ -62,12 +62,14 @@ def test_policy_costs_at_most_on_demand_with_changeovers(
     given_: tuple[DeadlineJob, SpotTrace], policy: Policy
 ) -> None:
     job, trace = given_
-    found = replay_policy(policy, job, trace)
+    outcome = replay_policy(policy, job, trace)
     # Every paid time is work or a changeover, at most at the on-demand price.
-    paid_ms = job.work_ms + found.starts * job.changeover_ms
-    assert found.cost <= ON_DEMAND_PRICE * paid_ms / HOUR_MS + ROUNDING
+    paid_ms = job.work_ms + outcome.starts * job.changeover_ms
+    assert outcome.cost <= ON_DEMAND_PRICE * paid_ms / HOUR_MS + ROUNDING
     # Changeovers use up the slack, except the first, which on-demand also has.
-    assert found.cost <= ON_DEMAND_PRICE * (job.deadline_ms - job.submitted_ms) / HOUR_MS + ROUNDING
+    assert (
+        outcome.cost <= ON_DEMAND_PRICE * (job.deadline_ms - job.submitted_ms) / HOUR_MS + ROUNDING
+    )
 
 
 # An optimum takes a while where prices change with every tick.
@@ -87,9 +89,9 @@ def test_optimum_equals_the_result_of_an_unbounded_search(
     given_: tuple[DeadlineJob, SpotTrace],
 ) -> None:
     job, trace = given_
-    found = optimum_cost(job, trace)
-    assert found is not None
-    assert abs(found - plain_optimum(job, trace)) <= ROUNDING
+    optimum = optimum_cost(job, trace)
+    assert optimum is not None
+    assert abs(optimum - plain_optimum(job, trace)) <= ROUNDING
 
 
 @settings(max_examples=200, deadline=None)

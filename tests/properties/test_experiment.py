@@ -68,12 +68,12 @@ def begin_experiment(method: MethodPlan) -> ActorHarness:
 
 
 def summaries(actor: ActorHarness) -> list[TrialSummary]:
-    found: list[TrialSummary] = []
+    results: list[TrialSummary] = []
     for index in range(-(-actor.state.trials // SUMMARIES_PER_PART)):
         part = actor.part(f"trials/{index}")
         assert isinstance(part, Summaries)
-        found += part.trials
-    return found
+        results += part.trials
+    return results
 
 
 def open_trials(actor: ActorHarness) -> list[int]:

@@ -59,14 +59,14 @@ def node_histories(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
 def interleave(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
     """Return the messages of all histories, each in order, with some repetitions."""
     left = [list(life) for life in lives if life]
-    told: list[object] = []
+    messages: list[object] = []
     while left:
         life = left[draw.draw(st.integers(0, len(left) - 1))]
-        told.append(life.pop(0))
+        messages.append(life.pop(0))
         left = [each for each in left if each]
         if draw.draw(st.integers(0, 4)) == 0:
-            told.append(told[draw.draw(st.integers(0, len(told) - 1))])
-    return told
+            messages.append(messages[draw.draw(st.integers(0, len(messages) - 1))])
+    return messages
 
 
 def rank_of_exit(message: object) -> int | None:
@@ -106,11 +106,11 @@ def test_gang_ends_once_after_all_nodes_and_never_runs_twice(
         holds = actor.state.epoch == 1 and allocation is not None
         # The gang has slots exactly until the last node is gone.
         assert holds == (len(gone) < nodes)
-        asked = [one.epoch for one in actor.all_messages(SlotsRequested)]
+        epochs = [one.epoch for one in actor.all_messages(SlotsRequested)]
         given_back = [one.epoch for one in actor.all_messages(SlotsReleased)]
-        assert asked == list(range(1, actor.state.epoch + 1))
+        assert epochs == list(range(1, actor.state.epoch + 1))
         # The slots of the previous epoch are released before new slots are requested.
-        assert given_back[: len(asked) - 1] == asked[:-1]
+        assert given_back[: len(epochs) - 1] == epochs[:-1]
         if holds and is_news and breaks(message):
             assert allocation.desired_state is DesiredState.KILL
         assert actor.state.restarts + actor.state.losses <= 1

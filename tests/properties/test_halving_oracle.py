@@ -173,7 +173,7 @@ class Pair:
         real = self.real
         busy = [trial for trial, now in real.trials.items() if now.reached < now.length]
         over = [trial for trial, now in real.trials.items() if now.closed]
-        assert busy or over, "trials wait for a word that never comes"
+        assert busy or over, "all trials wait for the search"
         exits = data.draw(st.integers(0, 7)) == 0
         trial = data.draw(st.sampled_from(sorted(real.trials) if exits else sorted(busy + over)))
         oracle = self.owners[trial]

@@ -91,7 +91,7 @@ class PoolModel:
                 assert int(name) not in self.placed, "a second placement"
                 self.placed[int(name)] = tuple(place.agent for place in places)
             case AllocationLost() | PreemptionRequested():
-                assert int(name) in self.placed, "a loss of what was not placed"
+                assert int(name) in self.placed, "a loss or preemption of a task without places"
             case AllocationPlaced(trial_id, _, slots):
                 desired[trial_id] = slots
             case AllocationRemoved(trial_id, _):

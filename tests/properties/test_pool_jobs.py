@@ -262,7 +262,7 @@ def check_waiting(model: PoolModel) -> None:
     """Check that no start or preemption is left to do, and that waiting jobs have a reason."""
     assert model.plan_once_more() == ([], [])
     assert (model.actor.state.wait_reason != "") == (model.actor.state.queued > 0)
-    assert len(model.preempted) == len(set(model.preempted)), "somebody was asked to go twice"
+    assert len(model.preempted) == len(set(model.preempted)), "a task was preempted twice"
 
 
 def deliver_and_check(model: PoolModel, *changes: Change) -> None:

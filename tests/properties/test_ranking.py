@@ -54,14 +54,14 @@ def test_deleted_checkpoints_follow_the_rule_and_exclude_pinned_checkpoints(
     everything: list[CheckpointCandidate], retention: Retention, smaller: bool, held: set[int]
 ) -> None:
     names = {f"{n:04x}" for n in held}
-    found = unwanted_checkpoints(everything, retention, smaller, lambda one: one.uuid in names)
+    unwanted = unwanted_checkpoints(everything, retention, smaller, lambda one: one.uuid in names)
     sign = 1 if smaller else -1
     expected = {
         one.uuid
         for one in everything
         if is_deleted(everything, one, retention, sign) and one.uuid not in names
     }
-    assert {one.uuid for one in found} == expected
+    assert {one.uuid for one in unwanted} == expected
 
 
 @given(experiments(), retentions, st.booleans(), st.data())

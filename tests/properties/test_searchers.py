@@ -188,7 +188,7 @@ class Run:
         elif real.trials and data.draw(st.integers(0, 9)) == 0:
             forfeited = self._exit_trial(data, data.draw(st.sampled_from(sorted(real.trials))))
         else:
-            assert movable, "trials wait for a word that never comes"
+            assert movable, "all trials wait for the search"
             self._move_trial(data, data.draw(st.sampled_from(movable)))
         before, self.done = self.done, real.progress
         assert before - forfeited - EPSILON <= self.done <= 1
@@ -230,9 +230,9 @@ class Run:
         before, contents = real.state.method, dict(real.blobs.contents)
         # The search may continue with waiting operations, which do not answer the report.
         waiting = real.more
-        asked = real.send_event(event)
+        answer = real.send_event(event)
         if not waiting:
-            assert (asked, real.state.method) == (Answer(0, {}, frozenset()), before)
+            assert (answer, real.state.method) == (Answer(0, {}, frozenset()), before)
             assert real.blobs.contents == contents
 
 

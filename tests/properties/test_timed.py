@@ -131,7 +131,7 @@ def test_search_measured_by_time_ends_within_the_number_of_trials(
     run = Run(SearchPlan(plan, Group({"x": Double(0.0, 1.0)}), 7), create_max)
     done = run.progress
     while not run.over:
-        assert run.open, "nobody is left, and the search goes on"
+        assert run.open, "no trial is left, and the search goes on"
         invalid = run.invalid
         run.advance(data)
         # Results of a trial that later turns out invalid are removed.

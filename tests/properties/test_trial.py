@@ -188,8 +188,8 @@ def test_counters_never_fall_and_a_length_is_reported_once(
         assert after.restarts <= after.settings.max_restarts + 1
         is_damage = isinstance(message, CheckpointDamageReported)
         assert is_damage or after.checkpoint is not None or before.checkpoint is None
-    told = [message.length for message in actor.all_messages(TrialLengthReached)]
-    assert told == sorted(set(told))
+    lengths = [message.length for message in actor.all_messages(TrialLengthReached)]
+    assert lengths == sorted(set(lengths))
 
 
 @FEW
@@ -223,9 +223,9 @@ def test_dead_letter_ends_an_open_trial_in_error_and_informs_the_experiment(
         assert actor.sent == []
     else:
         assert actor.state.status is Status.ERROR
-        (told,) = actor.messages_to("experiment#1")
-        assert isinstance(told, TrialEnded)
-        assert (told.status, told.early_exit) == (Status.ERROR, ExitReason.ERRORED)
+        (ended,) = actor.messages_to("experiment#1")
+        assert isinstance(ended, TrialEnded)
+        assert (ended.status, ended.early_exit) == (Status.ERROR, ExitReason.ERRORED)
     check_slots(actor)
     check_end(actor)
 

@@ -94,9 +94,9 @@ def test_function_with_the_second_teams_table_is_refused(
     deployment: Deployment, speech: Stack
 ) -> None:
     client, name = speech.aws.client("lambda"), speech.function_name("checkpoint_gc")
-    said = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    variables = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     speech.invoke("checkpoint_gc", {})
-    sent = {**said, "DETCLOUD_TABLE": deployment.outputs["table"]}
+    sent = {**variables, "DETCLOUD_TABLE": deployment.outputs["table"]}
     client.update_function_configuration(FunctionName=name, Environment={"Variables": sent})
     with pytest.raises(AssertionError, match="failed"):
         speech.invoke("checkpoint_gc", {})
@@ -139,8 +139,8 @@ def test_warning_about_a_teams_instance_leaves_no_row_at_the_second_team(
     wait_until(lambda: row in deployment.rows(), 30, "the instance in its cluster's books")
     for team in (speech, deployment):
         send_warning(team, "EC2 Instance Rebalance Recommendation", instance)
-    told = (NOTICES, f"{instance.id}#rebalance")
-    assert [told in team.rows() for team in (speech, deployment)] == [False, True]
+    row_key = (NOTICES, f"{instance.id}#rebalance")
+    assert [row_key in team.rows() for team in (speech, deployment)] == [False, True]
     assert not any(instance.id in line for line in speech.log_messages("spot_notice"))
 
 

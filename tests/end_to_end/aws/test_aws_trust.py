@@ -77,11 +77,11 @@ def test_user_token_ends_on_expiry_or_revocation(deployment: Deployment, person:
                 assert status_of(partial(ada.post, "/agents/node/disable")) == 403
         # The row is changed to be a day older.
         row = {"p": {"S": "tokens"}, "s": {"S": token_digest(expiring)}}
-        found = table.get_item(TableName=deployment.outputs["table"], Key=row)["Item"]
-        fields = json.loads(found["b"]["B"])
+        item = table.get_item(TableName=deployment.outputs["table"], Key=row)["Item"]
+        fields = json.loads(item["b"]["B"])
         assert 23 * HOUR_MS < fields["expires_ms"] - time.time() * 1000 <= 24 * HOUR_MS
         body = json.dumps({**fields, "expires_ms": fields["expires_ms"] - 24 * HOUR_MS}).encode()
-        table.put_item(TableName=deployment.outputs["table"], Item={**found, "b": {"B": body}})
+        table.put_item(TableName=deployment.outputs["table"], Item={**item, "b": {"B": body}})
         person.run("token", "revoke", revoked["id"])
     for token in (expiring, revoked["token"]):
         with deployment.client(token) as ada:
@@ -130,6 +130,6 @@ def test_manually_started_machine_joins_only_the_pool_of_the_token(
         assert checkpoints(deployment, described["id"])
     finally:
         joined.send_signal(signal.SIGTERM)
-        said = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
-    assert joined.returncode == 0, said
+        errors = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
+    assert joined.returncode == 0, errors
     assert not deployment.billed_instances()

@@ -117,6 +117,6 @@ def _holds(term: str, resource: str) -> bool:
     if match := _FOLDER.fullmatch(term):
         return resource.startswith(match[1])
     match = _NAMED.fullmatch(term)
-    assert match, f"a condition that nobody can evaluate: {term}"
+    assert match, f"a condition that this fake cannot evaluate: {term}"
     folder, _, name = resource.partition("/")
     return folder != match[1] or name.startswith(match[2])

@@ -58,8 +58,8 @@ class TestTrials:
     def test_allocation_costs_a_share_of_the_instance(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))
-        told = TrialMetered(3, 1, 0, TWO * 3600, START_MS, True)
-        assert actor.messages_to("experiment#1") == [told]
+        metered = TrialMetered(3, 1, 0, TWO * 3600, START_MS, True)
+        assert actor.messages_to("experiment#1") == [metered]
         actor.now_ms += 10_000
         actor.deliver(AllocationExited(1, "preempted"))
         # 2 of 4 slots for 10 s.

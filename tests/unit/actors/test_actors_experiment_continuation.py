@@ -245,10 +245,10 @@ def test_new_max_restarts_apply_to_continued_and_new_trials() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1))
     actor.deliver(ContinueRequested("{}", max_restarts=9, limits_open_trials=True))
-    told = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
+    continued = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
     actor.deliver(trial_completed(0, 1))
-    told += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
-    assert [message.settings.max_restarts for message in told] == [9, 9]
+    continued += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
+    assert [message.settings.max_restarts for message in continued] == [9, 9]
     actor.deliver(trial_completed(0, 1), trial_completed(1, 1))
     assert actor.all_messages(TrialCreated)[-1].settings.max_restarts == 9
 
@@ -267,8 +267,8 @@ def test_continued_trials_run_in_the_pool_of_the_experiment() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(PoolChanged("spot"), trial_errored(0))
     actor.deliver(CONTINUE)
-    [told] = actor.all_messages(TrialContinued)
-    assert told.settings.pool == "spot"
+    [continued] = actor.all_messages(TrialContinued)
+    assert continued.settings.pool == "spot"
     assert actor.row("jobs#spot", "000000000001").revision > 0
 
 

@@ -43,8 +43,8 @@ def trial_canceled(number: int) -> TrialEnded:
 
 
 def collection(actor: ActorHarness) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(actor.row("collections", "000000000001").body)
-    return found
+    body: dict[str, Any] = json.loads(actor.row("collections", "000000000001").body)
+    return body
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])

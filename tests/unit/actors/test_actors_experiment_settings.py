@@ -52,8 +52,8 @@ def listing_row(actor: ActorHarness) -> ListingRow:
 
 
 def collection(actor: ActorHarness) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(actor.row(*COLLECTION).body)
-    return found
+    body: dict[str, Any] = json.loads(actor.row(*COLLECTION).body)
+    return body
 
 
 def refusal(actor: ActorHarness, command: object) -> tuple[str, str]:

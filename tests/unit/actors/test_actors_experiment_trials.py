@@ -54,9 +54,9 @@ def deliver_own_messages(actor: ActorHarness) -> ActorHarness:
 
 
 def summaries(actor: ActorHarness, part: int = 0) -> Summaries:
-    found = actor.part(f"trials/{part}")
-    assert isinstance(found, Summaries)
-    return found
+    stored = actor.part(f"trials/{part}")
+    assert isinstance(stored, Summaries)
+    return stored
 
 
 def test_trials_are_created_in_order_with_the_draws_of_the_search() -> None:
@@ -93,11 +93,11 @@ def test_continued_backlog_adds_reasons() -> None:
     actor = deliver_own_messages(experiment(replace(random_plan(1), method=rungs)))
     for number in range(100):
         actor.deliver(TrialLengthReached(number, 1, float(number), closed=False))
-    said = []
+    reasons = []
     while SearchContinued() in actor.messages_to(actor.address):
         actor.deliver(SearchContinued())
-        said += actor.reasons
-    assert said == ["trials closed: 48", "trials closed: 3"]
+        reasons += actor.reasons
+    assert reasons == ["trials closed: 48", "trials closed: 3"]
 
 
 def test_backlog_draws_the_same_values_as_a_single_commit() -> None:

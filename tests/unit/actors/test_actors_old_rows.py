@@ -55,9 +55,9 @@ def test_experiment_of_an_older_release_is_decoded() -> None:
     definition = older_settings(
         without_fields(actor.parts["definition"], "retention", "warm_start", "rules")
     )
-    found = EXPERIMENT.decode_part("definition", definition)
-    assert isinstance(found, Definition)
-    assert (found.rules, found.retention) == (rules.LENGTH_ERA, Retention(0, 1, 1))
+    decoded = EXPERIMENT.decode_part("definition", definition)
+    assert isinstance(decoded, Definition)
+    assert (decoded.rules, decoded.retention) == (rules.LENGTH_ERA, Retention(0, 1, 1))
 
 
 def test_summaries_of_an_older_release_are_continued() -> None:

@@ -52,9 +52,9 @@ def queue(actor: ActorHarness) -> list[str]:
 
 
 def slots_of(actor: ActorHarness, agent: str) -> AgentSlots:
-    found = agents_of(StepContext(actor.address, 0, actor)).get(agent)
-    assert found is not None
-    return found
+    state = agents_of(StepContext(actor.address, 0, actor)).get(agent)
+    assert state is not None
+    return state
 
 
 def counts(actor: ActorHarness) -> tuple[int, int, int, int, int]:

@@ -45,9 +45,9 @@ def busy_pool(row: JobRow = PATIENT, settings: PoolSettings | None = None) -> Ac
 
 def wait_ends(actor: ActorHarness) -> list[WaitEnded]:
     """Return the WaitEnded messages to experiment 2 of the last delivery."""
-    told = actor.messages_to("experiment#2")
-    assert all(isinstance(one, WaitEnded) for one in told)
-    return [one for one in told if isinstance(one, WaitEnded)]
+    messages = actor.messages_to("experiment#2")
+    assert all(isinstance(one, WaitEnded) for one in messages)
+    return [one for one in messages if isinstance(one, WaitEnded)]
 
 
 def timers(actor: ActorHarness) -> list[tuple[int, object]]:

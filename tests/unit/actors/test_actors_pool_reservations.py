@@ -51,8 +51,8 @@ def test_freed_slots_are_reserved_after_the_wait() -> None:
     actor.now_ms = START_MS + AFTER_MS
     release(actor, 1)
     assert actor.state.reservation == Reservation(GANG, 4, ("a", "b"), started=4)
-    (said,) = [one for one in actor.reasons if "waited" in one]
-    assert said == "4 slots of a, b are held for job 20, which has waited too long"
+    (reason,) = [one for one in actor.reasons if "waited" in one]
+    assert reason == "4 slots of a, b are held for job 20, which has waited too long"
     assert running(actor) == [2, 3, 4]
     release(actor, 2, 3, 4)
     assert running(actor) == [GANG]

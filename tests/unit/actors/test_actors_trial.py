@@ -347,9 +347,9 @@ def test_length_of_equally_many_batches_is_answered_immediately() -> None:
 def test_length_without_the_searcher_metric_is_not_reached() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, None, "batch 8 lacks 'loss'"))
-    (told,) = actor.messages_to(EXPERIMENT)
-    assert isinstance(told, TrialLengthReached)
-    assert told.missing_metric_reason == "batch 8 lacks 'loss'"
+    (reached,) = actor.messages_to(EXPERIMENT)
+    assert isinstance(reached, TrialLengthReached)
+    assert reached.missing_metric_reason == "batch 8 lacks 'loss'"
     assert actor.state.reached < LENGTH
 
 

@@ -172,8 +172,10 @@ def test_reached_length_is_not_reported_again_after_damage() -> None:
     actor.deliver(damage_of(2, 20, 10), failure_of(2), places_of(3))
     actor.deliver(ValidationReported(3, 20, 0.5), LengthReached(3, 20, 0.5))
     actor.deliver(ValidationReported(3, 40, 0.4), LengthReached(3, 40, 0.4))
-    told = [(message.length, message.metric) for message in actor.all_messages(TrialLengthReached)]
-    assert told == [(20, 0.5), (40, 0.4)]
+    results = [
+        (message.length, message.metric) for message in actor.all_messages(TrialLengthReached)
+    ]
+    assert results == [(20, 0.5), (40, 0.4)]
 
 
 def test_damaged_checkpoint_is_not_recorded_again_and_is_deleted_on_request(

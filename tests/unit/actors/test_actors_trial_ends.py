@@ -62,9 +62,9 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def record(actor: ActorHarness, steps: int) -> CheckpointRecord:
-    found = actor.part(f"checkpoint/{checkpoint_reported(steps).checkpoint.uuid}")
-    assert isinstance(found, CheckpointRecord)
-    return found
+    stored = actor.part(f"checkpoint/{checkpoint_reported(steps).checkpoint.uuid}")
+    assert isinstance(stored, CheckpointRecord)
+    return stored
 
 
 def test_five_restarts_permit_six_runs() -> None:

@@ -69,8 +69,8 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.desired_state
-    return found
+    desired: DesiredState = actor.state.allocation.desired_state
+    return desired
 
 
 def failed_trial(of: TrialSettings | None = None) -> ActorHarness:

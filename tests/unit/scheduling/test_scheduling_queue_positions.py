@@ -166,8 +166,8 @@ def test_rejects_weights_not_finite_and_positive(weight: float) -> None:
 def test_rejects_change_unsupported_by_scheduler(
     operation: str, scheduler: str, other: str
 ) -> None:
-    said = f"unable to perform operation on resource pool with {scheduler}: {operation} needs"
-    with pytest.raises(PositionError, match=said):
+    message = f"unable to perform operation on resource pool with {scheduler}: {operation} needs"
+    with pytest.raises(PositionError, match=message):
         check_operation_supported(operation, scheduler)
     check_operation_supported(operation, other)
 
