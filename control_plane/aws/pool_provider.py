@@ -52,15 +52,15 @@ class NetworkInterface(Section):
     """The network connection of an EC2 instance."""
 
     public_ip: bool = True
-    """Whether an instance gets a public address; without one it reaches the cluster through a NAT
-    gateway or VPC endpoints.
+    """Whether an instance gets a public address. Without a public address, the instance reaches the
+    cluster through a NAT gateway or VPC endpoints.
     """
     subnet_id: str = ""
-    """The subnet; if empty, those of the default VPC."""
+    """The subnet; if empty, the subnets of the default VPC."""
     subnet_ids: Zones = ()
     """More subnets, one for each further zone that may be used."""
     security_group_id: str = ""
-    """The security group; the VPC's default one if empty."""
+    """The security group; if empty, the VPC's default security group."""
 
 
 class Tag(Section):
@@ -123,13 +123,13 @@ class AwsProvider(Provider):
 
     type: Literal["aws"]
     region: str = ""
-    """The server's own if empty."""
+    """The region; if empty, the server's region."""
     ssh_key_name: str = ""
-    """The key pair for logging in to instances; if empty, nobody may."""
+    """The key pair for logging in to instances; if empty, logging in is impossible."""
     instance_type: Text = "g4dn.metal"
-    """The instance type if there are no offerings."""
+    """The instance type of a pool without offerings."""
     instance_slots: CountOrZero | None = None
-    """Slots of the type; required if the type is not a known one, whose GPUs are its slots."""
+    """Slots of the type; by default its GPUs. Required for types that the cluster does not know."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     spot: bool = False
@@ -143,12 +143,12 @@ class AwsProvider(Provider):
     root_volume_size: VolumeGib = 200
     """The size in GiB."""
     root_volume_iops: VolumeIops = 3000
-    """I/O operations per second of the root disk, which is of type gp3; at most 500 per GiB. Those
+    """I/O operations per second of the root disk, which is of type gp3; at most 500 per GiB. Values
     above 3000 cost extra.
     """
     root_volume_throughput: VolumeThroughput = 125
-    """MiB per second of the root disk; at most a quarter of its operations per second. Those above
-    125 cost extra.
+    """MiB per second of the root disk; at most a quarter of its operations per second. Values
+    above 125 cost extra.
     """
     tag_key: TagKey = "managed_by"
     """The key of an additional tag of the pool's instances, to find them by."""
@@ -159,18 +159,19 @@ class AwsProvider(Provider):
     network_interface: NetworkInterface = Field(default_factory=NetworkInterface)
     """See Network interfaces."""
     iam_instance_profile_arn: str = ""
-    """The ARN of the instance profile that gives instances their role."""
+    """The ARN of the instance profile, which sets the role of the instances."""
     custom_tags: Tags = ()
     """More tags of the instances; see Tags."""
     allowed_mounts: Folders = ()
-    """Folders of the instances. Trials may mount them, or what is in them, and use devices in them;
-    none if empty.
+    """Folders of the instances. Trials may mount these folders and folders inside them, and use the
+    devices inside them. No folders if empty.
     """
     file_systems: FileSystems = ()
     """File systems of EFS and FSx that the instances mount; see File systems."""
     efa: bool = True
     """Whether instances launched for a trial on several instances have Elastic Fabric Adapters,
-    where their type supports them. Without public addresses they have one on each network card.
+    if their type supports adapters. Instances without public addresses have an adapter on each
+    network card.
     """
     cluster_placement: bool = True
     """Whether instances launched for a trial on several instances are close to each other, in a
@@ -178,7 +179,7 @@ class AwsProvider(Provider):
     """
     capacity_reservation: str = ""
     """The capacity reservation, cr-..., that on-demand instances are launched into, or the ARN of a
-    resource group of reservations; what a group does not have is bought on demand.
+    resource group of reservations. Instances beyond the group's capacity are bought on demand.
     """
     capacity_block: bool = False
     """Whether the reservation is a capacity block; no instances are bought beyond it."""

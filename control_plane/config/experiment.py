@@ -173,7 +173,7 @@ class ExperimentConfig(Section):
     data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""
     tensorboard_storage: CarriedMap | None = None
-    """Accepted, but has no effect: event files are stored beside the checkpoints."""
+    """Accepted, but has no effect: event files are stored in the checkpoint storage."""
     security: CarriedMap | None = None
     """Accepted, but has no effect."""
     internal: CarriedMap | None = None

@@ -127,7 +127,7 @@ class TaskContainerDefaults(Section):
     """The container image, or a map from each of `cpu`, `cuda` and `rocm` to an image."""
     environment_variables: VariablesField | None = None
     """A list of NAME=VALUE, or a map from each kind of device to a list of NAME=VALUE.
-    Configurations of the length era add variables; those of the step era replace the list.
+    Configurations of the length era add variables. Configurations of the step era replace the list.
     """
     shown_variables: VariableNames = ()
     """Names of variables with public values, as in configurations of experiments."""
@@ -139,12 +139,12 @@ class TaskContainerDefaults(Section):
     force_pull_image: bool | None = None
     """Whether the image is pulled even if the machine has the image."""
     bind_mounts: BindMounts = ()
-    """Directories of the host. Configurations of the length era add entries; those of the step era
-    replace the list.
+    """Directories of the host. Configurations of the length era add entries. Configurations of the
+    step era replace the list.
     """
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host. Configurations of the length era add entries; those of the step era
-    replace the list.
+    """Devices of the host. Configurations of the length era add entries. Configurations of the step
+    era replace the list.
     """
 
     @field_serializer("environment_variables")

@@ -78,14 +78,14 @@ max_restarts: 2
 """
 
 SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
-    ("Resources", "`resources`: what the trials may use.", resources.Resources),
+    ("Resources", "`resources`: the resources of the trials.", resources.Resources),
     ("Devices", "An entry of `resources.devices`.", resources.Device),
     ("Bind mounts", "An entry of `bind_mounts`.", resources.BindMount),
     (
         "Environment",
-        "`environment`: what a trial's container holds and sees. Where trials run as processes, "
-        "the variables apply; what needs a container gives a notice at create and in the trial's "
-        "log.",
+        "`environment`: the content of a trial's container. If trials run as processes, the "
+        "variables apply. Settings that need a container have no effect, with a notice at create "
+        "and in the trial's log.",
         environment.Environment,
     ),
     ("Reproducibility", "`reproducibility`.", training.Reproducibility),
@@ -235,17 +235,18 @@ code.
 """
 
 CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
-    ("Resource manager", "`resource_manager`: what the pools share.", pools.ResourceManager),
+    ("Resource manager", "`resource_manager`: settings of all pools.", pools.ResourceManager),
     ("Resource pools", "An entry of `resource_pools`.", pools.ResourcePool),
     (
         "Schedulers",
-        "`scheduler` of a pool or of the resource manager. A pool's replaces the other as a whole.",
+        "`scheduler` of a pool or of the resource manager. A pool's scheduler replaces the "
+        "resource manager's scheduler as a whole.",
         pools.Scheduler,
     ),
     (
         "Task container defaults",
-        "`task_container_defaults` of a pool, over those of the cluster, below what the "
-        "configurations of experiments say.",
+        "`task_container_defaults` of a pool. They take precedence over the cluster's defaults. "
+        "The configurations of experiments take precedence over both.",
         pools.TaskContainerDefaults,
     ),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
@@ -315,8 +316,8 @@ def _hyperparameter_lines() -> Iterator[str]:
     yield "## Hyperparameters"
     yield ""
     yield (
-        "Each is a constant, or a map whose `type` says how its values are chosen. In the length "
-        "era a map without a `type` is a group of hyperparameters."
+        "A hyperparameter is a constant, or a map whose `type` sets the choice of values. In the "
+        "length era, a map without a `type` is a group of hyperparameters."
     )
     yield ""
     for name, model in PARAMETER_TYPES.items():

@@ -26,8 +26,8 @@ class Optimizations(Section):
     PyTorchTrial's states of less than 4 MiB in a folder on the trial's machine.
     """
     average_training_metrics: bool = True
-    """Whether training metrics are averages over all processes of a trial. With `false`, training
-    metrics are those of the chief process.
+    """Whether training metrics are averages over all processes of a trial. With `false`, the
+    chief process reports its own training metrics.
     """
     gradient_compression: bool = False
     """Whether processes exchange gradients in half precision."""

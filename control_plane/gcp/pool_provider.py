@@ -103,12 +103,12 @@ class MachineConfig(Section):
     machine_type: Text = N1_DEFAULT
     """The machine type."""
     gpu_type: str | None = None
-    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise that of the type. `""` attaches
-    none.
+    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise the type's accelerator. `""`
+    attaches no accelerator.
     """
     gpu_num: CountOrZero | None = None
-    """The number of accelerators; by default 4 for N1, and those of the type otherwise. 0 attaches
-    none.
+    """The number of accelerators; by default 4 for N1, otherwise the type's number. 0 attaches no
+    accelerators.
     """
     preemptible: bool = False
     """Whether instances are bought on the spot market."""
@@ -133,9 +133,9 @@ class MachineTypeConfig(Section):
     memory_gb: Annotated[float, Field(gt=0)]
     """The memory in GiB."""
     gpus: CountOrZero = 0
-    """The number of GPUs that it has, without attached ones."""
+    """The number of GPUs that belong to the type, without attached GPUs."""
     accelerator: str = ""
-    """Their kind, such as nvidia-b200."""
+    """The kind of the GPUs, such as nvidia-b200."""
 
     @property
     def machine_type(self) -> MachineType:
@@ -154,8 +154,8 @@ class NetworkConfig(Section):
     subnetwork: str = ""
     """The subnetwork in the pool's region, a name or a path."""
     external_ip: bool = False
-    """Whether an instance gets a public address in the network that is named here; without one it
-    reaches the cluster through Cloud NAT.
+    """Whether an instance gets a public address in this network. Without a public address, the
+    instance reaches the cluster through Cloud NAT.
     """
 
 
@@ -183,7 +183,7 @@ class AccountConfig(Section):
     email: str = ""
     """The address of the account; the deployment's if empty."""
     scopes: Zones = (SCOPE_DEFAULT,)
-    """The scopes of its access tokens; its roles decide what they may do."""
+    """The scopes of the account's access tokens. The account's roles decide their permissions."""
 
 
 class GcpProvider(Provider):
@@ -201,29 +201,29 @@ class GcpProvider(Provider):
 
     type: Literal["gcp"]
     project: str = ""
-    """The server's own if empty."""
+    """The project; if empty, the server's project."""
     region: str = ""
-    """That of the zone, or the server's own, if empty."""
+    """The region; if empty, the region of the zone, or the server's region."""
     zone: str = ""
     """The only zone to use; all zones of the region if empty."""
     instance_type: MachineConfig = Field(default_factory=MachineConfig)
-    """The machine type if there are no offerings; see Machines."""
+    """The machine type of a pool without offerings; see Machines."""
     instance_slots: CountOrZero | None = None
-    """Slots of that machine type; required if it is not a known one."""
+    """Slots of the machine type; required for types that the cluster does not know."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     machine_types: DescribedTypes = Field(default_factory=dict)
-    """Machine types by name, where the cluster knows them not or otherwise; see Machine types.
-    `detcloud deploy gcp` adds what Compute Engine says of all that the pool names.
+    """Machine types by name, for types that the cluster does not know or that differ; see Machine
+    types. `detcloud deploy gcp` adds Compute Engine's description of all types of the pool.
     """
     base_config: CarriedMap = Field(default_factory=dict)
-    """Properties of an instance as the cloud's API takes them: more disks, labels, metadata,
+    """Properties of an instance in the form of the cloud's API: more disks, labels, metadata,
     network interfaces. Other fields of this section take precedence.
     """
     boot_disk_size: VolumeGib = 200
     """The size in GiB."""
     boot_disk_type: str = ""
-    """The kind of disk; pd-standard if empty, or the cheapest that the machine type takes."""
+    """The kind of disk; if empty, pd-standard, or the cheapest kind for the machine type."""
     boot_disk_source_image: str = ""
     """The machine image; Google's image of Ubuntu with drivers for accelerators if empty."""
     label_key: LabelKey = "managed-by"
@@ -239,14 +239,14 @@ class GcpProvider(Provider):
     service_account: AccountConfig = Field(default_factory=AccountConfig)
     """See Service accounts."""
     allowed_mounts: Folders = ()
-    """Folders of the instances. Trials may mount them, or what is in them, and use devices in them;
-    none if empty.
+    """Folders of the instances. Trials may mount these folders and folders inside them, and use the
+    devices inside them. No folders if empty.
     """
     file_systems: NfsShares = ()
     """Shares of NFS that instances mount as they boot; see NFS shares."""
     extended_preemption_notice: bool = False
-    """Whether spot instances get notice 120 s before their shutdown begins, where their machine
-    type allows that; otherwise it begins at once.
+    """Whether spot instances get notice 120 s before their shutdown begins, if their machine type
+    allows this. Otherwise the shutdown begins at once.
     """
     operation_timeout_period: PositiveDuration = 5 * 60_000
     """Accepted, but has no effect: each pass polls an operation, for up to 10 minutes."""

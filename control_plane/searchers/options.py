@@ -37,8 +37,8 @@ class SearcherOptions(OptionGroup):
     smaller_is_better: bool = True
     """Whether smaller values of the metric are better."""
     source_trial_id: Count | None = None
-    """The trial whose latest checkpoint is the start of all trials of the search. Only the weights
-    are used.
+    """The trial whose latest checkpoint all trials of the search start from. Only the weights are
+    used.
     """
     source_checkpoint_uuid: Text | None = None
     """The UUID of the checkpoint that all trials start from, or the UUID's first characters; an

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from control_plane.actors import addresses
+from control_plane.rows.actor_rows import OUTBOX
 from control_plane.rows.experiment_rows import SUGGESTION
 from simulator.checks.state_checker import StateChecker
 
@@ -17,7 +19,7 @@ def end_state(checker: StateChecker, *, interchangeable: bool = False) -> dict[s
             "trials": (state.trials, state.trials_open),
             "ended": (state.trials_completed, state.trials_errored),
             "life": (state.run_generation, state.name, state.archived),
-            "settings": checker.part(f"experiment#{state.experiment_id}", "settings"),
+            "settings": checker.part(addresses.experiment(state.experiment_id), "settings"),
             "best": (state.best_metric, None if interchangeable else state.best_trial),
             "progress": 0.0 if interchangeable else round(state.progress or 0.0, 6),
         }
@@ -39,7 +41,7 @@ def end_state(checker: StateChecker, *, interchangeable: bool = False) -> dict[s
     }
     held = [s.trial_id for s in checker.actor_states("trial") if s.allocation is not None]
     desired = [(s.agent, s.desired) for s in checker.actor_states("agent") if s.desired]
-    outbox = [key for key in checker.rows if key.sort.startswith("P#outbox/")]
+    outbox = [key for key in checker.rows if key.sort.startswith(OUTBOX.sort)]
     outbox += [key for key in checker.rows if key.partition == SUGGESTION.partition]
     return {
         "experiments": experiments,

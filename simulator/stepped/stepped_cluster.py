@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol, TypeVar
 
+from control_plane.actors import addresses
 from control_plane.actors.era_rules import LENGTH_ERA as LENGTH_LIFE
 from control_plane.actors.era_rules import LifecycleRules
 from control_plane.actors.messages.pool import PoolConfigured
@@ -187,7 +188,7 @@ class SteppedCluster(MovedClock):
 
     def add_pool(self) -> None:
         """Configure the pool POOL."""
-        self.command(f"pool#{POOL}", PoolConfigured(POOL))
+        self.command(addresses.pool(POOL), PoolConfigured(POOL))
 
     def add_agent(self, name: str, slots: int, script: Script, pool: str = POOL) -> ScriptedAgent:
         """Add an agent and let the agent enrol."""
@@ -206,7 +207,7 @@ class SteppedCluster(MovedClock):
     ) -> None:
         """Submit the search of `small_search.submission` as experiment 1."""
         message = submission(1, trials, concurrent, max_restarts)
-        self.command("experiment#1", replace(message, rules=rules))
+        self.command(addresses.experiment(1), replace(message, rules=rules))
 
     def round(self) -> None:
         """Let each agent sync and work, move the clock by `round_ms`, then run a tick."""

@@ -21,9 +21,9 @@ from detcloud.shared.azure_place import AzurePlace, is_azures_own
 
 class Azure(CheckpointStorage):
     """Azure Blob Storage, reached by a connection string or by an account's URL. Trials write
-    checkpoints and the cluster deletes those that are not kept, both with the credentials given
-    here. Both need azure-storage-blob (`pip install 'detcloud[azure]'`), and permission to read,
-    write, list and delete.
+    checkpoints, and the cluster deletes checkpoints that are not kept, both with the credentials of
+    this section. Both need azure-storage-blob (`pip install 'detcloud[azure]'`), and permission to
+    read, write, list and delete.
     """
 
     type: Literal["azure"]

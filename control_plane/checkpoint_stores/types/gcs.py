@@ -17,10 +17,10 @@ from control_plane.field_types import Text
 
 
 class Gcs(CheckpointStorage):
-    """Google Cloud Storage. The cluster uses the credentials of its environment, and trials use
-    credentials that a cluster on Google Cloud issues, or else those of their machines. Both need
-    google-cloud-storage (`pip install 'detcloud[gcs]'`), and permission to read, write, list and
-    delete below the prefix.
+    """Google Cloud Storage. The cluster uses the credentials of its environment. Trials use
+    credentials that a cluster on Google Cloud issues, or the credentials of their machines. Both
+    need google-cloud-storage (`pip install 'detcloud[gcs]'`), and permission to read, write, list
+    and delete below the prefix.
     """
 
     type: Literal["gcs"]

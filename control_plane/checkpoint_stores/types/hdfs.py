@@ -15,13 +15,14 @@ from detcloud.shared.bucket_place import without_login
 
 class Hdfs(CheckpointStorage):
     """HDFS through WebHDFS, for HDFS clusters that accept a user's name without Kerberos. Trials
-    write checkpoints and the cluster deletes those that are not kept, both as `user`; both must
-    reach the datanodes too.
+    write checkpoints, and the cluster deletes checkpoints that are not kept, both as `user`. Both
+    must reach the datanodes, too.
     """
 
     type: Literal["hdfs"]
     hdfs_url: Url
-    """The namenodes, as http://host:port, separated by semicolons; the active one is used."""
+    """The namenodes, as http://host:port, separated by semicolons. The active namenode is used.
+    """
     hdfs_path: AbsolutePath
     """The folder."""
     user: Text | None = None

@@ -22,25 +22,25 @@ from detcloud.shared.bucket_place import BucketPlace
 
 
 class S3(CheckpointStorage):
-    """Amazon S3, or a store that speaks its protocol at `endpoint_url`. Trials write checkpoints
-    and the cluster deletes those that are not kept, both with `access_key`. Without a key, the
-    cluster uses the credentials of its environment, and trials use credentials that the cluster
-    issues, or the role of their machine: variables like AWS_ACCESS_KEY_ID are only for their code.
-    Both need boto3 (`pip install 'detcloud[aws]'`), and permission to read, write, list and delete
-    below the prefix.
+    """Amazon S3, or a store that speaks its protocol at `endpoint_url`. Trials write checkpoints,
+    and the cluster deletes checkpoints that are not kept, both with `access_key`. Without a key,
+    the cluster uses the credentials of its environment. Trials use credentials that the cluster
+    issues, or the role of their machine. Variables like AWS_ACCESS_KEY_ID are only for the trials'
+    code. Both need boto3 (`pip install 'detcloud[aws]'`), and permission to read, write, list and
+    delete below the prefix.
     """
 
     type: Literal["s3"]
     bucket: Text
     """The bucket."""
     access_key: Secret | None = None
-    """The access key, used instead of the cluster's credentials and of those that it issues."""
+    """The access key, instead of the cluster's credentials and of credentials that it issues."""
     secret_key: Secret | None = Field(default=None, validate_default=True)
     """The secret for access_key."""
     endpoint_url: Url | None = None
-    """The URL of a store other than Amazon's. A cluster in a cloud calls only those that its
-    configuration names (`checkpoint_endpoints`). The store may lack newer checksums, conditional
-    writes, ranges and lists of uploads: detcloud finds that out and does without.
+    """The URL of a store other than Amazon's. A cluster in a cloud calls only stores in
+    `checkpoint_endpoints` of its configuration. The store may lack newer checksums, conditional
+    writes, ranges and lists of uploads: detcloud detects missing features and works without them.
     """
     prefix: Prefix | None = None
     """A prefix of every key."""

@@ -71,14 +71,14 @@ class HalvingOptions(SearcherOptions):
     num_rungs: Rungs
     """The number of times that trials are compared."""
     divisor: Divisor = 4.0
-    """The reduction factor: one in this many trials is promoted from a rung."""
+    """The reduction factor: with 4, one of four trials is promoted from a rung."""
 
 
 class AdaptiveOptions(SearcherOptions):
     """The options of a searcher with several brackets, chosen by a mode or by a list."""
 
     divisor: Divisor = 4.0
-    """The reduction factor: one in this many trials is promoted from a rung."""
+    """The reduction factor: with 4, one of four trials is promoted from a rung."""
     mode: Mode = "standard"
     """How early trials are stopped."""
     max_rungs: Rungs = 5

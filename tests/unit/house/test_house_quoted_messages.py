@@ -30,7 +30,7 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 NO_MESSAGE = re.compile(r"[{}\[\]<>$|=()×^/]|--|[A-Z]{3,}|\.py\b")
 PROGRAMS = (
     "detcloud", "deploy", "command", "python", "python3", "pip", "make", "det", "openssl", "aws",
-    "entrypoint:", "npm",
+    "entrypoint:", "npm", "gcloud",
 )  # fmt: skip
 # Messages of the operating system.
 FOREIGN = ("Address already in use", "Connection refused")
