@@ -50,7 +50,7 @@ help:
 	@echo "make bench      install the peers and measure detcloud against them"
 	@echo "make bench-aws  measure the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
-	@echo "make references  generate the documents that are made from the code: configurations and the command line"
+	@echo "make references  generate the documents that are made from the code: configurations, the command line and stored rows"
 	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make clean      remove the files that other targets made, but not $(VENV); distclean also removes $(VENV)"
@@ -112,6 +112,7 @@ references: $(CORE)
 	@set -e; trap 'rm -f docs/.reference' EXIT; render() { $(BIN)/python -m $$1 > docs/.reference; mv docs/.reference docs/$$2; }; \
 	render "control_plane.config --reference" configuration.md; \
 	render "control_plane.config.cluster --reference" cluster-configuration.md; \
+	render control_plane.row_reference state.md; \
 	render detcloud.cli.reference cli.md
 
 # The fragments of docs/changes as the next section; RELEASE=0.2.0 writes it into CHANGELOG.md.

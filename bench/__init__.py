@@ -1,1 +1,1 @@
-"""Measures detcloud against its targets and its peers; see docs/benchmarks.md."""
+"""Measurements of detcloud against targets and peers; see docs/benchmarks.md."""

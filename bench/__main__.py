@@ -1,4 +1,4 @@
-"""`python -m bench`: finds the checkout, for itself and for the processes it starts."""
+"""The entry point `python -m bench`, which puts the checkout on the path of all processes."""
 
 import os
 import sys

@@ -1,5 +1,7 @@
-"""A training with a large state in a process of its own: `checkpoint_worker.py FOLDER BATCHES EVERY
-MIB behind|blocking|none`. Prints when batches began and what was in memory, as JSON.
+"""A training with a large state in a separate process: `checkpoint_worker.py FOLDER BATCHES EVERY
+MIB behind|blocking|none`.
+
+Prints the start times of batches and the memory in use as JSON.
 """
 
 import contextlib
@@ -22,7 +24,7 @@ WIDTH, BATCH_SIZE, SAMPLE_SECONDS = 4096, 8, 0.005
 
 
 class LargeTrial(pytorch.PyTorchTrial):
-    """One layer, of which weights and momenta are `mib` MiB each half."""
+    """A trial with a single layer. Weights and momenta have `mib` / 2 MiB each."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext, mib: int) -> None:
         self.context = context
@@ -51,7 +53,9 @@ class LargeTrial(pytorch.PyTorchTrial):
 
 
 class MemoryWatch:
-    """The most memory in use while a checkpoint was stored, and otherwise, after the first one."""
+    """A thread that records the peak memory during and outside the storing of checkpoints, after
+    the first.
+    """
 
     def __init__(self, context: core.Context) -> None:
         self._saves = context.checkpoint.saves
@@ -74,7 +78,9 @@ class MemoryWatch:
 
 
 def train(folder: Path, batches: int, every: int, mib: int, mode: str) -> dict[str, Any]:
-    """Train so many batches with a checkpoint `every` so many; the moments and the memory."""
+    """Train `batches` batches with a checkpoint each `every` batches. Return batch times and memory
+    peaks.
+    """
     spec = {
         "min_checkpoint_batches": 0 if mode == "none" else every,
         "config": {"optimizations": {"asynchronous_checkpoints": mode == "behind"}},

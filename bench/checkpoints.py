@@ -1,4 +1,4 @@
-"""Checkpoints behind the training against those that hold it up, with 500 MB of state."""
+"""Asynchronous checkpoints against blocking checkpoints, with 500 MB of state."""
 
 import json
 import subprocess
@@ -13,17 +13,17 @@ from typing import Any
 from bench.figures import Row, Scale, at_least, at_most, progress
 
 PAUSE_RATIO_MIN, SLOWDOWN_MAX_PERCENT, MEMORY_MAX_MIB = 10, 3.5, 64
-# Of a training 20 such stretches long, which is what a checkpoint every 5 % means; all are alike.
+# A checkpoint every 5 % of a training means 20 equal stretches.
 SAVES, STRETCHES_WITHOUT = 5, 3
 MIB = 1 << 20
 
 
 def checkpoints(scale: Scale) -> Iterator[Row]:
-    """Runs by turns in processes of their own; medians over all their checkpoints.
+    """Run trainings by turns in separate processes and yield medians over all checkpoints.
 
-    A pause is the time between the batches around a checkpoint beyond the median batch. A stretch
-    is from one checkpoint to the next, or as many batches without any. The last checkpoint is in
-    the step in any case and counts nowhere.
+    A pause is the time between the batches around a checkpoint minus the median batch. A stretch is
+    the time from a checkpoint to the next, or for as many batches without checkpoints. The last
+    checkpoint blocks in each mode and is not counted.
     """
     runs: dict[str, list[dict[str, Any]]] = {"none": [], "behind": [], "blocking": []}
     every = scale.checkpoint_batches
@@ -55,14 +55,14 @@ def checkpoints(scale: Scale) -> Iterator[Row]:
 
 
 def _pauses(began: list[float], every: int) -> list[float]:
-    """The seconds before each batch that follows a checkpoint, beyond those before any other."""
+    """Return the seconds before each batch after a checkpoint, minus the median of all gaps."""
     gaps = [after - before for before, after in pairwise(began)]
     batch = median(gaps)
     return [max(0.0, gap - batch) for number, gap in enumerate(gaps, 1) if number % every == 0]
 
 
 def _stretches(began: list[float], every: int) -> list[float]:
-    """The seconds from each checkpoint to the next; the first stretch has none before it."""
+    """Return the seconds from each checkpoint to the next, without the first stretch."""
     starts = began[every::every]
     return [after - before for before, after in pairwise(starts)]
 

@@ -1,4 +1,4 @@
-"""The command line of the bench: picks figures, prints one table or JSON."""
+"""The command line of the bench: measures chosen groups and prints a table or JSON."""
 
 import json
 import sys
@@ -116,7 +116,7 @@ def _parser() -> ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGroup:
-    """The result of one group of figures."""
+    """The rows of a group of figures, and whether the group raised an exception."""
 
     rows: list[Row]
     """The figures, and after an exception a row with its text in place of the missing figures."""
@@ -125,7 +125,9 @@ class MeasuredGroup:
 
 
 def _measure(name: str, scale: Scale) -> MeasuredGroup:
-    """Measure one group; after an exception, keep the group's earlier rows and add the error."""
+    """Measure a group. After an exception, keep the group's earlier rows and add a row with the
+    error.
+    """
     print(f"{name}:", file=sys.stderr, flush=True)
     rows: list[Row] = []
     try:

@@ -1,4 +1,4 @@
-"""The embedded cluster as a user starts it: its memory when idle, and the time from `create` to
+"""The embedded cluster as a user starts the cluster: memory when idle, and time from `create` to
 the first line of user code.
 """
 
@@ -27,11 +27,11 @@ ENTRYPOINTS = {"command": '["python", "first_line.py"]', "module:Class": "first_
 
 
 class ClusterFailed(Exception):
-    """A command of the cluster failed: the end of what it printed."""
+    """A failed command of the cluster, with the end of the command's output."""
 
 
 def cluster(scale: Scale) -> Iterator[Row]:
-    """One cluster for all rows: idle first, then used."""
+    """Yield all rows of a single cluster: first idle, then used."""
     try:
         with embedded_cluster() as folder:
             yield _measure_idle(folder, scale)
@@ -50,7 +50,9 @@ def process_name(process: Process) -> str:
 
 @contextmanager
 def embedded_cluster(*up: str) -> Iterator[Path]:
-    """A folder whose `home` is a running cluster's; `up` are options of `detcloud up`."""
+    """Run a cluster in a temporary folder's `home` and yield the folder. `up`: options of `detcloud
+    up`.
+    """
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with progress("detcloud up"):
@@ -105,7 +107,7 @@ def _seconds_to_first_line(folder: Path, config: Path, model: Path, mark: Path) 
     created = json.loads(detcloud(folder, "create", str(config), str(model), "--json"))
     while time.time() - started < WAIT_SECONDS_MAX:
         if mark.exists() and (text := mark.read_text()):
-            # Nothing of it may run beside the next one.
+            # The experiment must not run during the next measurement.
             detcloud(folder, "kill", str(created["id"]))
             detcloud(folder, "wait", str(created["id"]), succeeds=False)
             return float(text) - started
@@ -117,7 +119,9 @@ def _seconds_to_first_line(folder: Path, config: Path, model: Path, mark: Path) 
 def detcloud(
     folder: Path, *words: str, succeeds: bool = True, seconds: float | None = WAIT_SECONDS_MAX
 ) -> str:
-    """Runs `detcloud WORDS` and returns its output; ClusterFailed where it fails and must not."""
+    """Run `detcloud WORDS` and return the output. Raise ClusterFailed if the command fails and
+    `succeeds` is set.
+    """
     environment = {**os.environ, HOME_VARIABLE: str(folder / "home")}
     done = subprocess.run(
         [*CLI, *words],

@@ -1,5 +1,7 @@
-"""How long the functions of a deployed cluster take to start: a fresh process of each, from the
-archive that is deployed, until what Lambda's INIT and a first call make is made.
+"""Cold starts of a deployed cluster's functions.
+
+Each function starts in a fresh process from the deployed archive. The time ends when the objects of
+Lambda's INIT phase and of a first call exist.
 """
 
 import json
@@ -22,7 +24,7 @@ TARGETS_MS: Mapping[str, int | None] = {
     "checkpoint_gc": None,
     "suggest": None,
 }
-# What a first call makes beside what the import does.
+# Code that makes the objects of a first call, in addition to the import.
 MAKES = {
     "api": "",
     "advance": "cluster.engine",
@@ -60,7 +62,7 @@ ENVIRONMENT = {
 
 
 def cold_starts(scale: Scale) -> Iterator[Row]:
-    """All functions in turns, and a reference beside them."""
+    """Measure all functions and a reference by turns and yield a row per function."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         with progress("the functions' archives"):
             code = {kind: _unpack_archive(Path(folder), kind) for kind in EXTRAS}
@@ -83,7 +85,7 @@ def _unpack_archive(folder: Path, kind: str) -> Path:
     with zipfile.ZipFile(build_archive(TARGETS["emulator"], folder, kind)) as archive:
         archive.extractall(folder / kind)
     if not (folder / kind / "botocore").is_dir():
-        # This machine's own would be measured in its place, and it has all services of AWS.
+        # The measurement would use this machine's own botocore, which has all services of AWS.
         raise RuntimeError("the archive has no botocore of its own, with which functions start")
     return folder / kind
 

@@ -1,4 +1,4 @@
-"""Wall time of the shortest commands, beside an interpreter that does nothing."""
+"""Wall time of the shortest commands, compared with an interpreter that does nothing."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ def commands(scale: Scale) -> Iterator[Row]:
 
 
 def _detcloud() -> list[str]:
-    """The installed `detcloud` command, or the module in its place."""
+    """Return the command line of the installed `detcloud`, or of the module."""
     script = shutil.which("detcloud", path=str(Path(sys.executable).parent))
     return [script] if script else [sys.executable, "-m", "detcloud.cli.main"]
 

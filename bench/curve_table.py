@@ -1,4 +1,4 @@
-"""A table of made-up learning curves that ours and the peers' searches look up alike."""
+"""A table of generated learning curves for the searches of detcloud and of peers."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,7 +12,7 @@ from control_plane.simulation.synthetic_curves import SPREAD, SyntheticCurves
 
 EPOCHS = 81
 DIVISOR = 3
-# Epochs after which a search with these two compares its trials.
+# Epochs at which a search with EPOCHS and DIVISOR compares trials.
 RUNGS = (1, 3, 9, 27, 81)
 PARAMETERS = tuple(f"p{n}" for n in range(5))
 SPACE = Group({name: Double(0.0, 1.0) for name in PARAMETERS})
@@ -32,11 +32,13 @@ def curves(seed: int = 0, count: int = CURVES) -> list[list[float]]:
 
 @lru_cache(maxsize=1)
 def epoch_seconds(seed: int = 0, count: int = CURVES) -> list[float]:
-    """How long an epoch of each takes."""
+    """Return the duration of an epoch of each trial."""
     chance = Random(seed)
     return [EPOCH_SECONDS * exp(SPREAD * chance.gauss()) for _ in range(count)]
 
 
 def row_of(hparams: Mapping[str, object], count: int = CURVES) -> int:
-    """The curve that hyperparameters have: any two of them their own, however near they are."""
+    """Return the index of the curve for hyperparameters. Similar hyperparameters have unrelated
+    curves.
+    """
     return crc32(repr([hparams[name] for name in PARAMETERS]).encode()) % count

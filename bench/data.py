@@ -1,4 +1,4 @@
-"""Epochs over a cached data set against the same without a cache, by turns."""
+"""Epochs over a cached data set against epochs without a cache, by turns."""
 
 import io
 import time
@@ -15,17 +15,19 @@ PIXELS, BATCH = 128, 32
 
 
 class Epoch(NamedTuple):
-    """The seconds that an epoch took: of the processor, and on the clock."""
+    """The seconds of an epoch: processor time and wall time."""
 
     processor: float
     clock: float
 
 
 def data(scale: Scale) -> Iterator[Row]:
-    """Two epochs with and without a cache, of loading alone and of training a small network; the
-    first one with a cache includes building it.
+    """Yield rows for two epochs with and without a cache, for loading alone and for a small
+    training.
+
+    The first epoch with a cache includes building the cache.
     """
-    # torch loads when this figure is asked for, not with the bench.
+    # torch is imported only for this figure.
     from bench.data_epochs import JpegImages, load_batches, train_batches
 
     images = JpegImages(scale.data_samples, PIXELS)

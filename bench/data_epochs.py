@@ -1,4 +1,4 @@
-"""A data set whose samples cost something, and what is done with an epoch of it."""
+"""A data set with expensive samples, and loops over an epoch."""
 
 import io
 from typing import Any
@@ -15,7 +15,7 @@ SEED, THREADS, CLASSES = 17, 1, 10
 
 
 class JpegImages(Dataset[tuple[torch.Tensor, int]]):
-    """Square images in memory as JPEG; each access decodes one to a tensor of bytes."""
+    """Square images in memory as JPEG. Each access decodes an image to a tensor of bytes."""
 
     def __init__(self, count: int, pixels: int) -> None:
         random = numpy.random.default_rng(SEED)
@@ -31,7 +31,7 @@ class JpegImages(Dataset[tuple[torch.Tensor, int]]):
 
 
 def load_batches(dataset: Any, batch_size: int) -> None:
-    """Load an epoch in this process and do nothing with it."""
+    """Load an epoch in this process and discard the batches."""
     torch.set_num_threads(THREADS)
     for _ in DataLoader(dataset, batch_size=batch_size):
         pass

@@ -16,12 +16,14 @@ CHANGEOVERS_MINUTES = (1, 5, 10)
 AVAILABILITIES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 OURS, GREEDY, PUBLISHED = "reserved slack", "greedy", "uniform progress"
 ABOVE_OPTIMUM_MAX_PERCENT = 15
-# Where the target holds that goes by the optimum.
+# The conditions of the target that refers to the optimum.
 SLACK_MIN, AVAILABILITY_MIN = 1.5, 0.5
 
 
 class Replays(NamedTuple):
-    """One trace, one slack, one changeover: each policy's cost, and whether it was in time."""
+    """The results of a trace with a slack and a changeover: each policy's cost, and whether the
+    deadline was met.
+    """
 
     availability: float
     costs: dict[str, float]
@@ -49,7 +51,9 @@ def deadlines(scale: Scale) -> Iterator[Row]:
 
 
 def replays(trace_number: int, slack: float, minutes: int) -> Replays:
-    """A trace is the same for all slacks and changeovers: the longer see more of it."""
+    """Replay all policies on a trace. Slacks and changeovers share the trace: longer ones use more
+    of the trace.
+    """
     level = AVAILABILITIES[trace_number % len(AVAILABILITIES)]
     trace = generate_trace(level, round(max(SLACKS) * WORK_MS), trace_number)
     deadline_ms = round(slack * WORK_MS)

@@ -1,5 +1,7 @@
-"""Costs of a deployed cluster at list prices: a trial's life, an agent that goes on, a thousand
-machines, and a cluster without work. Usage is counted in virtual time by metered_cluster.py.
+"""Costs of a deployed cluster at list prices: a trial's life, a steady agent, a thousand machines,
+and an idle cluster.
+
+metered_cluster.py counts usage in virtual time.
 """
 
 from collections.abc import Iterator
@@ -15,25 +17,26 @@ from control_plane.aws.instance_types import GPU_TYPES, on_demand_price
 from infra.aws import prices
 from infra.aws.functions import SIZES
 
-# By type and trials on each machine, in percent of the bill.
+# Maximal percent of the machines' bill, by type and trials per machine.
 SHARES_MAX = (("g4dn.xlarge", 1, 1.2), ("g5.12xlarge", 1, 0.15), ("g5.12xlarge", 4, 0.2))
 SMALLEST = "g4dn.xlarge"
 IDLE_DOLLARS_MAX = 0.8
 TICKS_PER_DAY = 1440
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 MACHINES = 1_000
-# What is used by so many of them is counted. The ticks' share of each is too large by that.
+# Machines with counted usage. A machine's share of the ticks is larger here than with a thousand.
 MACHINES_COUNTED = 4
-# Of the price on demand: what a spot machine typically costs.
+# The typical spot price as a share of the price on demand.
 SPOT_SHARE = 0.4
-# A function's own time in a call that is warm, and what each of its calls of the table takes.
+# A warm call's own time, and the time of each call to the table.
 OWN_SECONDS, TABLE_SECONDS = 0.02, 0.005
-# A function's line, Lambda's three of each invocation, and the gateway's of each request.
+# Bytes of a function's line, of Lambda's three lines per invocation, and of the gateway's line per
+# request.
 LINE_BYTES, LAMBDA_BYTES, GATEWAY_BYTES = 400, 330, 300
-# DynamoDB asks for the key of its tables once in five minutes.
+# DynamoDB uses the key of a table every five minutes.
 KEY_USES_PER_MONTH = prices.HOURS_PER_MONTH * 12
 STORED_GB = 0.01
-# Metrics of functions that a cluster at work tells, see lambdas/: each is paid for by the hour.
+# Metrics that functions of a busy cluster report, see lambdas/. Each is paid for by the hour.
 METRICS_TOLD = 5
 
 LIFE = TrialScript(validations=10, validation_ms=10_000, talk_ms=0)
@@ -50,13 +53,13 @@ def costs(scale: Scale) -> Iterator[Row]:
         used = steady_agent_usage(scale.agent_minutes)
     hours = 60 / scale.agent_minutes
     yield from _rows("an hour of an agent whose trial says nothing", used, hours)
-    # The cheapest machine with a GPU first: it is the one that the control plane weighs most on.
+    # The cheapest machine with a GPU comes first, because the control plane's share is largest.
     for instance_type, trials, percent_max in SHARES_MAX:
         yield from _share(instance_type, trials, percent_max)
 
 
 def idle_cost(scale: Scale) -> Iterator[Row]:
-    """A cluster that has worked once and has nothing to do."""
+    """Measure a cluster that has nothing to do after its first experiment."""
     with progress("an idle cluster"):
         used, minutes = idle_usage()
     a_day = TICKS_PER_DAY / minutes
@@ -73,8 +76,8 @@ def idle_cost(scale: Scale) -> Iterator[Row]:
 
 
 def life() -> Usage:
-    """From the submission of a trial to a machine that is there, to its being forgotten, but for
-    the ticks meanwhile.
+    """Return the usage of a trial from its submission to an existing machine until the agent
+    forgets the trial, without ticks.
     """
     with metered_cluster(LIFE) as cluster:
         experiment_usage(cluster, 1)
@@ -82,7 +85,7 @@ def life() -> Usage:
 
 
 def steady_agent_usage(minutes: int) -> Usage:
-    """Usage of an agent whose trial goes on, without the ticks."""
+    """Return the usage of an agent with a running trial, without ticks."""
     with metered_cluster(SILENT) as cluster:
         cluster.submit(config_of(SILENT, 1))
         cluster.pass_time(5 * MINUTE_MS)
@@ -90,8 +93,9 @@ def steady_agent_usage(minutes: int) -> Usage:
 
 
 def machine_hour_usage(instance_type: str, trials: int, machines: int = MACHINES_COUNTED) -> Usage:
-    """Usage of machines with `trials` at once for an hour, each with ten validations in it, and
-    of the ticks meanwhile. A trial alone has all slots of its machine.
+    """Return the usage of an hour of machines with `trials` trials each, ticks included.
+
+    Each trial has ten validations. A single trial has all slots of a machine.
     """
     slots = GPU_TYPES[instance_type].gpus
     with metered_cluster(BUSY, instance_type, slots) as cluster:
@@ -101,7 +105,7 @@ def machine_hour_usage(instance_type: str, trials: int, machines: int = MACHINES
 def idle_usage(
     kind: type[MeteredCluster] = MeteredCluster, instance_type: str = SMALLEST
 ) -> tuple[Usage, int]:
-    """Usage of a cluster whose work is long over, and in how many minutes."""
+    """Return the usage of an idle cluster, long after its work, and the number of minutes."""
     minutes = 60
     with metered_cluster(LIFE, instance_type, kind=kind) as cluster:
         experiment_usage(cluster, 1)
@@ -126,7 +130,7 @@ def list_price_dollars(used: Usage) -> float:
 
 
 def alarms_and_keys() -> float:
-    """Dollars a month of what a team's stack has of them."""
+    """Return the dollars a month for alarms and keys of a team's stack."""
     from tests.unit.infra.graphs import VISION, alarm_metrics, graph
 
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
@@ -135,7 +139,7 @@ def alarms_and_keys() -> float:
 
 
 def config_of(course: TrialScript, trials: int, slots: int = 1) -> str:
-    """An experiment of so many trials at once."""
+    """Return the configuration of an experiment with `trials` parallel trials."""
     return f"""
 name: bench
 entrypoint: python train.py
@@ -153,7 +157,7 @@ def metered_cluster(
     slots: int = 1,
     kind: type[MeteredCluster] = MeteredCluster,
 ) -> Iterator[MeteredCluster]:
-    """Open a cluster of a kind, whose trials go the course on machines of a type."""
+    """Open a cluster of `kind` with trials that follow `course` on machines of a type."""
     with (
         TemporaryDirectory(prefix="detcloud-bench-") as folder,
         kind(Path(folder), course, instance_type, slots) as cluster,
@@ -162,8 +166,8 @@ def metered_cluster(
 
 
 def experiment_usage(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
-    """Usage of an experiment until agents have forgotten its trials. Raises RuntimeError if it
-    does not complete.
+    """Run an experiment until agents have forgotten its trials, and return the usage. Raise
+    RuntimeError if the experiment does not complete.
     """
     before = cluster.usage.copy()
     number = cluster.submit(config_of(cluster.course, trials, slots))

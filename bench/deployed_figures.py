@@ -1,5 +1,7 @@
-"""The groups of figures of a deployed cluster. What they need is imported as they begin: it takes
-packages that the others can do without.
+"""The groups of figures of a deployed cluster.
+
+Each group imports its packages at the start, since the groups need packages that other groups do
+not.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
-"""How long a trial of a deployed cluster waits for its next directive after a validation: the stack
-on the emulator, its functions warm, its stream delivered, and an agent that is a script.
+"""Waits of a deployed cluster's trials for the next directive after a validation.
+
+The stack is on the emulator with warm functions and a delivered stream; the agent is a script.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ P50_MS_MAX, P95_MS_MAX = 70, 150
 
 
 def latency(scale: Scale) -> Iterator[Row]:
-    """A search whose every result is answered by an agent's one call, or by the next."""
+    """Run a search and yield the waits from a validation's report to the next directive."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with progress("the functions' archive"):
@@ -37,10 +38,10 @@ def latency(scale: Scale) -> Iterator[Row]:
             ministack(folder) as aws,
             account(aws, archives, folder) as company,
         ):
-            # Nobody throttles the table here: functions ask it themselves.
+            # This table is not throttled: functions reach the emulator directly.
             up = stack(replace(company, tables=ThrottledTables(aws.url)), "bench", POOLS)
             with progress("the configuration in force"):
-                # The minute's tick is no part of it after that.
+                # Later ticks have no configuration to apply.
                 up.invoke("tick", {})
             place = {"Bucket": up.outputs["objects"], "Key": str(model_code_key(CODE_SHA256))}
             aws.client("s3").put_object(**place, Body=CODE)

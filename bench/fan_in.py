@@ -1,8 +1,8 @@
-"""Fan-in: what 200 trials that report 1,000 times a second cost the one who reports, and how late
-the reports are seen.
+"""Fan-in: the cost of 200 trials with 1,000 reports a second for the writer, and the delay until
+reports are visible.
 
-The agent and the server are processes of their own. One writer appends for all trials, by the
-harness's own report file; a reader asks the API how far one of the trials is.
+Agent and server are separate processes. A single writer appends for all trials with the harness's
+report file. A reader asks the API for the progress of a trial.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
 
 
 def fan_in(scale: Scale) -> Iterator[Row]:
-    """The writer alone, then beside an agent and a server that take what it writes."""
+    """Measure the writer alone, then next to an agent and a server that process the reports."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder) / "home")
         _submit_experiment(home, scale.fan_in_trials)
@@ -86,7 +86,7 @@ def _rows(
         writer.run(scale.fan_in_seconds)
         agent_share = 100 * (cpu_seconds(agent) - before) / writer.seconds
         watch.settle()
-    # Before and after, so that both see the same machine.
+    # Measured before and after, so that both measurements see the same machine.
     with progress("reports that nobody reads"):
         idle.run(scale.fan_in_seconds / 4)
     reached = 100 * writer.count / writer.seconds / REPORTS_PER_SECOND
@@ -121,14 +121,14 @@ def _rows(
 
 
 class _Writer:
-    """Appends one report after the other, to each file in turn, at the pace."""
+    """A writer that appends reports to each file in turn, at a fixed pace."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = [ReportFile(path) for path in files]
         self.seconds_each: list[float] = []
         self.count = 0
         self.seconds = 0.0
-        # When each step of the first file was written.
+        # The time at which each step of the first file was written.
         self.written: dict[int, float] = {}
 
     def run(self, seconds: float) -> None:
@@ -157,7 +157,9 @@ class _Writer:
 
 @dataclass
 class _Watch:
-    """Asks how far the first trial is seen; `delays` of each of its reports, in seconds."""
+    """A thread that asks for the visible progress of the first trial. `delays`: seconds until each
+    report is visible.
+    """
 
     url: str
     token: str
@@ -178,7 +180,7 @@ class _Watch:
         self._thread.join()
 
     def settle(self) -> None:
-        """Waits until everything is seen."""
+        """Wait until all written reports are visible."""
         began = time.monotonic()
         while self._seen < max(self.writer.written) and time.monotonic() - began < 60:
             time.sleep(POLL_SECONDS / 2)
@@ -234,7 +236,7 @@ def _agent(
 
 
 def _wait_for_report_files(work: Path, count: int) -> dict[int, Path] | None:
-    """Each trial's report file, once all of them run."""
+    """Return each trial's report file when `count` trials run, or None after the time limit."""
     give_up_at = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < give_up_at:
         running = [

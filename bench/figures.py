@@ -1,4 +1,4 @@
-"""Rows of the table of results: a measured value, its target, and whether it was met."""
+"""Rows of the table of results: a measured value, the target, and the verdict."""
 
 import sys
 import time
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MET, MISSED, UNKNOWN, NO_TARGET = "met", "missed", "not measured", ""
-# A figure is flat if it grows by less than this factor from the smallest size to the largest.
+# A figure is flat if its growth from the smallest to the largest size is below this factor.
 FLAT_MAX = 1.2
 
 
 class Row(NamedTuple):
-    """A line of the table. `value` is what was measured, in `unit`; None if nothing was."""
+    """A line of the table. `value`: the measured value in `unit`, or None without a measurement."""
 
     what: str
     target: str
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured. `sizes` are experiments in trials, smallest first."""
+    """The amounts of work to measure. `sizes`: numbers of trials of experiments, smallest first."""
 
     runs: int = 3
     rate_trials: int = 1_000
@@ -159,25 +159,29 @@ Figure = Callable[[Scale], Iterator[Row]]
 
 
 def at_least(what: str, value: float, target: float, unit: str, *, beside: str = "") -> Row:
-    """A row whose value should reach the target."""
+    """Return a row with the target `value` >= `target`."""
     verdict = MET if value >= target else MISSED
     return _row(what, f">= {number(target)} {unit}", value, unit, verdict, beside)
 
 
 def at_most(what: str, value: float, target: float, unit: str, *, beside: str = "") -> Row:
-    """A row whose value should not pass the target."""
+    """Return a row with the target `value` <= `target`."""
     verdict = MET if value <= target else MISSED
     return _row(what, f"<= {number(target)} {unit}", value, unit, verdict, beside)
 
 
 def beats(what: str, value: float, peer: float | None, unit: str, *, beside: str) -> Row:
-    """A row whose value should pass that of a peer, None if that could not be measured."""
+    """Return a row with the target `value` > `peer`. `peer`: the peer's value, or None if not
+    measured.
+    """
     verdict = UNKNOWN if peer is None else MET if value > peer else MISSED
     return _row(what, "more than the peer", value, unit, verdict, beside)
 
 
 def fewer(what: str, value: float, peer: float | None, unit: str, *, beside: str) -> Row:
-    """A row whose value should stay below that of a peer, None if that could not be measured."""
+    """Return a row with the target `value` < `peer`. `peer`: the peer's value, or None if not
+    measured.
+    """
     verdict = UNKNOWN if peer is None else MET if value < peer else MISSED
     return _row(what, "less than the peer", value, unit, verdict, beside)
 
@@ -188,7 +192,7 @@ def row_without_target(what: str, value: float, unit: str, *, beside: str = "") 
 
 
 def row_without_value(what: str, reason: object) -> Row:
-    """A row that says why there is nothing in it."""
+    """Return a row without a value, with the reason."""
     return Row(what, "", "", UNKNOWN, beside=" ".join(str(reason).split()))
 
 
@@ -201,7 +205,7 @@ def number(value: float) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Says on stderr what is under way, and how long it took."""
+    """Print the current measurement on stderr, and afterwards its duration."""
     started = time.monotonic()
     print(f"  {what} ...", file=sys.stderr, end="", flush=True)
     try:

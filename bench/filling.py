@@ -1,5 +1,7 @@
-"""Services to fill the folder of a cluster with that does not run: the rows are the same, but they
-are written much faster than by a cluster that must not lose any.
+"""Services that fill the folder of a stopped cluster.
+
+The rows are the same as those of a running cluster, but are written much faster because a crash may
+lose them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,10 @@ COMMITS_AT_ONCE = 1_000
 
 
 class FillingTable(SqliteTable):
-    """A table that makes many commits one transaction of its file: a small commit writes whole
-    pages, and most of them again with the next one. One thread alone may use the file meanwhile.
+    """A table that puts many commits into a single transaction of the file.
+
+    A small transaction writes whole pages, and most pages are written again by the next. Only a
+    single thread may use the file meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,13 +34,15 @@ class FillingTable(SqliteTable):
         self._commits = 0
 
     def close(self) -> None:
-        """Write what is left to the file, and close it."""
+        """Write the open transaction to the file and close the file."""
         if self._db.in_transaction:
             self._db.execute("commit")
         super().close()
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none; the file has them at the latest when the table is closed."""
+        """Apply all writes or none. The file contains the writes at the latest when the table is
+        closed.
+        """
         check_limits(writes)
         if not self._db.in_transaction:
             self._db.execute("begin immediate")
@@ -54,7 +60,7 @@ class FillingTable(SqliteTable):
             self._db.execute("commit")
 
     def _roll_back(self) -> None:
-        """Keep the transaction that is open, which is of commits that were made."""
+        """Keep the open transaction, which contains earlier commits."""
 
 
 class _FillingAdapters(LocalAdapters):
@@ -70,15 +76,17 @@ class _FillingAdapters(LocalAdapters):
     def timing(self) -> EngineTiming:
         if self._follows_commands:
             return super().timing
-        # Each look at the clock finds that the time for the consequences of a command is over.
+        # Each reading of the clock exceeds the time budget for the consequences of a command.
         ticks = count(step=COMMAND_BUDGET_MS)
         return EngineTiming(monotonic_seconds=lambda: float(next(ticks)))
 
 
 @contextmanager
 def services_to_fill(home: HomeFolder, *, follows_commands: bool = True) -> Iterator[Services]:
-    """The services of a cluster that does not run, to write much into it. If they do not follow
-    commands, the mail that these send waits until somebody advances its receivers.
+    """Yield the services of a stopped cluster for filling.
+
+    `follows_commands`: whether receivers process the mail of commands. Otherwise the mail waits
+    until a caller advances the receivers.
     """
     adapters = _FillingAdapters(home, follows_commands=follows_commands)
     with closing(adapters.state_table):

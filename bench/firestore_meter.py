@@ -1,11 +1,10 @@
 """The cost of a table's use on Firestore, counted by a decorator over any StateTable.
 
-The rules are those of Firestore's Standard edition, applied to the requests that
-control_plane/gcp/state_table.py makes of each call: a write for each document that a batch puts or
-checks, a delete for each that it removes, whatever its size; a read for each document that is asked
-for by its key, whether it exists or not, and for each that a query finds, at least one. A query
-reads one document more than its limit. A look at several shards of the due index is one query. A
-batch that fails on a condition is billed, too.
+The rules of Firestore's Standard edition apply to the requests of control_plane/gcp/state_table.py.
+A batch costs a write for each put or checked document and a delete for each deleted document,
+whatever the size. A get costs a read for each key, existing or not. A query costs a read for each
+found document, at least a single read. A query reads a document more than the limit. A look at
+several shards of the due index is a single query. A batch with a failed condition is billed, too.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from control_plane.state.table import (
 
 
 class FirestoreMeter(TableMeter):
-    """A meter of Firestore: units are documents, of commits those written and deleted."""
+    """A meter of Firestore. The units of commits are written and deleted documents."""
 
     def get(self, key: Key) -> Row | None:
         self._on_read(1)

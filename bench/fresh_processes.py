@@ -1,4 +1,4 @@
-"""How long programs of Python take to get ready, each in a fresh process, in turns."""
+"""Start-up times of Python programs, each in a fresh process, by turns."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from bench.figures import progress
 
 
 class Program(NamedTuple):
-    """Lines of Python, and the folder of the packages that they import."""
+    """Lines of Python, and the folder with the packages of the program."""
 
     lines: str
     code: Path
@@ -25,9 +25,10 @@ def median_starts(
     runs: int,
     options: Sequence[str] = ("-P",),
 ) -> dict[str, float]:
-    """The median milliseconds of each program, one after the other in each of `runs` rounds.
+    """Return the median milliseconds of each program over `runs` rounds. An additional first round
+    is not counted.
 
-    `options` are the interpreter's, `environment` is added to this process's.
+    `options`: interpreter options. `environment`: additional variables.
     """
     taken: dict[str, list[float]] = {name: [] for name in programs}
     with progress(f"cold starts, {runs} of each"):
@@ -43,7 +44,7 @@ def median_starts(
 def _milliseconds(
     program: Program, environment: Mapping[str, str], options: Sequence[str]
 ) -> float:
-    """From the process's start to when it is ready; not how long it takes to go."""
+    """Return the milliseconds from the start of the process to the end of the program's lines."""
     variables = {**os.environ, **environment, "PYTHONPATH": str(program.code)}
     line = [sys.executable, *options, "-c", f"{program.lines}\nimport os; os._exit(0)"]
     started = time.perf_counter()

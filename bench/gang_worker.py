@@ -1,7 +1,7 @@
-"""One of two processes that train the same in two forms: `python -m bench.gang_worker FOLDER RUNS
-BATCHES`, with the variables of torch's launcher.
+"""A process of two that run the same training in two forms: `python -m bench.gang_worker FOLDER
+RUNS BATCHES`, with the variables of torch's launcher.
 
-Rank 0 writes FOLDER/times.json: by workload and form, for each run the seconds of its batches.
+Rank 0 writes FOLDER/times.json: the seconds of each batch by workload, form and run.
 """
 
 import json
@@ -18,14 +18,14 @@ from bench.training_loops import WORKLOADS, Weights, plain, with_trainer
 
 
 def main() -> None:
-    """Take turns of both forms; both must end with the same weights, bit by bit."""
+    """Run both forms by turns. Raise AssertionError if the final weights differ in a bit."""
     folder, runs, batches = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     distributed.init_process_group("gloo")
     own = folder / str(distributed.get_rank())
     times: dict[str, dict[str, list[list[float]]]] = {}
     for workload in WORKLOADS:
         taken = times.setdefault(workload.name, {"plain": [], "trainer": []})
-        # The processes share a batch, so each has half of it.
+        # Each of the two processes has half of a batch.
         shared = replace(workload, batch_size=workload.batch_size // 2)
         for turn in range(runs):
             forms: dict[str, Callable[[], tuple[list[float], Weights]]] = {

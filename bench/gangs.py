@@ -1,6 +1,4 @@
-"""Trials of two processes: their start, their losses, their steps, their stops, and what a call of
-the Core API costs a training.
-"""
+"""Trials of two processes: starts, losses, steps, stops, and the cost of calls of the Core API."""
 
 import contextlib
 import io
@@ -24,7 +22,7 @@ START_OVER_PERCENT = 10
 PREEMPT_US, REPORT_US = 5, 50
 LOSS_DIFFERENCE_MAX = 1e-5
 WORKER_SECONDS_MAX = 900.0
-# What a user writes, up to the end of its first step; rank 0 says when that was.
+# A user's script up to the end of the first step. Rank 0 records the time.
 FIRST_STEP = """
 import os, sys, time
 import torch
@@ -54,7 +52,9 @@ def gangs(scale: Scale) -> Iterator[Row]:
 
 
 def _start(folder: Path, scale: Scale) -> Row:
-    """Our launcher and torch's in turns, on the same script; the first turn is not counted."""
+    """Compare detcloud's launcher with torch's on the same script, by turns. The first turn is not
+    counted.
+    """
     script, mark = folder / "train.py", folder / "first_step"
     script.write_text(FIRST_STEP)
     ours = [sys.executable, "-m", "detcloud.launch.torch_distributed"]
@@ -74,7 +74,7 @@ def _start(folder: Path, scale: Scale) -> Row:
 
 
 def _calls(scale: Scale) -> Iterator[Row]:
-    """Medians of the thread's own time, in a trial of one process and in one of two."""
+    """Yield the median thread time of Core API calls, in trials of a single process and of two."""
     from bench.training_loops import trial_directory
     from detcloud import core
     from detcloud.core.preempt import PreemptContext
@@ -113,7 +113,7 @@ def _median_us(call: Callable[[int], object], calls: int) -> float:
 
 @contextlib.contextmanager
 def _two_channels() -> Iterator[Any]:
-    """The context of the chief of two, of which the other one only listens."""
+    """Yield the chief's context of a group of two. The second member only listens."""
     import threading
 
     from detcloud.core.distributed_context import DistributedContext
@@ -162,7 +162,7 @@ def _two_processes(folder: Path, scale: Scale) -> Iterator[Row]:
         ours, plain = (
             [batch_ms(one, scale) for one in times[form]] for form in ("trainer", "plain")
         )
-        # Of runs next to each other: what others take of the machine changes meanwhile.
+        # Ratios of adjacent runs, because the load of the machine changes.
         ratios = sorted(one / other for one, other in zip(ours, plain, strict=True))
         middle = [100 * (ratios[len(ratios) * part // 4] - 1) for part in (1, 3)]
         beside = f"{median(ours):.3f} ms a batch, plain PyTorch {median(plain):.3f} ms; "
@@ -183,7 +183,9 @@ def _losses(folder: Path) -> list[float]:
 
 
 def _run_ranks(command: list[str]) -> None:
-    """Run the command as two processes of torch's launcher. Raises RuntimeError where one fails."""
+    """Run the command as two processes with the variables of torch's launcher. Raise RuntimeError
+    if a process fails.
+    """
     variables = {
         "TORCHELASTIC_RUN_ID": "bench",
         "MASTER_ADDR": "127.0.0.1",

@@ -1,5 +1,7 @@
-"""How long the functions of a cluster on Google Cloud take to start: a fresh process of each, from
-what its image holds, until its application and what a first call needs are made.
+"""Cold starts of the functions of a cluster on Google Cloud.
+
+Each function starts in a fresh process with the content of the image. The time ends when the
+application and the objects of a first call exist.
 """
 
 import subprocess
@@ -13,17 +15,18 @@ from bench.fresh_processes import Program, median_starts
 from infra.function_image import fill_build_folder
 
 RATIO_MAX = 1.6
-# What a first call makes beside what the import does; those with a target.
+# Code that makes the objects of a first call, in addition to the import.
 MAKES = {
     "api": "",
     "tick": "cluster.engine; cluster.provisioner",
     "advance": "cluster.engine",
     "checkpoint_gc": "cluster.collector",
 }
+# Functions with a target.
 HELD = ("api", "tick")
 REFERENCE = "import fastapi, google.auth, google.auth.transport.urllib3"
 ENVIRONMENT = {
-    # No function looks for credentials as it starts, nor calls anybody.
+    # No function reads credentials or makes a call at the start.
     "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9",
     "DETCLOUD_PROJECT": "bench",
     "DETCLOUD_REGION": "us-central1",
@@ -41,13 +44,14 @@ ENVIRONMENT = {
 
 
 def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
-    """All functions in turns, and a reference beside them."""
+    """Measure all functions and a reference by turns and yield a row per function."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         with progress("the functions' image"):
             code = _make_code(Path(folder) / "function")
         lines = {name: _program(name) for name in MAKES} | {"reference": REFERENCE}
         programs = {name: Program(line, code) for name, line in lines.items()}
-        # What is not in the image is not there, this environment's own packages least of all.
+        # Packages that the image lacks must be missing here, above all the packages of this
+        # environment.
         taken = median_starts(programs, ENVIRONMENT, scale.cold_runs, ("-S", "-P"))
     reference = taken["reference"]
     beside = f"fastapi and google-auth: {reference:.0f} ms"
@@ -61,13 +65,13 @@ def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
 
 
 def _make_code(folder: Path) -> Path:
-    """Install and compile what the image holds, for this machine's Python."""
+    """Install and compile the image's content for this machine's Python, and return the folder."""
     fill_build_folder(folder)
     pip = ["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--no-deps"]
     wanted = ["--target", str(folder), "--requirement", str(folder / "requirements.txt")]
     subprocess.run([sys.executable, *pip, *wanted], check=True)
     mode = ["-qq", "--invalidation-mode", "unchecked-hash", str(folder)]
-    # Some packages carry templates that are no Python.
+    # Some packages contain templates that are not valid Python.
     subprocess.run([sys.executable, "-m", "compileall", *mode], check=False)
     return folder
 

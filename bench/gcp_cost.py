@@ -1,6 +1,6 @@
-"""Costs of a cluster on Google Cloud at list prices: a thousand machines, and a cluster without
-work. Usage is counted in virtual time, as that of a cluster on AWS is, by Google's rules: events
-come one by one, and each is a request of its function.
+"""Costs of a cluster on Google Cloud at list prices: a thousand machines, and an idle cluster.
+
+Usage is counted in virtual time by Google's rules. Each event is a separate request to a function.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,28 +34,30 @@ from tests.unit.infra.gcp_graphs import VISION, gcp_graph
 
 TYPE, SLOTS, REGION = "a2-highgpu-4g", 4, "us-central1"
 SMALLEST = "g2-standard-4"
-# An event for which it is too early comes again after so long at the earliest.
+# Eventarc repeats a rejected early event after this time at the earliest.
 RETRY_MS = 10_000
-# The log that Cloud Run writes of each request.
+# Bytes of Cloud Run's log entry of a request.
 REQUEST_BYTES = 300
 # Of the two images of functions.
 IMAGES_GB = 0.3
 # Of a GiB.
 _MEMORY_UNITS = {"Gi": 1, "Mi": 1024}
-# Of the bill of machines, and of a month without work.
+# Maximal percent of the machines' bill, and maximal dollars of an idle month.
 SHARE_MAX_PERCENT, IDLE_DOLLARS_MAX = 0.2, 1.0
 
 
 class GcpMeteredCluster(MeteredCluster):
-    """A cluster whose use is counted as Google bills it."""
+    """A cluster with usage that is counted like Google's bill."""
 
     provider, zone = "gcp", "us-central1-a"
     meter = FirestoreMeter
     gather_ms = 0
 
     def _deliver(self, name: str) -> None:
-        """Call a function for each record, which reads the row that an event names first: what is
-        gone needs nothing. Events of the tick share a pass.
+        """Call a function for each record.
+
+        A function first reads the row of the event; deleted rows need no work. Events of the tick
+        share a pass.
         """
         records = self._streams[name].clear_batch()
         for record in records:
@@ -101,15 +103,15 @@ def gcp_costs(scale: Scale) -> Iterator[Row]:
 
 
 def machine_hour_usage(machines: int = MACHINES_COUNTED) -> Usage:
-    """Usage of machines with a trial for an hour, with ten validations in it, and of the ticks
-    meanwhile.
+    """Return the usage of an hour of machines with a trial each, with ten validations and the
+    ticks.
     """
     with metered_cluster(BUSY, TYPE, SLOTS, GcpMeteredCluster) as cluster:
         return experiment_usage(cluster, machines, SLOTS)
 
 
 def list_price_dollars(used: Usage) -> float:
-    """The price of usage at list prices, where no two requests share an instance's time."""
+    """Return the price of usage at list prices. Each request counts as alone on an instance."""
     deletes = used.deletes.total()
     total = (used.write_units - deletes) * prices.WRITE + deletes * prices.DELETE
     total += used.read_units * prices.READ + used.puts * prices.OBJECT_PUT
@@ -124,7 +126,7 @@ def list_price_dollars(used: Usage) -> float:
 
 @dataclass(frozen=True)
 class StackSizes:
-    """The sizes of a stack: the memory of each function, and how many conditions alarms have."""
+    """The sizes of a stack: the memory of each function and the number of alarm conditions."""
 
     gibibytes: Mapping[str, float]
     conditions: int
@@ -132,7 +134,7 @@ class StackSizes:
 
 @cache
 def vision_stack() -> StackSizes:
-    """Return the sizes of a team's stack, as its program makes it."""
+    """Return the sizes of a team's stack from the stack's program."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         found = gcp_graph("vision", VISION, Path(folder) / "stack")
     memories = {

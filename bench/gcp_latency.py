@@ -1,8 +1,9 @@
-"""How long a trial of a cluster on Google Cloud waits for its next directive after a validation:
-the stack on the emulators of Firestore and Cloud Storage, its functions in processes of their own
-and warm, called by the events of commits, and an agent that is a script. Beside it what a machine
-that is busy changes less, the requests and the processor time of a validation, and what the
-emulators take for a commit and its event alone.
+"""Waits of trials on Google Cloud for the next directive after a validation.
+
+The stack is on the emulators of Firestore and Cloud Storage. The warm functions are separate
+processes, called by the events of commits, and the agent is a script. Further rows depend less on a
+busy machine: requests and processor time per validation, and the emulators' time for a commit and
+its event.
 """
 
 import queue
@@ -40,7 +41,7 @@ ANSWER_SECONDS_MAX = 30.0
 
 
 def gcp_latency(scale: Scale) -> Iterator[Row]:
-    """A search whose every result is answered by an agent's one call, or by the next."""
+    """Run a search. Yield waits for directives, requests, processor time and bare commits."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with (
@@ -49,7 +50,7 @@ def gcp_latency(scale: Scale) -> Iterator[Row]:
             deployment(databases, gcs, folder, "bench", POOLS, FUNCTIONS) as up,
         ):
             with progress("the configuration in force"):
-                # The minute's tick is no part of it after that.
+                # Later ticks have no configuration to apply.
                 up.tick()
             up.store_object("objects", str(model_code_key(CODE_SHA256)), CODE)
             with progress(f"{BARE_COMMITS} commits alone"):
@@ -82,7 +83,7 @@ def _function_seconds() -> float:
 
 
 def _measure_events(up: GcpDeployment) -> Iterator[float]:
-    """Yield milliseconds from the beginning of commits to the arrival of their events here."""
+    """Yield the milliseconds from the start of each commit to the arrival of the event."""
     heard: queue.Queue[float] = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -92,7 +93,7 @@ def _measure_events(up: GcpDeployment) -> Iterator[float]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing is logged."""
+            """Write nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

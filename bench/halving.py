@@ -1,4 +1,4 @@
-"""Cost of a decision of an asynchronous halving as its rungs fill: time, state, writes."""
+"""The cost of decisions of an asynchronous halving with full rungs: time, state, writes."""
 
 import random
 import time
@@ -33,7 +33,7 @@ from control_plane.searchers.space import Double, Group
 
 DECISION_MS_MAX = 1.0
 BYTES_PER_TRIAL_MAX = 32
-# Decisions at the end of a search that is nearly full, of which the median is taken.
+# The median is taken over the last decisions of a nearly full search.
 LAST = 2_000
 CREATE_MAX = 48
 CONCURRENT = 16
@@ -42,7 +42,7 @@ _STATE: TypeAdapter[SearchState] = TypeAdapter(SearchState)
 
 
 class _PartsWithSizes(MemoryBlobStore):
-    """Parts that know which of them the decision under way has written, and how long they are."""
+    """Parts with a record of the sizes that the current decision has written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,14 +54,14 @@ class _PartsWithSizes(MemoryBlobStore):
 
 
 class _Decision(NamedTuple):
-    """Cost of one decision: its time, and the bytes of the search's state that it wrote."""
+    """The cost of a decision: the time, and the written bytes of the search's state."""
 
     ms: float
     bytes: int
 
 
 class _Search:
-    """Runs a search whose trials train in no time, `CONCURRENT` at a time, first in, first out."""
+    """A search with trials that train in no time, `CONCURRENT` at a time, first in, first out."""
 
     def __init__(self, trials: int) -> None:
         space = Group({"x": Double(0.0, 1.0)})
@@ -77,7 +77,7 @@ class _Search:
         self._take()
 
     def run(self, created_max: int) -> list[_Decision]:
-        """Until so many trials were created; the last decisions."""
+        """Run until `created_max` trials were created, and return the last decisions."""
         found: list[_Decision] = []
         while self._waiting and self.created < created_max:
             event = self._waiting.popleft()

@@ -1,7 +1,7 @@
-"""`python -m bench.idle_agent URL TOKEN_FILE WORK SLOTS`: an agent whose trials are folders only.
+"""An agent without processes: `python -m bench.idle_agent URL TOKEN_FILE WORK SLOTS`.
 
-It is the agent that ships but for the processes: a trial counts as running from its start until it
-is told to end, so that one writer can report for hundreds.
+All other parts are the agent's own. A trial runs from its start until its kill, so that a single
+writer can report for hundreds of trials.
 """
 
 import signal
@@ -34,13 +34,13 @@ class IdleRuntime:
 
     @property
     def owner(self) -> None:
-        """Nobody else writes."""
+        """Do nothing: no other user writes."""
 
     def adopt(self, directories: Sequence[Path]) -> None:
-        """Nothing is left of others."""
+        """Do nothing: no trials of an earlier agent exist."""
 
     def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
-        """There is nothing to make ready."""
+        """Return a launch without a preparation."""
         directory = assignment.directory
         return Launch([], {}, str(directory.code), str(directory.log))
 
@@ -49,7 +49,7 @@ class IdleRuntime:
         self._killed[directory] = False
 
     def poll(self, directory: Path) -> Status:
-        """Running until it was killed."""
+        """Return RUNNING after a start, ENDED after a kill, ABSENT for an unknown directory."""
         if directory not in self._killed:
             return Status(Phase.ABSENT)
         if self._killed[directory]:
@@ -61,17 +61,17 @@ class IdleRuntime:
         self._killed[directory] = True
 
     def remove(self, directory: Path) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def release_idle_resources(self) -> None:
-        """Nothing is to be freed."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing goes on."""
+        """Do nothing."""
 
 
 def main() -> int:
-    """Runs until SIGTERM."""
+    """Run until SIGTERM."""
     url, token_file, folder, slots = sys.argv[1:]
     work, pace = Path(folder), SyncSchedule()
 

@@ -1,4 +1,4 @@
-"""An agent without processes: whatever it is told to run is over at once, reported as usual."""
+"""An agent without processes that reports each allocation as completed at once."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ NAME = "bench"
 
 
 class InstantAgent:
-    """Enrols in `pool` with `slots` slots and works through the real sync call."""
+    """An agent of `pool` with `slots` slots that uses the real sync call."""
 
     def __init__(self, service: AgentService, pool: str, slots: int, name: str = NAME) -> None:
         self._service = service
@@ -22,7 +22,9 @@ class InstantAgent:
         self._reports: list[Report] = []
 
     def work(self, over: Callable[[], bool], tick: Callable[[], object]) -> None:
-        """Syncs until it is over; a tick passes where nothing is to be said."""
+        """Sync until `over` returns true and no allocations are left. Call `tick` when no reports
+        are pending.
+        """
         self._sync()
         while self._known or not over():
             if not self._reports:
@@ -43,7 +45,7 @@ class InstantAgent:
 
 
 def _life(allocation: str, entry: Mapping[str, Any]) -> Iterator[Report]:
-    """All that a trial and its container report: it runs, validates, completes and exits."""
+    """Yield all reports of a trial and its container: running, validation, completion and exit."""
     trial_id, epoch = map(int, allocation.split("."))
     spec, directives = entry["spec"], entry["directives"]
     length, metric = directives["length"], sum(spec["hparams"].values())

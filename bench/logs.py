@@ -1,4 +1,4 @@
-"""Memory that a client takes to read a large log, and the server to answer it."""
+"""The memory of a client that reads a large log, and of the server."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from local_cluster.home import HomeFolder
 
 MIB = 1 << 20
 TARGET_MIB = 64.0
-# Larger than those of an agent: a file for each takes longer than the rest of the bench.
+# Larger than an agent's chunks: small files would take longer than the rest of the bench.
 CHUNK_BYTES = 4 * MIB
 LINE = b"2026-11-28 12:00:00 INFO: " + b"a step of a line as long as logs have them; " * 22 + b"\n"
 BAR = b"\r 42%|####      | 420/1000 [00:01<00:02]"
@@ -39,7 +39,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 def logs(scale: Scale) -> Iterator[Row]:
     """Measure the peak of resident memory while two large logs are read in several ways.
 
-    One log has many lines. The other log is a progress bar without a newline.
+    The first log has many lines. The second log is a progress bar without a newline.
     """
     detcloud = [sys.executable, "-m", "detcloud.cli.main", "trial", "logs"]
     with tempfile.TemporaryDirectory(prefix="detcloud-bench-") as folder:
@@ -66,7 +66,7 @@ def logs(scale: Scale) -> Iterator[Row]:
 
 
 def _fill_logs(home: HomeFolder, size: int) -> tuple[int, int]:
-    """Write both logs, and return the ids of their trials: many lines, then the progress bar."""
+    """Write both logs and return the ids of the trials: many lines, then the progress bar."""
     filled = fill(home, 2, 2)
     lines, bar = filled.trials
     with services_to_fill(home) as services:

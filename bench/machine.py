@@ -1,4 +1,4 @@
-"""Facts of the machine that a figure depends on."""
+"""Facts about the machine that influence figures."""
 
 import os
 import platform
@@ -14,7 +14,9 @@ SYNCED_WRITES = 50
 
 
 class Machine(NamedTuple):
-    """`load` is the average over a minute when asked, `sync_ms` a synced write of one page."""
+    """Facts about this machine. `load`: average over a minute. `sync_ms`: duration of a synced
+    write of a page.
+    """
 
     cores: int
     python: str
@@ -25,12 +27,12 @@ class Machine(NamedTuple):
 
     @property
     def is_busy(self) -> bool:
-        """Whether others use the machine so much that no rate below is its own."""
+        """Whether the load of other processes makes measured rates unreliable."""
         return self.load > BUSY_SHARE * self.cores
 
 
 def this_machine() -> Machine:
-    """The machine as it is now."""
+    """Return the current facts about this machine."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         python=platform.python_version(),

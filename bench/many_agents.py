@@ -1,6 +1,7 @@
-"""A thousand agents that call an embedded cluster each 15 s: how long a call takes. The server is
-the process that ships; the agents are scripts in one process, which dials for each call, as an
-agent does whose connection was closed meanwhile.
+"""Call times of a thousand agents that call an embedded cluster every 15 s.
+
+The server is the real process. The agents are scripts in a single process and open a connection for
+each call, like an agent with an expired connection.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ PERIOD_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class _EnrolledAgent:
-    """An agent of the cluster."""
+    """An enrolled agent."""
 
     name: str
     token: str
@@ -36,7 +37,7 @@ class _EnrolledAgent:
 
 
 def many_agents(scale: Scale) -> Iterator[Row]:
-    """Agents that have nothing to say, spread evenly over the period."""
+    """Yield the call times of idle agents, spread evenly over the period."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder) / "home")
         with progress(f"{scale.agents} agents enrol"):
@@ -66,8 +67,9 @@ def _enrol_agents(home: HomeFolder, count: int) -> Iterator[_EnrolledAgent]:
 async def _call_durations_ms(
     url: str, agents: list[_EnrolledAgent], rounds: int
 ) -> tuple[list[float], int]:
-    """Milliseconds of each call, and how many failed. The first round of each is not counted: it
-    follows a time in which nobody called.
+    """Return the milliseconds of each call and the number of failures.
+
+    Each agent's first call is not counted, because the server was idle before.
     """
     taken: list[float] = []
     failures = 0
@@ -92,7 +94,9 @@ async def _call_durations_ms(
 
 
 async def _sync(url: str, agent: _EnrolledAgent, call: int) -> None:
-    """One call from its connection on. Raises OSError or ValueError where it is not answered."""
+    """Make a call on a new connection. Raise OSError or ValueError if the call is not answered with
+    200.
+    """
     place = urlsplit(url)
     body = json.dumps({"epoch": agent.epoch, "call": call, "wait_ms": 0}).encode()
     head = (

@@ -1,8 +1,8 @@
-"""A deployed cluster in this process, whose use is counted as AWS bills it: the application behind
-Mangum, the function behind the table's stream, the tick, and a cloud whose machines boot agents.
+"""A deployed cluster in this process with usage that is counted like AWS's bill.
 
-Time is virtual. The table is in memory behind the meter; each function has an engine of its own, as
-each is a process of its own.
+The parts are the application behind Mangum, the function behind the table's stream, the tick, and a
+cloud of machines that boot agents. Time is virtual. The table is in memory behind the meter. Each
+function has a separate engine, like a separate process.
 """
 
 import asyncio
@@ -75,9 +75,11 @@ CONFIGURATION_SHA256 = "applied"
 
 @dataclass
 class Usage:
-    """Billed usage. By function: its `invocations`, its `calls` of the table, which tell how long
-    it runs, the units of those, reads in halves of a unit, how long it `waited_ms`, and rows that
-    it `deletes`. `requests` of the API, `puts` of objects.
+    """Billed usage.
+
+    By function: `invocations`, `calls` of the table (for the running time), `writes` (write units),
+    `read_halves` (halves of read units), `waited_ms`, and `deletes` of rows. `requests`: calls of
+    the API. `puts`: stored objects.
     """
 
     requests: int = 0
@@ -111,7 +113,7 @@ class Usage:
         return self - Usage()
 
     def without(self, function: str) -> "Usage":
-        """But for one of the functions."""
+        """Return the usage without a function."""
         only = Counter({function: 1 << 60})
         return Usage(self.requests, self.puts, *(counted - only for counted in self._counters))
 
@@ -122,8 +124,9 @@ class Usage:
 
 
 class MeteredCluster:
-    """One pool of instances of `instance_type`; trials on them go the `course`. A `with` statement
-    opens it, of which there is one at a time.
+    """A cluster with a pool of `instance_type` whose trials follow `course`.
+
+    A context manager. Only a single cluster may be open at a time.
     """
 
     provider, zone = "aws", "us-east-1a"
@@ -170,7 +173,9 @@ class MeteredCluster:
     def request(
         self, method: str, path: str, token: str | None = None, content: object = None
     ) -> Any:
-        """Answer of the API; RuntimeError where it refuses."""
+        """Send a request to the API and return the parsed JSON, or None for other content. Raise
+        RuntimeError for a refusal.
+        """
         self.usage.requests += 1
         with self._running("api"):
             answer = self._function_of_api(_event(method, path, token, content), CONTEXT)
@@ -180,7 +185,7 @@ class MeteredCluster:
         return json.loads(answer["body"]) if is_json else None
 
     def submit(self, config: str) -> int:
-        """Submits an experiment as `detcloud create` does, and returns its number."""
+        """Submit an experiment like `detcloud create` and return its number."""
         digest = hashlib.sha256(CODE).hexdigest()
         offer = {"sha256": digest, "size": len(CODE)}
         self.request("POST", "/api/v1/model-code", PERSON, offer)
@@ -189,7 +194,9 @@ class MeteredCluster:
         return created
 
     def pass_time(self, ms_max: int, over: Callable[[], bool] = lambda: False) -> Usage:
-        """Let time pass until it is over, `ms_max` at most, and return the usage meanwhile."""
+        """Let time pass until `over` returns true, at most `ms_max`, and return the usage
+        meanwhile.
+        """
         before, until_ms = self.usage.copy(), self.now_ms + ms_max
         while self.now_ms < until_ms and not over():
             self._pass_to_next(until_ms)
@@ -202,7 +209,7 @@ class MeteredCluster:
         return state.status
 
     def _pass_to_next(self, until_ms: int) -> None:
-        """Goes to whatever comes next, and does it."""
+        """Advance the clock to the next event and run the event, or advance to `until_ms`."""
         self._boot()
         moments: list[tuple[int, Callable[[], None]]] = [(self._ticks_ms, self._tick)]
         for name, stream in self._streams.items():
@@ -217,7 +224,7 @@ class MeteredCluster:
         act()
 
     def _boot(self) -> None:
-        """Agents of machines that are up, and no more of those that ended."""
+        """Add the agents of running machines, and remove the agents of ended machines."""
         for machine in self.cloud.machines.values():
             if machine.is_agent_up(self.now_ms) and machine.id not in self.agents:
                 agent = TalkingAgent(self, machine.id, POOL, machine.offering.slots, self.course)
@@ -242,7 +249,9 @@ class MeteredCluster:
                 raise RuntimeError(f"{len(served.failed)} records failed")
 
     def _wake(self, records: list[dict[str, Any]]) -> None:
-        """Run the steps that records ask for; where it is too early, only this function waits."""
+        """Run the steps for records. Early records are delivered again later, and only this
+        function waits.
+        """
         partitions = [key_of(record).partition for record in records]
         steps = self._steps.row_steps(partitions)
         again_ms = run_steps(steps, self.now_ms, lambda: MINUTE_MS)
@@ -260,7 +269,7 @@ class MeteredCluster:
             self._function = before
 
     def collect(self) -> None:
-        """Run the function that removes checkpoints until it is to pause; a later tick goes on."""
+        """Run the checkpoint collector until its first pause. A later tick continues."""
         with self._running("checkpoint_gc"):
             collector = self._functions["checkpoint_gc"].collector
             while not collector.pause_seconds and collector.collect():
@@ -299,7 +308,7 @@ class MeteredCluster:
 
 
 class _Stream:
-    """A mapping of the table's stream to a function: records that pass its filter are gathered."""
+    """A mapping of the table's stream to a function: gathers records that match a pattern."""
 
     def __init__(self, pattern: object, gather_ms: int) -> None:
         self._gather_ms = gather_ms
@@ -308,7 +317,7 @@ class _Stream:
         self._pattern = pattern
 
     def take(self, put: Put, now_ms: int) -> None:
-        """Takes a row that is new."""
+        """Add a new row if the row matches the pattern."""
         keys = {"p": {"S": put.key.partition}, "s": {"S": put.key.sort}}
         about = {"Keys": keys, "SequenceNumber": str(len(self.waiting))}
         record = {"eventName": "INSERT", "dynamodb": about}
@@ -318,18 +327,18 @@ class _Stream:
             self.waiting.append(record)
 
     def take_again(self, records: list[dict[str, Any]], due_ms: int) -> None:
-        """Takes back what was taken, until then."""
+        """Put records of a batch back and deliver at `due_ms`."""
         self.waiting[:0] = records
         self.due_ms = due_ms
 
     def clear_batch(self) -> list[dict[str, Any]]:
-        """Everything that waits."""
+        """Return and remove all gathered records."""
         records, self.waiting = self.waiting, []
         return records
 
 
 class _Objects(DirectoryObjectStore):
-    """Counts what is put."""
+    """An object store that counts puts."""
 
     def __init__(self, folder: Path, usage: Usage) -> None:
         super().__init__(folder, HmacUrlSigner(b"s" * 32))
@@ -343,7 +352,7 @@ class _Objects(DirectoryObjectStore):
 
 
 class _TrustingVerifier:
-    """Takes whatever stands for a signature as the instance's name."""
+    """A verifier that returns the signature's text as the instance's name."""
 
     cloud = "AWS"
 
@@ -352,7 +361,7 @@ class _TrustingVerifier:
 
 
 class _MeteredAdapters(Adapters):
-    """The adapters of one function of the cluster."""
+    """The adapters of a function of the cluster."""
 
     cluster_id = CLUSTER
     api_hosts = frozenset({HOST})
@@ -363,7 +372,7 @@ class _MeteredAdapters(Adapters):
         self.provider_types = frozenset({cluster.provider})
 
     def find_verifier(self, provider_type: str) -> _TrustingVerifier:
-        """Return the verifier that takes every instance's word."""
+        """Return the verifier that accepts all proofs."""
         return _TrustingVerifier()
 
     @property
@@ -402,7 +411,9 @@ class _MeteredAdapters(Adapters):
 
 @contextmanager
 def _event_loop() -> Iterator[None]:
-    """One that Mangum finds; it would leave its own open."""
+    """Set an event loop for Mangum and close the loop at the end. Mangum would leave its own loop
+    open.
+    """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -413,7 +424,7 @@ def _event_loop() -> Iterator[None]:
 
 
 def _event(method: str, path: str, token: str | None, content: object) -> dict[str, Any]:
-    """A request as API Gateway hands it to a function."""
+    """Return a request in the format that API Gateway passes to a function."""
     headers = {"host": HOST, "content-type": "application/json"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"

@@ -1,18 +1,17 @@
 """The cost of a table's use on DynamoDB, counted by a decorator over any StateTable.
 
-The rules are those of DynamoDB's developer guide, the same for on-demand and provisioned capacity,
-applied to the requests that control_plane/aws/state_table.py makes of each call.
+The rules of DynamoDB's developer guide apply to the requests of control_plane/aws/state_table.py.
+On-demand and provisioned capacity have the same rules.
 
-Writes: a unit per started KB of the row as it was before or after, whichever is larger. A delete is
-billed by the row it removes, at least one unit. A commit of one row is a plain conditional write; a
-commit of several is a transaction, in which each row costs twice that, and a condition on its own
-two units. The sparse due index, which holds keys only, costs one unit per started KB for each entry
-that is added or removed, so two for one that moves. A write that fails on its condition is billed
-too.
+Writes: a unit per started KB of the row before or after, whichever is larger. A delete is billed by
+the deleted row, at least a unit. A commit of a single row is a plain conditional write. A commit of
+several rows is a transaction: each row costs double, and each condition alone two units. The sparse
+due index holds only keys. An added or removed entry costs a unit per started KB, a moved entry two.
+A write with a failed condition is billed, too.
 
-Reads: a unit per started 4 KB. Each row that is read by its key is rounded up by itself, whether it
-exists or not; a query by all that it reads, which is two rows more than its limit. Reads of the due
-index cost half of that, since they are not consistent.
+Reads: a unit per started 4 KB. A read by key is rounded up for each row, existing or not. A query
+is rounded up over all read rows, which are two more than the limit. Reads of the due index cost
+half, because they are not consistent.
 """
 
 from abc import ABC, abstractmethod
@@ -40,14 +39,14 @@ from simulator.faults.table_faults import TableDecorator
 UNIT_BYTES = 1024
 READ_UNIT_BYTES = 4096
 TRANSACTION_FACTOR = 2
-# Rows a query reads beyond its limit: one shows whether there are more, and one may be the end of
-# the range itself.
+# A query reads two rows beyond the limit: a row that shows whether more rows exist, and possibly
+# the end of the range itself.
 READ_BEYOND = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Cost of a commit: write units, and the bytes of the rows it puts."""
+    """The cost of a commit: write units, and the bytes of put rows."""
 
     units: int
     bytes: int
@@ -58,12 +57,14 @@ OnRead = Callable[[float], None]
 
 
 def _ignore_read(units: float) -> None:
-    """Take no note of a read."""
+    """Ignore the units of a read."""
 
 
 class TableMeter(TableDecorator, ABC):
-    """A table that calls `on_bill` with the cost of each commit, once it succeeded or failed on a
-    condition, and `on_read` with the units of each read.
+    """A table that reports costs.
+
+    `on_bill`: called with the bill of each commit that succeeded or failed on a condition.
+    `on_read`: called with the units of each read.
     """
 
     def __init__(self, table: StateTable, on_bill: OnBill, on_read: OnRead = _ignore_read) -> None:
@@ -90,8 +91,8 @@ class TableMeter(TableDecorator, ABC):
 class MeteredTable(TableMeter):
     """A meter of DynamoDB.
 
-    Rows are read before the commit to learn their size, so another commit in between makes the bill
-    of this one inexact, never the commit.
+    Rows are read before the commit for their sizes. A concurrent commit in between makes the bill
+    inexact, never the commit.
     """
 
     def get(self, key: Key) -> Row | None:
@@ -126,7 +127,7 @@ class MeteredTable(TableMeter):
 
 
 def compute_bill(writes: Sequence[Write], read: Callable[[Key], Row | None]) -> Bill:
-    """Compute the bill of a commit, given the rows as they are before it."""
+    """Compute the bill of a commit. `read` returns the rows before the commit."""
     sent = [write for write in writes if not is_unconditional_check(write)]
     is_plain = len(sent) == 1 and not isinstance(sent[0], Check)
     factor = 1 if is_plain else TRANSACTION_FACTOR
@@ -152,7 +153,7 @@ def _write_units(write: Write, before: Row | None, factor: int) -> int:
 
 
 def _index_units(key: Key, before_ms: int | None, after_ms: int | None) -> int:
-    """The units of a change of the due index; to move an entry takes two writes."""
+    """Return the units of a change of the due index. Moving an entry takes two writes."""
     if before_ms == after_ms:
         return 0
     entries = (before_ms is not None) + (after_ms is not None)

@@ -1,5 +1,7 @@
-"""A notice on one machine of a trial on two: until its directive is in every process, and until the
-step at which all stop has been announced.
+"""A notice on a machine of a trial on two machines.
+
+Measured are the times until the directive is known in all processes, and until the common stopping
+step is announced.
 """
 
 import json
@@ -20,7 +22,8 @@ DIRECTIVE_SECONDS_MAX, STEP_SECONDS_MAX = 1.0, 2.0
 WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.01
 AGENT = "second"
-# Each process asks as a training of short steps does, and writes down when it knew what.
+# Each process checks like a training with short steps, and records when the notice and the stop
+# were known.
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -42,7 +45,7 @@ with core.init() as context:
 
 
 def notices(scale: Scale) -> Iterator[Row]:
-    """Medians over the runs of the slower process, a real cluster and two real agents."""
+    """Yield medians of the slower process over all runs, on a real cluster with two agents."""
     try:
         with embedded_cluster("--slots", "1") as folder:
             heard, stops = zip(
@@ -59,7 +62,9 @@ def notices(scale: Scale) -> Iterator[Row]:
 
 
 def _measure(folder: Path, run: int) -> tuple[float, float]:
-    """Seconds from the notice until the last process has heard of it, and knows where to stop."""
+    """Return the seconds from the notice until the last process knows the notice and the stopping
+    step.
+    """
     place = folder / f"run-{run}"
     (model := place / "model").mkdir(parents=True)
     (model / "notice.py").write_text(SCRIPT)
@@ -72,7 +77,8 @@ def _measure(folder: Path, run: int) -> tuple[float, float]:
     with progress(f"notice, run {run + 1}"), _second_agent(folder, f"{AGENT}-{run}") as work:
         created = json.loads(detcloud(folder, "create", str(config), str(model), "--json"))
         _wait_for(place, "ready")
-        # The notice is looked for twice a second: no run meets the same moment of that.
+        # Agents check for notices twice a second. The delay makes runs meet different moments of
+        # this period.
         time.sleep(0.13 * run)
         began = time.time()
         notice = {"deadline_ms": int((began + 120) * 1000), "reason": "bench"}
@@ -86,7 +92,7 @@ def _measure(folder: Path, run: int) -> tuple[float, float]:
 
 
 def _wait_for(place: Path, what: str) -> list[Path]:
-    """The files of that name of both processes."""
+    """Return the files `what`-RANK of both processes when both exist."""
     give_up_at = time.monotonic() + WAIT_SECONDS_MAX
     while len(found := sorted(place.glob(f"{what}-*"))) < 2:
         if time.monotonic() > give_up_at:
@@ -97,7 +103,7 @@ def _wait_for(place: Path, what: str) -> list[Path]:
 
 @contextmanager
 def _second_agent(folder: Path, name: str) -> Iterator[Path]:
-    """An agent beside the cluster's own, whose work directory this is."""
+    """Run an agent in addition to the cluster's own, and yield the agent's work directory."""
     home = Home(folder / "home")
     record = home.running_server()
     if record is None:

@@ -1,4 +1,4 @@
-"""The time that installed packages add to the start of a trial, first and when they are cached."""
+"""The time that installed packages add to the start of a trial, at first and with a cache."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,9 @@ DECLARED = {"installer": "pip", "packages": ["--no-index", f"./{WHEEL}"], "file"
 
 
 def packages(scale: Scale) -> Iterator[Row]:
-    """Medians of starts in turns: without packages, with declared ones, and with a hook's."""
+    """Yield medians of starts by turns: without packages, with declared packages, and with a
+    startup hook.
+    """
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         code = {WHEEL: WHEEL_BYTES}
         plain = Machine(Path(folder) / "plain", None, code)
@@ -44,7 +46,7 @@ def packages(scale: Scale) -> Iterator[Row]:
 
 
 def _first_line_ms(machine: Machine, name: str, **spec: Any) -> float:
-    """Return the milliseconds from the request of a trial to the first line of its program."""
+    """Return the milliseconds from the request of a trial to the first line of the program."""
     requested = time.monotonic()
     entrypoint = ["python3", "-c", f"import {NAME}; {FIRST_LINE}" if spec else FIRST_LINE]
     allocation = machine.begin(name, entrypoint=entrypoint, **spec)

@@ -1,7 +1,7 @@
-"""The web page at size, in Chromium: its first view, answers and the blocked thread of each view,
-curves that grow, and requests of a page that nobody uses.
+"""The web page with much data, in Chromium.
 
-The page is the one that `make page` built and the server the process that ships.
+Measured are the first view, answers and blocked threads of views, growing curves, and the requests
+of an idle page. The page is built by `make page`, and the server is the real process.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ INTERACTIVE_MS_MAX = 1_000
 SLOWDOWN = 4
 BLOCKED_MS_MAX = 100
 FRAMES_MIN = 30
-# An idle page asks less than once in 20 s.
+# An idle page sends a request less than every 20 s.
 REQUESTS_A_MINUTE_MAX = 3
 COMPARED = 20
 
 
 def page(scale: Scale) -> Iterator[Row]:
-    """Every view over one cluster that was used for long, then a search that trains."""
+    """Yield rows for all views of a filled cluster, then for a running search."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder) / "home")
         filled = fill_cluster(home, scale)
@@ -40,7 +40,7 @@ def page(scale: Scale) -> Iterator[Row]:
 
 
 def page_figures(home: HomeFolder, filled: FilledTable, scale: Scale) -> Iterator[Row]:
-    """The rows of a cluster that was filled."""
+    """Yield the rows of a filled cluster."""
     token = home.load_or_create_secret("token")
     with serve_home(home) as url, open_page(url, token) as window:
         yield from _first_view(window, scale)
@@ -50,7 +50,7 @@ def page_figures(home: HomeFolder, filled: FilledTable, scale: Scale) -> Iterato
 
 
 def views(filled: FilledTable) -> list[tuple[str, str, str]]:
-    """The views with much in them: name, address, and a selector of what they show at the end."""
+    """Return (name, address, selector of the final content) of the views with much data."""
     many = f"experiments/{filled.experiment}"
     compared = ",".join(map(str, filled.trials[:COMPARED]))
     one = f"trials/{filled.long_trial}"
@@ -77,8 +77,8 @@ def views(filled: FilledTable) -> list[tuple[str, str, str]]:
 
 
 def _first_view(window: PageWindow, scale: Scale) -> Iterator[Row]:
-    """Loads without a cache: what is transferred, and the time until the list is there and the
-    thread is free.
+    """Load the first view without a cache. Yield the transferred KB and the time until the list is
+    shown and the thread is free.
     """
     with progress(f"first view, {scale.runs} loads"):
         loads = [window.load_first_view(SLOWDOWN) for _ in range(scale.runs + 2)]
@@ -96,7 +96,9 @@ def _first_view(window: PageWindow, scale: Scale) -> Iterator[Row]:
 def _measure_view(
     window: PageWindow, url: str, token: str, view: tuple[str, str, str], scale: Scale
 ) -> Iterator[Row]:
-    """Goes there some times, and asks again for all that the view asked for."""
+    """Visit a view several times and repeat its requests. Yield answer times, sizes and blocked
+    times.
+    """
     name, address, selector = view
     with progress(name):
         try:

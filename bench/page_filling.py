@@ -1,5 +1,6 @@
-"""A cluster that was used for long, for the figures of the web page: what `bench.reading` writes,
-and beside it a queue, machines, a log and models.
+"""A long-used cluster for the figures of the web page.
+
+In addition to the data of `bench.reading`, the cluster has a queue, machines, a log and models.
 """
 
 from dataclasses import replace
@@ -29,7 +30,7 @@ from local_cluster.home import HomeFolder
 
 BEGAN_MS = 1_700_000_000_000
 LINES_PER_CHUNK = 500
-# One of them holds the only machine with the label, the others wait for it.
+# A single experiment holds the only machine with the label; all others wait.
 QUEUED_CONFIG = """
 name: waits for a machine
 entrypoint: python train.py
@@ -40,7 +41,7 @@ resources: {agent_label: busy}
 
 
 def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
-    """Fill the folder of a cluster that does not run."""
+    """Fill the folder of a stopped cluster."""
     with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
         filled = fill(home, scale.reading_trials, scale.reading_values)
     with services_to_fill(home) as services:
@@ -57,7 +58,8 @@ def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
         for number in range(scale.page_models):
             named = ModelRecord(f"model {number:05d}", USER, BEGAN_MS + number, BEGAN_MS + number)
             create_model(services.table, named, lambda model, revision: ())
-    # Before the queue: each of them is a decision over all of it.
+    # Agents come before the queue, because each joining agent makes the pool plan for the whole
+    # queue.
     with progress(f"{scale.agents:,} agents"):
         for number in range(scale.agents):
             slots = ((0, "cuda", f"GPU-{number}", "GPU"),)
@@ -66,9 +68,10 @@ def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
 
 
 def _fill_queue(home: HomeFolder, code: str, count: int) -> None:
-    """Create experiments that wait, each by the use case that a user's request calls. They differ
-    in what a user would change, so that one check of the configuration is enough; and while they
-    come the pool is draining and hears of nothing, so that it plans once for all of them.
+    """Create waiting experiments with the use case of user requests.
+
+    The experiments differ only in names, so that a single check of the configuration is enough. The
+    pool is draining meanwhile and receives no mail, so that the pool plans only once.
     """
     address = addresses.pool(POOL)
     with services_to_fill(home, follows_commands=False) as services:

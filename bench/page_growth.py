@@ -1,6 +1,4 @@
-"""A search whose trials all train at once and have long curves already, on a server that runs: each
-half second every trial reports one more value.
-"""
+"""A search with long curves on a running server: each half second all trials report a value."""
 
 import itertools
 import threading
@@ -30,7 +28,7 @@ from local_cluster.embedded_cluster import POOL, build_embedded_cluster
 from local_cluster.home import HomeFolder
 
 AGENT, GROUP = "growing", "training"
-# Bytes of a line in the file of a trial's reports.
+# Bytes of a line in a trial's report file.
 LINE_BYTES = 100
 PERIOD_SECONDS = 0.5
 CONFIG = """
@@ -44,7 +42,7 @@ hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A search that trains on a server."""
+    """A running search on a server."""
 
     url: str
     experiment: int
@@ -52,7 +50,9 @@ class Growth:
 
 @contextmanager
 def growing_trials(home: HomeFolder, trials: int, points: int) -> Iterator[Growth]:
-    """Trials that have so many points each, and report more until the end."""
+    """Start trials with `points` points each that report until the block ends, and yield the
+    search.
+    """
     cluster = build_embedded_cluster(home, USER)
     services: Services = cluster.app.state.services
     slots = tuple((n, "cpu", f"cpu-{n}", "cpu") for n in range(trials))
@@ -90,7 +90,7 @@ def _start_trials(services: Services, epoch: int, trials: int) -> list[int]:
 
 
 def _write_points(services: Services, trial_id: int, points: int) -> None:
-    """Write full rows of a trial's stream, as the merge of many reports makes them."""
+    """Write full rows of a trial's metric stream, like merged reports."""
     chance = Random(trial_id)
     reports = [
         MetricReport(LINE_BYTES * n, n, BEGAN_MS + 100 * n, {"loss": _loss(chance, n)})

@@ -1,4 +1,4 @@
-"""A window of Chromium with the web page in it, and what is measured there."""
+"""A window of Chromium with the web page, and measurements of the window."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from urllib.request import Request, urlopen
 CHROMIUM = Path("/usr/bin/chromium")
 WIDTH, HEIGHT = 1280, 900
 WAIT_MS_MAX = 60_000
-# Behind what a view shows first: what it does next is measured, too, and its next poll.
+# Time after the first content, in which further work of the view and the next poll are measured.
 SETTLE_MS = 2_500
-# The thread is free when no long task begins for so long.
+# The thread is free when no long task begins for this time.
 FREE_MS = 500
-# Long tasks, and when the page was changed first; runs before any script of the page.
+# Records long tasks and the first change of the page. Runs before all scripts of the page.
 WATCH = """
 window.watched = {tasks: [], rows: null};
 new PerformanceObserver((list) => list.getEntries().forEach(({startTime, duration}) =>
@@ -49,8 +49,10 @@ class FirstLoad:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A visit to a view: the paths of the API that it asked for, and milliseconds until it showed
-    its content, of the longest task of the thread, and of processor time of the task with most.
+    """A visit to a view.
+
+    `paths`: requested paths of the API. `shown_ms`: time until the content was shown. `longest_ms`:
+    longest task of the thread. `busiest_ms`: largest processor time of a task.
     """
 
     paths: tuple[str, ...]
@@ -61,7 +63,9 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames a second in the mean and in the slowest second, while the data changed so often."""
+    """Mean and lowest frames per second, the number of data changes meanwhile, and the number of
+    curves.
+    """
 
     mean: float
     slowest: float
@@ -70,7 +74,7 @@ class Frames:
 
 
 class PageWindow:
-    """A window that is signed in."""
+    """A signed-in window."""
 
     def __init__(self, window: Any, url: str, timeout: type[Exception]) -> None:
         self._window = window
@@ -116,9 +120,7 @@ class PageWindow:
         return FirstLoad(sum(sizes) / 1000, _interactive_ms(watched["rows"], watched["tasks"]))
 
     def visit(self, address: str, selector: str) -> Visit:
-        """Go to a view from another one, wait until it has what the selector names, and a while
-        longer.
-        """
+        """Go to a view, wait for the selector and SETTLE_MS, and return the measurements."""
         self._window.evaluate("location.hash = '#/tokens'")
         self._window.get_by_role("heading", name="Tokens", level=1).wait_for()
         self._window.wait_for_load_state("networkidle")
@@ -134,14 +136,14 @@ class PageWindow:
             self._window.wait_for_timeout(SETTLE_MS)
             tasks = self._window.evaluate("window.watched.tasks")
         finally:
-            # The next view is traced whatever this one shows.
+            # Stop the trace even after an error, so that the next view can be traced.
             trace = browser.stop_tracing()
         longest_ms = max((long for _, long in tasks), default=0.0)
         busiest_ms = _busiest_ms(json.loads(trace)["traceEvents"])
         return Visit(tuple(self._asked), shown_ms, longest_ms, busiest_ms)
 
     def count_frames(self, address: str, selector: str, seconds: float) -> Frames:
-        """Count frames of a view for some seconds, while the pointer moves over it."""
+        """Count the frames of a view for some seconds while the pointer moves over the view."""
         self._window.goto(f"{self._page}#/{address}")
         self._wait_for(selector)
         curves = self._window.locator(".legend li").count()
@@ -157,7 +159,7 @@ class PageWindow:
         return Frames(1_000 * (len(times) - 1) / (times[-1] - times[0]), slowest, changes, curves)
 
     def count_idle_requests(self, address: str, minutes: int) -> int:
-        """Count the requests of a view in minutes of the page's own clock, after it calmed down."""
+        """Count the requests of a settled view over minutes of the page's clock."""
         window = self._window.context.new_page()
         try:
             window.clock.install()
@@ -187,7 +189,7 @@ class PageWindow:
 def open_page(url: str, token: str) -> Iterator[PageWindow]:
     """A window of the page at a server, signed in. Raises RuntimeError without a browser."""
     try:
-        # Not everybody who measures has it.
+        # Playwright is optional.
         from playwright.sync_api import TimeoutError, sync_playwright
     except ImportError:
         raise RuntimeError("Playwright is not installed") from None
@@ -215,7 +217,7 @@ def _sign_in_code(url: str, token: str) -> str:
 
 
 def _interactive_ms(rows_ms: float, tasks: list[tuple[float, float]]) -> float:
-    """The moment from which on the rows are there and no long task begins for a while."""
+    """Return the moment from which on the rows are shown and no long task begins for FREE_MS."""
     free_ms = rows_ms
     for start, duration in tasks:
         if start < free_ms + FREE_MS:
@@ -224,8 +226,9 @@ def _interactive_ms(rows_ms: float, tasks: list[tuple[float, float]]) -> float:
 
 
 def _busiest_ms(events: list[dict[str, Any]]) -> float:
-    """Milliseconds of processor time of a page's task with most of it, by a browser's trace: what
-    the task would have taken if nothing else had used the processors.
+    """Return the largest processor time of a page's task in a trace, in milliseconds.
+
+    Other processes do not influence this time.
     """
     pages = {
         (event["pid"], event["tid"])
@@ -241,7 +244,7 @@ def _busiest_ms(events: list[dict[str, Any]]) -> float:
 
 
 def _let_pass(window: Any, minutes: int) -> None:
-    """Let a page's clock run, in steps in which answers may come."""
+    """Advance a page's clock in small steps, between which answers may arrive."""
     for _ in range(minutes * 6):
         window.clock.run_for(10_000)
         window.wait_for_load_state("networkidle")

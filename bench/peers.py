@@ -1,8 +1,7 @@
-"""Peers, each measured in a process of its own: `python -m bench.peers NAME TRIALS` prints the
-seconds its trials took.
+"""Peers, each measured in a separate process: `python -m bench.peers NAME TRIALS` prints the
+seconds of the trials.
 
-What a peer starts ends with its process group, and a peer that does not start is a line in the
-table.
+The process group of a peer is killed at the end. A peer that does not start is a line in the table.
 """
 
 import json
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 PARAMETERS = 5
 SECONDS_MAX = 180.0
 MARK = "seconds:"
-# Peers whose trials sleep for a second, and how many of them at a time.
+# Peers with trials that sleep for a second, and the number of parallel trials.
 SLEEPERS = ("optuna-process-per-trial", "ray-actor-per-trial")
 SLEEPER_SLOTS = 2
 SEARCHES = {"optuna": "Optuna's SuccessiveHalvingPruner", "syne-tune": "Syne Tune's ASHA"}
@@ -43,7 +42,9 @@ optuna.load_study(storage={OPTUNA_STUDY!r}, study_name="sleepers").optimize(obje
 
 
 class PeerMeasurement(NamedTuple):
-    """`rate` in trials a second, None if there is none; `text` is for the table."""
+    """A peer's measurement. `rate`: trials per second, or None without a measurement. `text`: the
+    table's text.
+    """
 
     name: str
     rate: float | None
@@ -51,7 +52,7 @@ class PeerMeasurement(NamedTuple):
 
 
 class PeerAnswer(NamedTuple):
-    """Answer of a peer of `bench.simulation_peers`; None with the `reason` where it gave none."""
+    """An answer of a peer of `bench.simulation_peers`, or None with a `reason`."""
 
     name: str
     answer: object
@@ -59,7 +60,7 @@ class PeerAnswer(NamedTuple):
 
 
 def ask_peer(peer: str, *numbers: int, seconds_max: float = 2 * SECONDS_MAX) -> PeerAnswer:
-    """Asks a peer's search in a process of its own."""
+    """Run a peer's search in a separate process. Return its answer, or the reason of a failure."""
     package = peer.rpartition("-")[0]
     try:
         name = f"{SEARCHES[package]} ({version(package)})"
@@ -77,7 +78,7 @@ def ask_peer(peer: str, *numbers: int, seconds_max: float = 2 * SECONDS_MAX) -> 
 
 
 def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> PeerMeasurement:
-    """Runs a peer's trials; its start and its imports are not counted."""
+    """Run a peer's trials in a separate process. Start and imports are not counted."""
     name = _name(peer)
     try:
         output = _output([sys.executable, "-m", "bench.peers", peer, str(trials)], seconds_max)
@@ -183,7 +184,9 @@ def _ray_reusing(trials: int) -> float:
 
 
 def _optuna_processes(trials: int) -> float:
-    """A process per trial, two at a time: each opens the study, trains and tells the result."""
+    """Run a process per trial, two at a time, and return the seconds. Each process opens the study,
+    trains and reports.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -1,4 +1,4 @@
-"""Cost of a pool's decisions with all that surrounds them: mail, state on SQLite, trials."""
+"""The cost of a pool's decisions with mail, state on SQLite, and trials."""
 
 import gc
 import time
@@ -41,16 +41,18 @@ SLOTS = 8
 RATE_MIN = 500
 GAP_MS_MAX = 20
 QUEUE_MS_MAX = 20
-# Of the cost per message among many trials, to that among a hundred.
+# Maximal ratio of the cost per message with many trials to the cost with a hundred.
 GROWTH_MAX = 2.0
 FEW_TRIALS = 100
 COMMITTED_MAX = 90
-# Releases whose commits are billed.
+# The number of releases with billed commits.
 BILLED = 96
 
 
 def pools(scale: Scale) -> Iterator[Row]:
-    """Decisions a second, their write units, starts of many jobs, and the simulator's growth."""
+    """Yield decisions per second, write units, gaps between starts, the queue's time, and the
+    simulator's growth.
+    """
     yield _decisions(scale.pool_requests)
     yield _units(scale.pool_jobs)
     yield _gap(scale.pool_starts)
@@ -59,7 +61,7 @@ def pools(scale: Scale) -> Iterator[Row]:
 
 
 def _decisions(requests: int) -> Row:
-    """Requests of one hundred jobs that wait in the mailbox, with slots for all of them."""
+    """Measure requests of a hundred jobs in the mailbox, with enough slots for all requests."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{requests} starts"):
         table = SqliteTable(Path(folder) / "table.db")
         engine = _engine(table)
@@ -77,8 +79,9 @@ def _decisions(requests: int) -> Row:
 
 
 def _units(jobs: int) -> Row:
-    """A full pool in which so many jobs wait: another one comes, then a release starts the first of
-    them, and so on.
+    """Measure the write units of a full pool with `jobs` waiting jobs.
+
+    By turns a job arrives, and a release starts the first waiting job.
     """
     account = Account()
     with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} queued jobs"):
@@ -88,7 +91,7 @@ def _units(jobs: int) -> Row:
         agents = -(-billed // SLOTS)
         _fill(engine, agents)
         running = agents * SLOTS
-        # Nothing is planned while they come.
+        # The pool is draining, so that no plans are made meanwhile.
         engine.execute_command(
             ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True, stores_idle_jobs_apart=True))
         )
@@ -119,7 +122,9 @@ def _units(jobs: int) -> Row:
 
 
 def _gap(jobs: int) -> Row:
-    """Experiments of one trial, submitted one after the other to free slots."""
+    """Measure the mean gap between starts of single-trial experiments that are submitted in turn to
+    free slots.
+    """
     starts: list[float] = []
     with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} experiments"):
         table = SqliteTable(Path(folder) / "table.db")
@@ -150,8 +155,9 @@ def _gap(jobs: int) -> Row:
 
 
 def _queue_of_paused(jobs: int) -> Row:
-    """The queue of a pool in which so many experiments are paused and one waits, as a request reads
-    it in a process that has not read the pool before.
+    """Measure the queue of a pool with `jobs` paused experiments and a waiting one.
+
+    The reading process has not read the pool before.
     """
     with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} paused"):
         home = HomeFolder(Path(folder))
@@ -187,7 +193,7 @@ def _queue_ms(home: HomeFolder) -> float:
 
 
 def _growth(trials: int) -> Iterator[Row]:
-    """The simulator's cost of a batch trained to its end, for as many slots as 80 % of trials."""
+    """Measure the simulator's cost per batch of full trainings, with slots for 80 % of trials."""
     gc.freeze()
     few = _cost_us(FEW_TRIALS)
     many = _cost_us(trials)
@@ -209,7 +215,7 @@ def _cost_us(trials: int) -> float:
 
 @dataclass(frozen=True)
 class _Line:
-    """A learning curve whose trials end one after the other."""
+    """A learning curve for trials that end at different times."""
 
     batch_ms: float
     known_batches: int | None = None
@@ -235,7 +241,7 @@ def _engine(table: StateTable) -> Engine:
 
 
 def _fill(engine: Engine, agents: int) -> None:
-    """Brings agents of SLOTS slots into the pool."""
+    """Add agents of SLOTS slots to the pool."""
     joined = [AgentJoined(f"agent-{n:05d}", 1, tuple(range(SLOTS))) for n in range(agents)]
     _mail(engine, joined)
     _advance(engine)
@@ -253,7 +259,7 @@ def _mail(
     engine: Engine,
     messages: Sequence[SlotsRequested | AgentJoined | SlotsReleased | JobChanged],
 ) -> None:
-    """Puts messages into the mailbox, each in a row as if from an actor of its own."""
+    """Put messages into the mailbox, each in a separate row from a separate sender."""
     now_ms, clock = engine.clock(), 0
     puts = []
     for number, message in enumerate(messages):
@@ -268,7 +274,7 @@ def _mail(
 
 
 def _advance(engine: Engine) -> None:
-    """Has the pool fold its mail and go on until it has nothing to add. Nobody else moves."""
+    """Advance the pool until no mail and no further work are left. Other actors do not advance."""
     while ADDRESS in engine.advance(ADDRESS):
         pass
 

@@ -1,7 +1,7 @@
-"""Reading at size: lists, descriptions and charts over HTTP while ten clients ask at once.
+"""Reading with much data: lists, descriptions and charts over HTTP for ten parallel clients.
 
-The table is filled through the agents' call, as an agent would: 10,000 trials with a million metric
-values between them, and one trial with a million of its own.
+The table is filled through the agents' call: 10,000 trials with a million metric values together,
+and a trial with a million values.
 """
 
 import itertools
@@ -43,17 +43,17 @@ P95_MS_MAX = 100
 ANSWER_KB_MAX = 200
 NAMES = 10
 SLOTS = 64
-# Reports in a call of the long trial: what some minutes of training bring.
+# Reports per call of the long trial, as many as some minutes of training produce.
 REPORTS_PER_CALL = 100
-# Of the model code, whose tree and texts the page shows.
+# Files of the model code, which the page shows as a tree with contents.
 CODE_FILES = 2_000
 CODE_FILE_BYTES = 4_000
-# What another process of the long trial measures beside it, once in so many reports.
+# Rank and period of profiling reports in the long trial.
 PROFILED_RANK = 3
 PROFILED_EVERY = 10
-# Trials that a request of the page's plane of hyperparameters asks for.
+# Trials per request of the page's plane of hyperparameters.
 PLANE_PAGE = 250
-# A halving of one rung trains each trial once, as a random search does, and has rungs to show.
+# A halving with a single rung trains each trial once, like a random search, and has rungs to show.
 CONFIG = """
 name: reading
 entrypoint: python train.py
@@ -68,8 +68,10 @@ reproducibility: {experiment_seed: 7}
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
-    """A table as written: the experiment of many trials, their ids, the one long trial, and the
-    digest of the code of both.
+    """The written table.
+
+    `experiment`: the experiment with many trials. `trials`: the ids of these trials. `long_trial`:
+    the id of the long trial. `code`: the digest of the model code.
     """
 
     experiment: int
@@ -79,7 +81,7 @@ class FilledTable:
 
 
 def reading(scale: Scale) -> Iterator[Row]:
-    """One table for all rows."""
+    """Yield all rows for a single table."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder))
         with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
@@ -91,10 +93,10 @@ def reading(scale: Scale) -> Iterator[Row]:
 
 
 def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
-    """Runs an experiment of `trials` trials with `values` metric values between them, then one of a
-    single trial with as many.
+    """Run an experiment of `trials` trials with `values` metric values in total, then a single
+    trial with as many values.
     """
-    # Configures the pool, as a cluster's first start does.
+    # Configures the pool, like the first start of a cluster.
     build_embedded_cluster(home, USER).table.close()
     with services_to_fill(home) as services:
         code = _store_code(services)
@@ -112,7 +114,7 @@ MakeLines = Callable[[int, Mapping[str, Any]], Iterator[Report]]
 
 
 class ScriptedAgent:
-    """An agent that works through everything it is told to run, by the real call."""
+    """An agent that runs all assigned trials through the real sync call."""
 
     def __init__(self, service: AgentService, name: str) -> None:
         self._service = service
@@ -122,7 +124,7 @@ class ScriptedAgent:
         self._known: dict[str, None] = {}
 
     def work(self, make_lines: MakeLines) -> list[int]:
-        """Run trials until none is left; returns their ids."""
+        """Run trials until no trial is left, and return the trials' ids."""
         ran: list[int] = []
         pending: list[_PendingReports] = []
         while True:
@@ -144,7 +146,7 @@ class ScriptedAgent:
 
 
 class _PendingReports:
-    """Reports that a trial has still to send."""
+    """The unsent reports of a trial."""
 
     def __init__(self, lines: Iterator[Report]) -> None:
         self._lines = lines
@@ -158,7 +160,9 @@ class _PendingReports:
 
 
 def _lines(trial_id: int, directives: Mapping[str, Any], values: int) -> Iterator[Report]:
-    """Reports of a trial: a validation for every nine of training, NAMES values in each."""
+    """Yield the reports of a trial: a validation for every nine training reports, with NAMES values
+    each.
+    """
     chance = random.Random(trial_id)
     reports, length = max(1, values // NAMES), directives["length"]
     yield Report(trial_id, 1, "agent", 1, {"kind": "container", "state": "RUNNING"})
@@ -174,7 +178,7 @@ def _lines(trial_id: int, directives: Mapping[str, Any], values: int) -> Iterato
             "time_ms": 1_700_000_000_000 + 100 * n,
         }
         yield Report(trial_id, 1, "0", 200 * n, line)
-        # Where each trial has few values of its own, none is measured.
+        # Trials with few values have no profiling reports.
         if reports > length and n % PROFILED_EVERY == 0:
             yield Report(trial_id, 1, str(PROFILED_RANK), 200 * n, _measured_line(n, chance))
     done_line = {"kind": "completed", "length": length, "metric": loss}
@@ -191,7 +195,7 @@ def _measured_line(n: int, chance: random.Random) -> dict[str, Any]:
 
 
 def _store_code(services: Services) -> str:
-    """Store model code of many files, with the program of `CONFIG`, and return its digest."""
+    """Store model code of many files with the program of `CONFIG`, and return the digest."""
     with TemporaryDirectory(prefix="detcloud-bench-") as name:
         (Path(name) / "train.py").touch()
         for n in range(CODE_FILES):
@@ -205,7 +209,7 @@ def _store_code(services: Services) -> str:
 
 
 def submit(services: Services, config: str, code: str) -> int:
-    """Submit an experiment with this configuration and code; returns its id."""
+    """Submit an experiment with a configuration and code, and return the experiment's id."""
     caller = Principal(USER, Role.ADMIN)
     asked = check_submission(services, Submission(config=config, model_code=code), caller)
     created = submit_experiment(services, asked, USER, lambda reply: ())
@@ -262,7 +266,7 @@ class _Answer:
 
 
 def _measure_paths(what: str, url: str, token: str, paths: Paths, scale: Scale) -> Iterator[Row]:
-    """Each kind of question in turn by every client, for some seconds."""
+    """Send each kind of query in turn from all clients for some seconds. Yield times and sizes."""
     cold = {kind: _ask(url, token, paths[kind](random.Random(0))) for kind in paths}
     with progress(f"{what}, {CLIENTS} clients"):
         until = time.monotonic() + scale.reading_seconds

@@ -1,4 +1,4 @@
-"""Schedulers by themselves: a plan for a long queue, and plans of one decision each."""
+"""Schedulers without a pool: a plan for a long queue, and plans of a single decision."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ PASS_MS_MAX = 100.0
 DECISIONS_MIN = 1_000.0
 SLOTS = 8
 SIZES = (1, 2, 4, 8)
-# No pool starts as many in one commit; a whole plan is the worst case.
+# No commit of a pool starts as many. A whole plan is the worst case.
 STARTS_MAX = 10**9
 SCHEDULERS = {
     "fair_share": SchedulerRules("fair_share"),
@@ -33,7 +33,7 @@ SCHEDULERS = {
 
 
 def scheduling(scale: Scale) -> Iterator[Row]:
-    """The slowest plan of each scheduler, then its decisions one by one."""
+    """Yield the slowest plan of each scheduler, then the rate of single decisions."""
     queued, agents = scale.queued_jobs, scale.scheduled_agents
     pools = {
         "all agents free": (_queue(queued, 1), _agents(agents, SLOTS)),
@@ -75,7 +75,7 @@ def _agents(count: int, free: int) -> list[AgentCapacity]:
 
 
 def _queue(jobs: int, each: int) -> list[Job]:
-    """Jobs of all sizes, each in a group of its own."""
+    """Return jobs of all sizes, each in a separate group."""
     return [
         _job(1_000 + n, [SIZES[(n + k) % len(SIZES)] for k in range(each)]) for n in range(jobs)
     ]
@@ -95,7 +95,9 @@ def _job(
 
 
 def _running(agents: int, priority: int, each: int = 0) -> list[Job]:
-    """Ten jobs that hold every slot, one each; `each` requests more wait in every one of them."""
+    """Return ten jobs that hold all slots, each allocation with a single slot. `each`: further
+    waiting requests per job.
+    """
     names = [agent.agent for agent in _agents(agents, 0)] * SLOTS
     held = [
         RunningAllocation(f"{n}.1", 1, n % 10 + 1, n, placements=(Placement(name, 1),))
@@ -116,7 +118,7 @@ def _plan_ms(
 
 
 def _decisions(count: int, rules: SchedulerRules, decisions: int) -> float:
-    """Plans a second in a full pool with a queue, when each time one slot has become free."""
+    """Return the plans per second in a full pool with a queue, each after a freed slot."""
     agents, jobs = _agents(count, 0), _running(count, 42, each=100)
     started = 0.0
     for n in range(decisions):

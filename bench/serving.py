@@ -1,7 +1,7 @@
-"""An embedded cluster's server without an agent of its own: `python -m bench.serving HOME`.
+"""An embedded cluster's server without an agent: `python -m bench.serving HOME`.
 
-The process that ships is measured: application, tick thread, table and store. `serve_home` starts
-and ends it.
+Measured is the real process with application, tick thread, table and store. `serve_home` starts and
+stops the process.
 """
 
 import subprocess
@@ -22,7 +22,9 @@ START_SECONDS_MAX = 30.0
 
 @contextmanager
 def serve_home(home: HomeFolder) -> Iterator[str]:
-    """The URL of a server on the folder. Raises RuntimeError if none comes up."""
+    """Run a server on the folder and yield its URL. Raise RuntimeError if the server does not
+    start.
+    """
     home.remove_record("server")
     command = [sys.executable, "-m", "bench.serving", str(home.folder)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -34,7 +36,7 @@ def serve_home(home: HomeFolder) -> Iterator[str]:
 
 
 def main() -> int:
-    """Serves until SIGTERM."""
+    """Serve until SIGTERM."""
     home = HomeFolder(Path(sys.argv[1]))
     configure_logging(home.folder / "server.log")
     listener = open_listener(0)

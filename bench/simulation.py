@@ -1,5 +1,5 @@
-"""Searches in virtual time: how fast they are simulated, whether they use the workers they have,
-and what they find for a budget, next to the peers on the same curves.
+"""Searches in virtual time: speed of the simulation, use of workers, and the best result for a
+budget, next to peers on the same curves.
 """
 
 import gc
@@ -36,13 +36,13 @@ from control_plane.simulation.experiment import SimulationResult, simulate_exper
 RATE_MIN = 1_000
 FLAT_MAX = 1.3
 LINEAR_MIN_PERCENT = 90
-# A difference of means within so many of its standard errors may well be chance.
+# A difference of means below this number of standard errors may be chance.
 ERRORS_MAX = 2
 UNIT = "trials/s"
 
 
 class Search(NamedTuple):
-    """An ASHA on the table's curves; `stops`: trials are stopped rather than promoted."""
+    """An ASHA search on the table's curves. `stops`: trials are stopped instead of promoted."""
 
     workers: int
     trials: int
@@ -52,7 +52,7 @@ class Search(NamedTuple):
 
 @dataclass(slots=True)
 class TableCurve:
-    """A learning curve from the table of curves, which counts the epochs it was asked for."""
+    """A learning curve from the table that counts the read epochs."""
 
     batch_ms: float
     losses: list[float]
@@ -62,7 +62,7 @@ class TableCurve:
     known_batches: int | None = None
 
     def metric(self, batches: int) -> float:
-        """The loss after so many epochs."""
+        """Return the loss after `batches` epochs, and report all new epochs to `best`."""
         if self.best is not None:
             for epoch in range(self.epochs + 1, batches + 1):
                 self.best.take(epoch, self.losses[epoch - 1])
@@ -71,14 +71,14 @@ class TableCurve:
 
 
 class TableCurves:
-    """Learning curves of trials by their ids; `best` takes what is measured."""
+    """The learning curves of trials by id. `best` receives the measured losses."""
 
     def __init__(self, best: Best | None = None) -> None:
         self.by_trial: dict[int, TableCurve] = {}
         self._best = best
 
     def curve_for(self, trial: TrialState) -> TableCurve:
-        """The trial's learning curve, made at its first use."""
+        """Return the trial's learning curve. The first call makes the curve."""
         known = self.by_trial.get(trial.trial_id)
         if known is not None:
             return known
@@ -90,8 +90,8 @@ class TableCurves:
 
 
 def simulation(scale: Scale) -> Iterator[Row]:
-    """The simulator's rates, its speed-up over workers, and what its searches find."""
-    # Before anything is timed, and out of the sight of the garbage collector.
+    """Yield the simulator's rates, the speed-up by workers, and the best losses of searches."""
+    # Computed before the timing, and frozen so that the garbage collector ignores the tables.
     curves(), epoch_seconds()
     gc.freeze()
     yield from _rates(scale)
@@ -100,7 +100,7 @@ def simulation(scale: Scale) -> Iterator[Row]:
 
 
 def run_search(search: Search, courses: TableCurves) -> SimulationResult:
-    """Runs a search to its end."""
+    """Run a search to the end and return the result."""
     plan = HalvingPlan(
         max_length=EPOCHS,
         num_rungs=len(RUNGS),
@@ -127,9 +127,9 @@ def run_search(search: Search, courses: TableCurves) -> SimulationResult:
 
 
 def busy_share(courses: TableCurves, workers: int) -> float:
-    """The share of the workers' time in which they trained until the last trial was created.
+    """Return the share of the workers' time with training until the last trial was created.
 
-    From then on rungs bind: who waits to be promoted has no one to take the place.
+    Afterwards the rungs limit the search: no new trial replaces a waiting trial.
     """
     last_ms = max(course.began_ms for course in courses.by_trial.values())
     busy_ms = sum(
@@ -208,7 +208,7 @@ def _best(seeds: int, budget: int, stops: bool) -> list[float]:
     found = []
     for seed in range(seeds):
         best = Best(budget)
-        # No trial trains less than one epoch: so many are enough for the budget.
+        # Each trial trains at least an epoch, so that this number of trials covers the budget.
         run_search(Search(1, max(EPOCHS, budget // 2), seed, stops), TableCurves(best))
         assert best.epochs >= budget, (best.epochs, budget)
         found.append(best.loss)

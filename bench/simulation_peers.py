@@ -1,5 +1,5 @@
-"""Peers' searches on the curves of the table, each in a process of its own:
-`python -m bench.simulation_peers NAME NUMBERS` prints what it found as JSON.
+"""Peers' searches on the curves of the table, each in a separate process: `python -m
+bench.simulation_peers NAME NUMBERS` prints the result as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ from bench.peers import MARK
 
 
 class Best:
-    """The least loss at a rung within a budget of epochs; reports beyond it are passed over."""
+    """The least loss at a rung within a budget of epochs. Later reports are ignored."""
 
     def __init__(self, budget: int) -> None:
         self.loss = float("inf")
@@ -24,14 +24,14 @@ class Best:
         self._budget = budget
 
     def take(self, epoch: int, loss: float) -> None:
-        """A trial has trained its next epoch."""
+        """Count a trained epoch, and keep the loss if the epoch is a rung within the budget."""
         self.epochs += 1
         if epoch in RUNGS and self.epochs <= self._budget:
             self.loss = min(self.loss, loss)
 
 
 def syne_tune_seconds(workers: int, trials: int) -> float:
-    """How long its simulator takes for an ASHA of so many trials; without imports."""
+    """Return the seconds that Syne Tune simulates an ASHA of `trials` trials, without imports."""
     from syne_tune import StoppingCriterion
 
     tuner = _tuner(workers, 7, StoppingCriterion(max_num_trials_started=trials - 1))
@@ -41,7 +41,7 @@ def syne_tune_seconds(workers: int, trials: int) -> float:
 
 
 def syne_tune_best(seeds: int, budget: int) -> list[float]:
-    """The best loss of its ASHA for each seed."""
+    """Return the best loss of Syne Tune's ASHA for each seed."""
     from syne_tune import StoppingCriterion
     from syne_tune.tuner_callback import TunerCallback
 
@@ -64,7 +64,9 @@ def syne_tune_best(seeds: int, budget: int) -> list[float]:
 
 
 def optuna_best(seeds: int, budget: int) -> list[float]:
-    """The best loss under its SuccessiveHalvingPruner for each seed, one trial after the other."""
+    """Return the best loss with Optuna's SuccessiveHalvingPruner for each seed. Trials run one
+    after the other.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -96,7 +98,7 @@ def optuna_best(seeds: int, budget: int) -> list[float]:
 
 
 def _tuner(workers: int, seed: int, stop: object, *callbacks: object) -> Any:
-    # It keeps what it found, in the home folder otherwise.
+    # Syne Tune writes results to this folder instead of the home folder.
     os.environ["SYNETUNE_FOLDER"] = str(Path.cwd())
     import numpy as np
     from syne_tune import Tuner

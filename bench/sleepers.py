@@ -1,8 +1,8 @@
-"""Trials that sleep for a second, on two slots: what a cluster adds to the work of its trials, next
-to peers that start a process per trial.
+"""Trials that sleep for a second, on two slots: the overhead of a cluster next to peers with a
+process per trial.
 
-Each trial imports torch, as training does, sleeps and reports one metric; ours, which is a trial
-class, checkpoints a model too.
+Each trial imports torch, sleeps and reports a metric. detcloud's trial is a trial class and also
+stores a checkpoint of a model.
 """
 
 import json
@@ -51,7 +51,7 @@ searcher: {name: random, metric: loss, max_trials: TRIALS, max_length: {batches:
 
 
 def sleepers(scale: Scale) -> Iterator[Row]:
-    """Our overhead beside each peer's: everything beyond the sleep of the trials."""
+    """Yield the time beyond the sleeping of trials, for detcloud and each peer."""
     trials = scale.sleepers
     ideal = trials / SLEEPER_SLOTS
     try:

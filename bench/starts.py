@@ -1,4 +1,6 @@
-"""Cost of a trial's process beside its training: plainly started, and forked from a server."""
+"""The cost of a trial's process in addition to training, for plain starts and for forks of a
+server.
+"""
 
 import hashlib
 import io
@@ -28,8 +30,8 @@ FORKED_MS_MAX = 100
 END_SECONDS_MAX = 60.0
 STAY_SECONDS = 1.0
 
-# The module's first statement is what every module of a PyTorch trial begins with. The class stands
-# in for a training: it says when it would begin, stays so long as it is told, and ends there.
+# The first statement is the usual first line of a PyTorch trial's module. The class stands in for a
+# training: it prints the time at which training would begin, sleeps as long as requested, and ends.
 MODULE = """
 import time
 first = time.monotonic()
@@ -51,8 +53,10 @@ class Trial(PyTorchTrial):
 
 
 class Start(NamedTuple):
-    """Milliseconds from the request to the module's first line, until it had torch, until the
-    trial's class was called; and from its end until the exit was recorded.
+    """Milliseconds of a start.
+
+    From the request: to the module's first line, to the imported torch, and to the call of the
+    trial's class. `end_ms`: from the trial's end to the recorded exit.
     """
 
     first_ms: float
@@ -62,7 +66,7 @@ class Start(NamedTuple):
 
     @property
     def overhead_ms(self) -> float:
-        """Ours: what the user's module imports is its own."""
+        """The time of detcloud, without the imports of the user's module."""
         return self.first_ms + self.end_ms
 
 
@@ -90,7 +94,7 @@ def starts(scale: Scale) -> Iterator[Row]:
 
 
 class Machine:
-    """A node with one slot in a folder, without a cluster."""
+    """A node with a single slot in a folder, without a cluster."""
 
     def __init__(
         self, folder: Path, template: ForkServer | None, files: Mapping[str, bytes] | None = None
@@ -109,7 +113,9 @@ class Machine:
         self._node.adopt()
 
     def run(self, name: str) -> Start:
-        """One trial from the request to the record of its exit."""
+        """Run a trial from the request to the recorded exit and return the times. Raise
+        RuntimeError if the trial fails.
+        """
         requested = time.monotonic()
         allocation = self.begin(name)
         look(allocation, lambda: not allocation.is_active)
@@ -123,7 +129,7 @@ class Machine:
         return Start(*(moment * 1000 for moment in moments))
 
     def begin(self, name: str, stay_seconds: float = 0.0, **fields: object) -> Allocation:
-        """Request a trial; `fields` are further fields of its spec."""
+        """Request a trial and return its allocation. `fields`: additional fields of the spec."""
         spec = {"version": 1, "entrypoint": "model_def:Trial", "hparams": {"stay": stay_seconds}}
         spec |= fields
         entry = {"allocation": name, "state": "run", "directives": {"revision": 1}, "slots": [0]}
@@ -132,7 +138,7 @@ class Machine:
 
 
 def look(allocation: Allocation, done: Callable[[], bool]) -> None:
-    """Look after it, as often as the agent does. Raises TimeoutError."""
+    """Poll an allocation at the agent's pace until `done` returns true. Raise TimeoutError."""
     give_up_at = time.monotonic() + END_SECONDS_MAX
     while not done():
         if time.monotonic() > give_up_at:
@@ -151,7 +157,7 @@ def _overhead(how: str, started: list[Start], target_ms: float) -> Row:
 
 
 def _memory(machine: Machine, template: ForkServer) -> Iterator[Row]:
-    """While one forked trial runs. Of what processes share, each counts a part."""
+    """Yield memory rows during a forked trial. Shared memory counts proportionally."""
     alone = _memory_of(template.pid)
     allocation = machine.begin("4.1", STAY_SECONDS)
     look(allocation, (allocation.directory.agent / "process.json").exists)
@@ -168,7 +174,7 @@ def _memory(machine: Machine, template: ForkServer) -> Iterator[Row]:
 
 
 class _Memory(NamedTuple):
-    """Proportional set size, and what no other process has a part of."""
+    """Proportional set size, and memory that no other process shares."""
 
     shared_mib: float
     own_mib: float
@@ -178,7 +184,7 @@ class _Memory(NamedTuple):
 
 
 def _memory_of(pid: int | None) -> _Memory:
-    """Zeros where the process is gone."""
+    """Return the memory of a process, or zeros for an ended process."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

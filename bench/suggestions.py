@@ -1,4 +1,4 @@
-"""Bayesian search: what its model finds where random search looks too, and what it costs."""
+"""Bayesian search: the best values next to random search, and the cost of suggestions."""
 
 import math
 import time
@@ -41,7 +41,7 @@ BRANIN_LEAST = 0.39788735772973816
 
 
 class Function(NamedTuple):
-    """A function of hyperparameters whose least value is 0."""
+    """A function of hyperparameters with the minimum 0."""
 
     name: str
     space: Group
@@ -92,7 +92,7 @@ FUNCTIONS = (
 
 
 def suggestions(scale: Scale) -> Iterator[Row]:
-    """The best of a search by the model and by chance, then the time of one suggestion."""
+    """Yield the best values of Bayesian and random searches, then the time of a suggestion."""
     trials, seeds = scale.suggested_trials, range(scale.suggestion_seeds)
     for function in FUNCTIONS:
         with progress(f"{function.name}, {len(seeds)} seeds"):
@@ -105,7 +105,7 @@ def suggestions(scale: Scale) -> Iterator[Row]:
         yield fewer(what, median(ours), median(drawn), "median", beside=beside)
     few, many = scale.known_trials
     with progress(f"a suggestion, {many:,} trials known"):
-        # The first one of a process imports the model.
+        # The first suggestion of a process imports the model.
         _suggestion_ms(10)
         before, after = _suggestion_ms(few), _suggestion_ms(many)
     what = f"a suggestion with {many:,} trials of 5 doubles"
@@ -113,7 +113,7 @@ def suggestions(scale: Scale) -> Iterator[Row]:
 
 
 def best(function: Function, method: MethodPlan, seed: int) -> float:
-    """The least value that a search finds whose trials end one after another."""
+    """Return the least value of a search in which trials end in their order of creation."""
     plan, generator, parts = (
         SearchPlan(method, function.space, seed),
         Generator.from_seed(seed),

@@ -1,5 +1,5 @@
-"""An agent in virtual time that talks to the API as the real one does, and its trials, which write
-lines when their course says so. See docs/agent-protocol.md.
+"""An agent in virtual time that calls the API like the real agent, with scripted trials. See
+docs/agent-protocol.md.
 """
 
 import hashlib
@@ -16,29 +16,32 @@ from detcloud.agent.sync.schedule import DEFER_SECONDS
 SLOTS_NAMED = "cuda"
 LOG_LINE = "epoch 3, batch 1200: loss 0.2381, accuracy 0.918, 412 examples a second\n"
 BATCHES_PER_VALIDATION = 100
-# After the machine's agent was told to start a trial: its container runs, and its code begins.
+# Milliseconds from the start directive: the container runs, the environment is reported, the code
+# begins.
 RUNNING_MS, ENVIRONMENT_MS, FIRST_MS = 5_000, 8_000, 10_000
-# From a validation to the begin of its checkpoint, and to its end.
+# Milliseconds from a validation to the start and the end of the checkpoint.
 INTENT_MS, CHECKPOINT_MS = 500, 6_000
 EXIT_MS = 1_000
 PACKAGES = [f"package-{n}==1.0.{n}" for n in range(60)]
 
 
 class Api(Protocol):
-    """The API that requests go to."""
+    """The API for requests."""
 
     now_ms: int
 
     def request(
         self, method: str, path: str, token: str | None = None, content: object = None
     ) -> Any:
-        """The answer."""
+        """Send a request and return the answer."""
 
 
 @dataclass(frozen=True)
 class TrialScript:
-    """A trial's script: `validations`, each with a checkpoint, one each `validation_ms`, and
-    meanwhile training metrics and a line of the log each `talk_ms` (0: never).
+    """A trial's script.
+
+    `validations`: number of validations, each with a checkpoint. `validation_ms`: period of
+    validations. `talk_ms`: period of training metrics and log lines, 0 for none.
     """
 
     validations: int = 10
@@ -53,7 +56,7 @@ class TrialScript:
 
 @dataclass
 class _ScriptedLine:
-    """A line that is written at `at_ms`; `line` as the real agent reads it."""
+    """A line that is written at `at_ms`. `line`: the form that the agent parses."""
 
     at_ms: int
     writer: str
@@ -62,7 +65,7 @@ class _ScriptedLine:
 
 @dataclass
 class _Run:
-    """An allocation here: what its writers have said and will say."""
+    """An allocation with its written and future lines."""
 
     allocation: str
     said: list[_ScriptedLine] = field(default_factory=list)
@@ -73,14 +76,14 @@ class _Run:
     ended: bool = False
 
     def say(self, at_ms: int, writer: str, kind: str, **fields: Any) -> None:
-        """Will write a line then."""
+        """Schedule a line of a writer at `at_ms`."""
         line = {"kind": kind, "time_ms": at_ms, **fields}
         offset = self.offsets.get(writer, 0) + len(json.dumps(line)) + 1
         self.offsets[writer] = offset
         self.said.append(_ScriptedLine(at_ms, writer, ReportLine(offset, b"", line)))
 
     def unsent(self, now_ms: int) -> list[_ScriptedLine]:
-        """Lines that are written and not acknowledged."""
+        """Return the written lines without an acknowledgement."""
         return [
             line
             for line in self.said
@@ -94,7 +97,7 @@ class _Run:
 
 
 class TalkingAgent:
-    """The agent of one instance. `due_ms`: when it calls next."""
+    """The agent of an instance. `due_ms`: the time of the next call."""
 
     def __init__(self, api: Api, name: str, pool: str, slots: int, course: TrialScript) -> None:
         self.due_ms = api.now_ms
@@ -108,7 +111,7 @@ class TalkingAgent:
         self._patient_ms = self._pause_ms = 0
 
     def call_once(self) -> None:
-        """One call, and when the next one is."""
+        """Enrol or sync, and set the time of the next call."""
         if not self._session:
             self._enrol()
             return
@@ -128,7 +131,7 @@ class TalkingAgent:
             self.due_ms = min(self.due_ms, max(at_ms + wait_ms, now_ms))
 
     def _can_wait(self) -> bool:
-        """Whether all that there is to send may wait for the call after this one."""
+        """Return whether all unsent lines may wait for the call after the next."""
         now_ms = self._api.now_ms
         written = [event_time for event_time in self._event_times() if event_time[0] <= now_ms]
         if not written or any(is_urgent for _, is_urgent in written):
@@ -137,7 +140,7 @@ class TalkingAgent:
         return self._pause_ms > 0 and oldest_ms + self._patient_ms - now_ms >= self._pause_ms
 
     def _event_times(self) -> Iterator[tuple[int, bool]]:
-        """When the agent has or will have something to send, and whether it is urgent."""
+        """Yield the times of unsent and future lines, with their urgency."""
         for run in self.runs.values():
             for said in run.said:
                 if said.line.offset > run.acked.get(said.writer, 0):
@@ -146,7 +149,7 @@ class TalkingAgent:
             yield from ((at_ms, False) for at_ms in run.logged_ms[sent:])
 
     def _enrol(self) -> None:
-        """Join as an instance of AWS does: prove who it is, then enrol."""
+        """Join like an instance of AWS: prove the identity, then enrol."""
         token = f"dct_{hashlib.sha256(self._name.encode()).hexdigest()}"
         proof = {
             "resource_pool": self._pool,
@@ -206,7 +209,7 @@ class TalkingAgent:
             self._apply_directives(run, entry["directives"])
 
     def _apply_directives(self, run: _Run, directives: Mapping[str, Any]) -> None:
-        """A trial that has reached its length and is to go no further ends."""
+        """End a trial that has reached the length if no further length follows."""
         now_ms = self._api.now_ms
         if directives["closed"] and now_ms >= run.said[-1].at_ms and not run.ended:
             run.ended = True
@@ -215,7 +218,7 @@ class TalkingAgent:
             run.say(at_ms, "agent", "exited", code=0, reason="completed", directive_revision=1)
 
     def _begin_run(self, name: str, entry: Mapping[str, Any]) -> _Run:
-        """The trial with all that it will say until its length is reached."""
+        """Return a new run with all lines until the length is reached."""
         token = self._session["token"]
         path = entry["code"]["path"]
         self._api.request("GET", path, token)
@@ -248,7 +251,7 @@ def _talk(run: _Run, first_ms: int, at_ms: int) -> None:
 
 
 def _validate(run: _Run, number: int, at_ms: int) -> None:
-    """A validation that is the best so far, and so is kept."""
+    """Write a validation that is the best so far, with a kept checkpoint."""
     steps = number * BATCHES_PER_VALIDATION
     trial_id, _, epoch = run.allocation.partition(".")
     uuid = str(UUID(int=int(trial_id) * 1_000_000 + number))

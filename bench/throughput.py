@@ -1,5 +1,5 @@
-"""Figures in trials a second: ours against the targets, against a longer experiment, and against
-the peers in the same run.
+"""Trials per second against targets, against a longer experiment, and against peers in the same
+run.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def against_peers(scale: Scale) -> Iterator[Row]:
 
 
 def _kept_at_length(scale: Scale) -> Row:
-    """A long experiment between two short ones, so that all three see the same machine."""
+    """Measure a long experiment between two short experiments, so that all see the same machine."""
     before = rate(Load(scale.rate_trials))
     long = rate(Load(scale.long_trials))
     short = mean((before, rate(Load(scale.rate_trials))))

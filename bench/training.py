@@ -1,4 +1,4 @@
-"""Overhead of the Trainer: one training with it and in plain PyTorch, by turns."""
+"""The overhead of the Trainer: a training with the Trainer and in plain PyTorch, by turns."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -12,10 +12,12 @@ REPORTED = 100
 
 
 def training(scale: Scale) -> Iterator[Row]:
-    """The time of a batch with the Trainer beyond that in plain PyTorch, each with its share of
-    the report every 100 batches; both end with the same weights, bit by bit.
+    """Yield the time of a batch with the Trainer relative to plain PyTorch.
+
+    Each batch includes its share of the report every 100 batches. Both trainings must end with the
+    same weights, bit by bit.
     """
-    # torch loads when this figure is asked for, not with the bench.
+    # torch is imported only for this figure.
     from bench.training_loops import WORKLOADS, plain, with_trainer
 
     for workload in WORKLOADS:
@@ -39,7 +41,7 @@ def training(scale: Scale) -> Iterator[Row]:
 
 
 def batch_ms(seconds: list[float], scale: Scale) -> float:
-    """The median batch, and of the batches that end with a report what those take beyond it."""
+    """Return the milliseconds of the median batch, plus a batch's share of the report."""
     run = scale.training_batches - 1
     reporting = [
         one for number, one in enumerate(seconds) if number % run % REPORTED == REPORTED - 1

@@ -1,7 +1,6 @@
-"""One training in two forms: with the Trainer, and in plain PyTorch as one would write it.
+"""A training in two forms: with the Trainer, and in plain PyTorch.
 
-In a process of torch's group both share each step's batch with the other processes: the first
-batches of the data go to rank 0, the next ones to rank 1, and so on.
+In a process group both forms split each batch by rank: rank 0 has the first part, rank 1 the next.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ Weights = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Workload:
-    """A classifier to train on `records` in their order."""
+    """A classifier that trains on `records` records in order."""
 
     name: str
     network: Callable[[], nn.Module]
@@ -73,9 +72,9 @@ WORKLOADS = (
 
 
 def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
-    """When each batch began and the weights, of a loop as one would write it.
+    """Train with a plain loop and return the start times of batches and the weights.
 
-    Times are the thread's own, in seconds, since others may use the machine too.
+    Times are thread times in seconds, because other processes may use the machine.
     """
     torch.set_num_threads(THREADS)
     torch.use_deterministic_algorithms(False)
@@ -108,9 +107,10 @@ def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
 def with_trainer(
     workload: Workload, batches: int, folder: Path | None = None
 ) -> tuple[list[float], Weights]:
-    """Batch times and final weights of the workload trained by the Trainer, as on a cluster.
+    """Train with the Trainer like on a cluster, and return the start times of batches and the
+    weights.
 
-    What is written goes to `folder`, whose name all processes of a trial share.
+    Files go to `folder`, which all processes of a trial share.
     """
     if folder is None:
         with TemporaryDirectory(prefix="detcloud-bench-") as name:
@@ -124,9 +124,10 @@ def with_trainer(
 
 
 class _AwaitDescription(pytorch.PyTorchCallback):
-    """Begins once the trial has described its machine, which it does beside its first batches.
+    """A callback that waits until the trial has described the machine, which normally happens
+    during the first batches.
 
-    The chief alone does that, and the others wait for it at the first exchange.
+    Only the chief describes the machine; all other processes wait at the first exchange.
     """
 
     def on_training_start(self) -> None:
@@ -169,7 +170,11 @@ class _Trial(pytorch.PyTorchTrial):
 
 @contextlib.contextmanager
 def trial_directory(folder: Path, batches: int, **fields: Any) -> Iterator[None]:
-    """A trial directory of so many batches, as an agent would write it; `fields` go before ours."""
+    """Write a trial directory of `batches` batches like an agent, and enter the directory until the
+    block ends.
+
+    `fields` replace fields of the spec.
+    """
     spec = {
         "version": 1,
         "trial_seed": SEED,
@@ -198,7 +203,7 @@ def trial_directory(folder: Path, batches: int, **fields: Any) -> Iterator[None]
 
 
 class _OwnBatches(BatchSampler):
-    """The batches of this process, over the epochs' ends and without one of its own."""
+    """The batches of this process, continued across the ends of epochs."""
 
     def __init__(self, records: int, batch_size: int) -> None:
         super().__init__(SequentialSampler(range(records)), batch_size, drop_last=False)

@@ -1,5 +1,5 @@
-"""Trials created, run without training and closed, by the code that ships: engine, actors,
-journal, agent service and an SQLite file.
+"""Trials that are created, run without training, and closed by the real code: engine, actors,
+journal, agent service and SQLite.
 """
 
 import time
@@ -44,7 +44,9 @@ Synchronous = Literal["FULL", "NORMAL"]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A search over five real hyperparameters; `concurrent` trials are open at first."""
+    """A search over five real hyperparameters. `concurrent`: number of trials that are open at
+    first.
+    """
 
     trials: int
     synchronous: Synchronous = "NORMAL"
@@ -56,16 +58,15 @@ class Load:
 
 
 def rate(load: Load, runs: int = 1) -> float:
-    """Trials a second, from the submission to the end of the experiment: the median of the
-    runs.
+    """Return trials per second from the submission to the end of the experiment, as the median of
+    `runs` runs.
     """
     return load.trials / median(_timed_run(load, f"run {n + 1} of {runs}") for n in range(runs))
 
 
 def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: table) -> float:
-    """Seconds an experiment takes on a new table, seen by the engine as `wrap` gives it.
-
-    Raises RuntimeError if it did not complete.
+    """Return the seconds of an experiment on a new table that `wrap` may decorate. Raise
+    RuntimeError unless the experiment completes.
     """
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         table = SqliteTable(Path(folder) / "table.db", synchronous=load.synchronous)
@@ -76,8 +77,8 @@ def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: tab
 
 
 def bare_rate(load: Load) -> float:
-    """Trials a second if nothing but the table's own commits took time: those of a run, made once
-    more on a new table.
+    """Return trials per second of the table's commits alone: the commits of a run, repeated on a
+    new table.
     """
     commits: list[Sequence[Write]] = []
 
@@ -165,7 +166,7 @@ def _method(load: Load) -> MethodPlan:
 
 
 def halving_of(trials: int, concurrent: int) -> HalvingPlan:
-    """Up to five rungs, of which one trial in four goes on."""
+    """Return a halving plan with five rungs that promotes a quarter of the trials."""
     return HalvingPlan(
         max_length=256,
         num_rungs=5,

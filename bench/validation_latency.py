@@ -1,5 +1,5 @@
-"""Waits for the next directive after a validation: an agent that is a script works through a search
-at a cluster's API.
+"""Waits for the next directive after a validation: a scripted agent works through a search at a
+cluster's API.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
 
 
 def submit_experiment(url: str, token: str, trials: int) -> int:
-    """Submit a search of so many trials, whose code is in the bucket; returns its experiment."""
+    """Submit a search of `trials` trials with code from the bucket. Return the experiment's id."""
     asked = {"config": CONFIG.replace("TRIALS", str(trials)), "model_code": CODE_SHA256}
     created: int = Transport(url, token).request("POST", "/api/v1/experiments", asked)["id"]
     return created
 
 
 def latency_rows(agent: "ValidationAgent", where: str, p50_max: int, p95_max: int) -> Iterator[Row]:
-    """Rows of what an agent waited, but for its first validations, in milliseconds."""
+    """Yield rows of an agent's waits in milliseconds, without the first validations."""
     waits = agent.waits_ms[WARMING:] or agent.waits_ms
     ordered = sorted(waits)
     p95 = ordered[ceil(0.95 * len(ordered)) - 1]
@@ -53,7 +53,7 @@ def latency_rows(agent: "ValidationAgent", where: str, p50_max: int, p95_max: in
 
 @dataclass
 class _Run:
-    """An allocation: how far its trial is, and where its writers are."""
+    """An allocation: the trial's progress and the offsets of the writers."""
 
     reached: int = 0
     ended: bool = False
@@ -61,8 +61,9 @@ class _Run:
 
 
 class ValidationAgent:
-    """Enrols, and has every trial reach its length at once. `waits_ms`: from each validation's
-    report to the directive that answers it.
+    """An enrolled agent with trials that reach their length at once.
+
+    `waits_ms`: times from the report of a validation to the answering directive.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -82,7 +83,7 @@ class ValidationAgent:
         self._calls = 0
 
     def work(self, experiment: int) -> None:
-        """Until the experiment is over. Raises RuntimeError if it fails."""
+        """Work until the experiment is completed. Raise RuntimeError if the experiment fails."""
         while True:
             began = time.perf_counter()
             desired = self._sync([])
@@ -117,7 +118,9 @@ class ValidationAgent:
             self._say(name, "agent", {"kind": "exited", "reason": reason, "code": 0})
 
     def _report_validation(self, name: str, run: _Run, length: int) -> Mapping[str, Any]:
-        """Reports a validation at the length, and waits for what comes after it."""
+        """Report a validation at the length, wait for the next directives, and return the
+        directives.
+        """
         loss = int(name.partition(".")[0]) * 37 % 101 / length
         metrics = {"group": "validation", "steps_completed": length, "metrics": {"loss": loss}}
         lines = (
@@ -156,5 +159,5 @@ class ValidationAgent:
 
 
 def _answers(directives: Mapping[str, Any], length: int) -> bool:
-    """Whether the search has decided on what was reached."""
+    """Return whether the search has decided about the reached length."""
     return bool(directives["answered"] >= length or directives["length"] > length)

@@ -1,4 +1,6 @@
-"""Whole clusters in virtual time: how many hold, how fast they are, and a crowd of ten thousand."""
+"""Whole clusters in virtual time: invariants over seeds, speed, and a cluster with ten thousand
+trials.
+"""
 
 import gc
 import os
@@ -28,7 +30,9 @@ WARNED = replace(NO_FAULTS, notices_hourly=10.0)
 
 
 class Crowd(SimulatedCluster):
-    """One search, all of whose trials run at once on agents that somebody has set up."""
+    """A world with a single search and all trials running at once, on agents that are set up
+    manually.
+    """
 
     def __init__(self, trials: int, folder: Path) -> None:
         self.trials = trials
@@ -122,7 +126,7 @@ def _crowds(scale: Scale) -> Iterator[Row]:
 
 
 def _crowd(trials: int) -> tuple[float, SimulatedCluster]:
-    """Microseconds of an event, and the world when it is over."""
+    """Return the microseconds per event, and the finished world."""
     with _folder() as path:
         world = Crowd(trials, Path(path))
         gc.collect()

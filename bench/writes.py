@@ -1,6 +1,8 @@
-"""Write units, as DynamoDB would bill them, and bytes: per commit and per decision, for
-experiments of growing size. A decision is a message folded; its commits' costs count all of
-them, those of the agent's session too.
+"""Write units like DynamoDB's bill, and bytes, per commit and per decision, for experiments of
+growing size.
+
+A decision is a folded message. The costs include all commits, commits of the agent's session
+included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,30 +21,30 @@ UNITS_MAX = 20
 
 @dataclass
 class Account:
-    """The bills of a run; `decisions` of each commit, 0 for one that only moves data."""
+    """The bills of a run. `decisions`: number per commit, 0 for commits that only move data."""
 
     units: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
 
     def take(self, writes: Sequence[Write], bill: Bill) -> None:
-        """Notes a commit."""
+        """Add the bill of a commit."""
         self.units.append(bill.units)
         self.bytes.append(bill.bytes)
         self.decisions.append(sum(map(_decisions, writes)))
 
     def per_decision(self) -> list[float]:
-        """Units of each commit that decided something, divided among its messages."""
+        """Return the units of each commit with decisions, divided by the number of decisions."""
         both = zip(self.units, self.decisions, strict=True)
         return [units / decisions for units, decisions in both if decisions]
 
     def units_per_decision(self) -> float:
-        """All units of the run over all of its messages."""
+        """Return all units of the run divided by all decisions."""
         return sum(self.units) / sum(self.decisions)
 
 
 def writes(scale: Scale) -> Iterator[Row]:
-    """Costs of the largest experiment, and their growth from the smallest."""
+    """Yield the costs of the largest experiment, and the growth from the smallest."""
     accounts = [measure_writes(Load(trials)) for trials in scale.sizes]
     largest = accounts[-1]
     sizes = " / ".join(f"{trials:,}" for trials in scale.sizes)
@@ -82,7 +84,7 @@ def measure_writes(load: Load) -> Account:
 
 
 def _decisions(write: Write) -> int:
-    """Messages that a journal row says were folded; other rows say nothing."""
+    """Return the number of folded messages in a journal row, or 0 for other rows."""
     if not isinstance(write, Put) or not write.key.sort.startswith(JOURNAL):
         return 0
     folded = decode_journal_row(write.body)

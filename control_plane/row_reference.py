@@ -1,4 +1,4 @@
-"""The page of all rows, docs/state.md: `python -m control_plane.row_reference`.
+"""The page of all rows, docs/state.md, which `make references` writes.
 
 The texts of a record's fields are the strings below the fields in the source. Python discards such
 strings, so this module parses the source.
@@ -27,8 +27,7 @@ address of an experiment, a trial, a pool or an agent.
 `detcloud debug dump PARTITION` prints the rows of a partition. Modules without a folder of their
 own are in `control_plane`. Times are in epoch milliseconds if a name ends in `_ms`.
 
-`python -m control_plane.row_reference > docs/state.md` writes this page, which is made from the
-declarations in `control_plane/rows`.
+`make references` writes this page, which is made from the declarations in `control_plane/rows`.
 """
 
 SERVER_PACKAGES: Final = ("control_plane", "provisioner", "lambdas", "local_cluster")

@@ -28,12 +28,18 @@ SILENT_MS_MAX = 10 * MINUTE_MS
 def disrupt_instances(draft: DraftPlan) -> None:
     """Terminate drained and silent instances, then drain instances that should leave, in the draft.
 
-    Instances drain in this order: with a rebalance recommendation, in the way of the overdue
-    request, idle for too long or spare, in excess of the maximum. The overdue request is the first
-    servable request that has waited longer than the pool allows. Each drain or termination uses up
-    one of the draft's `tokens`, except the termination of an instance that was drained. Without a
-    token left, the instance stays as it is. An instance that drains and never connected is
-    terminated, and listed in `disconnected`.
+    An instance is silent if its agent made no call for SILENT_MS_MAX, or did not enrol within
+    `starting_ms_max`. The second case counts as a failed boot in the health of the offering, unless
+    an interruption was announced.
+
+    Instances drain in this order: with a rebalance recommendation, with room that the overdue
+    request needs, idle for too long or spare, in excess of the maximum. The overdue request is the
+    first servable request that has waited longer than the pool allows. An instance is spare if it
+    is idle, or its work would fit into the free slots of another instance of its size.
+
+    Each drain or termination uses up one of the draft's `tokens`, except the termination of an
+    instance that was drained. Without a token left, the instance stays as it is. An instance that
+    drains and never connected is terminated, and listed in `disconnected`. Nothing is stored.
     """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
@@ -104,9 +110,10 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
 
     An instance drains if it was idle for `idle_ms_max`. It also drains if its size had a spare
     instance for that long and the on-demand share stays. The pool's minimum stays, unless its
-    instances are in the way of waiting requests. An instance that takes no new work drains after
-    `idle_ms_max` in any case. Each drain uses up one of the draft's `tokens`; without a token left,
-    an instance stays. Also update the draft's marks, the times since when instances are spare.
+    instances use up room that waiting requests need. An instance that takes no new work drains
+    after `idle_ms_max` in any case. Each drain uses up one of the draft's `tokens`; without a token
+    left, an instance stays. Also update the draft's marks, the times since when instances are
+    spare.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)

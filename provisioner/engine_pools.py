@@ -139,9 +139,11 @@ class EnginePools:
         return DeadlineProgress(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
 
     def _pool_context(self, pool: str) -> StepContext:
-        """Return a context through which a pool's stored parts can be read.
+        """Return a context for reading a pool's parts, the separately stored pieces of the state.
 
-        Reading the context writes nothing.
+        Nothing is read yet, and nothing is ever written. Reading a part raises TableError if the
+        table fails. An unknown pool has no parts: each part is None. Reading another row raises
+        AssertionError.
         """
         address = addresses.pool(pool)
         return StepContext(address, 0, _PartReader(self._engine, address))
@@ -188,11 +190,11 @@ def pool_demand(
 
 
 def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:
-    """Return the sizes of overdue requests: multi-slot requests that have waited too long.
+    """Return the sizes of overdue requests: requests for several slots that have waited too long.
 
-    The pool's `reserve_after_ms` is the limit. The order is the order in which the scheduler
-    reserves slots for the requests. Jobs with an agent label do not count. Return () if the pool
-    has no limit.
+    The pool's `reserve_after_ms` is the limit. Only requests of jobs that hold no slots and have no
+    agent label count. Each size is returned once, in the order in which the scheduler reserves
+    slots. Return () if the pool has no limit, or no request is overdue.
     """
     if settings.reserve_after_ms is None:
         return ()
@@ -229,13 +231,13 @@ def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
 
 @dataclass(frozen=True, slots=True)
 class _PartReader:
-    """A reader of a pool's parts outside a fold."""
+    """A reader of a pool's parts, outside the steps of the pool's actor."""
 
     engine: Engine
     address: str
 
     def part(self, name: str) -> object | None:
-        """Return the named part of the pool. Return None if the part is missing."""
+        """Return the named part of the pool. Return None if it is missing. Raises TableError."""
         part: object | None = self.engine.read_part(self.address, name)
         return part
 

@@ -57,7 +57,8 @@ def plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
 def _is_minimum_in_the_way(draft: DraftPlan, need: LaunchNeed, least: int) -> bool:
     """Whether `least` instances of the best offering would use up room that a request needs.
 
-    A request counts if only other sizes, also in back-off, can serve it, and if it needs more than
+    The best offering is the first of `need.order`, which must not be empty. A request counts if
+    only other sizes, also in back-off, can serve it, and if it needs more than
     `max_instances - least` instances. Present instances do not matter. False if `least` <= 0.
     """
     most = draft.snapshot.settings.max_instances

@@ -53,7 +53,7 @@ class Launcher:
         self._record = record
 
     def new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
-        """Build an intent for each launch; store nothing.
+        """Build an intent, the record of an open launch, for each launch; store nothing.
 
         The id is the time and the number of the launch. The token, by which a cloud recognizes a
         repeated request, is a hash of cluster, pool and id.
@@ -82,10 +82,11 @@ class Launcher:
     def resume(
         self, cloud: CloudProvider, intent: IntentRow, listed: Iterable[CloudInstance]
     ) -> None:
-        """Request an open launch again by `attempt`, up to the intent's age of INTENT_MS_MAX.
+        """Request an open launch again, up to the age of INTENT_MS_MAX.
 
-        `attempt` records cloud errors and does not raise them. Delete an older intent without a
-        request, in a commit with rows for the instances in `listed` that have the intent's tag.
+        `intent` is the launch's stored record. Cloud errors are recorded and not raised. Delete an
+        older intent without a request, in a commit with rows for the instances in `listed` that
+        have the intent's tag.
         Without tagged instances, the commit counts an error against the offering.
 
         Raises:
@@ -101,7 +102,7 @@ class Launcher:
         self._close_intent(intent, launched, None if launched else error)
 
     def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
-        """Request an intent's launch from the cloud.
+        """Request the launch of an intent, the stored record of an open launch, from the cloud.
 
         Return True after a failure if another offering may succeed.
 
@@ -141,8 +142,9 @@ class Launcher:
     ) -> None:
         """Commit the launched instances and the offering's new health, and delete the intent.
 
-        The instances' state is STARTING. `error` is the reason why instances are missing, or None;
-        the error is appended to the reasons of the pass.
+        The intent is the record of the open launch. The instances' state is STARTING. `error` is
+        the reason why instances are missing, or None; the error is appended to the reasons of the
+        pass.
 
         Raises:
             Conflict: another pass took over.

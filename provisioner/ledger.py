@@ -52,7 +52,7 @@ class Ledger:
     """
 
     def __init__(self, table: StateTable, pool: str) -> None:
-        """Read the fleet's row, the intents and the instances from the table. Raises TableError.
+        """Read the fleet's row, the open launches and the instances. Raises TableError.
 
         Without a fleet's row, the fleet is new and empty.
         """
@@ -241,10 +241,10 @@ def _row_writes(row: InstanceRow, before: bytes | None) -> list[Write]:
 
 
 def _intent_put(intent: IntentRow) -> Put:
-    """Return the write that stores a new intent; the intent must not be stored yet."""
+    """Return the write that stores the record of a new launch, which must not be stored yet."""
     return Put(_intent_key(intent), 1, encode_row(intent), Expect.ABSENT)
 
 
 def _intent_key(intent: IntentRow) -> Key:
-    """Return the key of an intent's row."""
+    """Return the key of the row that records an open launch."""
     return Key(intents_partition(intent.pool), intent.id)

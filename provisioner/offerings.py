@@ -88,7 +88,12 @@ def health_after_failed_boot(
 ) -> OfferingHealth:
     """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`.
 
-    The arguments are those of `health_after_failure`.
+    Args:
+        health: the health before.
+        failure: the failed boot, with the time.
+        limit: the pool's `launch_error_limit`, the faults after which the offering is given up; 0
+            never gives up.
+        draw: returns a random number from 0 to below 1.
     """
     failed = health_after_failure(health, failure, limit, draw)
     return replace(failed, boot_failed_ms=failure.time_ms)

@@ -46,9 +46,9 @@ class OrphanCleaner:
     def terminate_orphans(self) -> list[str]:
         """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
 
-        An orphan has neither a row nor an open intent. Log each id. Log and skip a location whose
-        cloud request fails or whose settings are unusable; instances that were ended there before
-        the error are left out of the result. The caller repeats this every
+        An orphan has neither a row nor the stored record of an open launch. Log each id. Log and
+        skip a location whose cloud request fails or whose settings are unusable; instances that
+        were ended there before the error are left out of the result. The caller repeats this every
         ORPHAN_CLEANUP_PERIOD_MS.
 
         Raises:
@@ -71,8 +71,9 @@ class OrphanCleaner:
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
         """Return the ids of live instances without an instance row and without a stored intent.
 
-        Skip instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the
-        future comes from a wrong clock and counts as old.
+        An intent is the stored record of a launch whose outcome is open. Nothing is written. Skip
+        instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the future
+        comes from a wrong clock and counts as old. Raises TableError.
         """
         now_ms = self._clock()
         live = (instance for instance in listed if instance.status not in _ENDED)

@@ -122,8 +122,8 @@ def _effective_settings(
     Return None for a pool without provider, instances and launches.
 
     After the provider was removed or moved to another location, return the former settings with a
-    maximum of 0 instances. This lasts until the former instances have ended. Unreadable former
-    settings are ignored. Nothing is written.
+    maximum of 0 instances. This lasts until the former instances have ended. If the former
+    settings are unreadable, return `settings`. Nothing is written.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:

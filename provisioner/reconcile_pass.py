@@ -94,8 +94,9 @@ class ReconcilePass:
         """Commit the end of a gap between passes, and changed settings, to the fleet's row.
 
         After a gap of more than GAP_MS, or if the stored `resumed_ms` is in the future, set
-        `resumed_ms` to now. New settings end all back-offs, and are stored in the row of their
-        location for the orphan cleanup. Write nothing in any other case.
+        `resumed_ms` to now. New settings end all back-offs. They are also stored for the orphan
+        cleanup, in the row of their location (cloud, project and region). Write nothing in any
+        other case.
 
         Raises:
             Conflict: another pass took over.
@@ -137,7 +138,7 @@ class ReconcilePass:
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
         """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
 
-        Each plan commits the fleet's row, changed instances and launch intents. Then drain and end
+        Each plan commits the fleet's row, changed instances and open launches. Then drain and end
         agents, terminate instances, and request the launches. Another plan follows after a failed
         launch or the drain of an idle agent. Cloud errors are recorded.
 

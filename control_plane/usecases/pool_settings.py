@@ -176,9 +176,11 @@ def _configure(
     key = Key(POOL_CONFIGS, name)
     for _ in range(_TRIES_MAX):
         row = services.table.get(key)
-        revision = row.revision if row else 0
+        # The first revision is a time, so that a pool that is removed and created again does not
+        # repeat a revision.
+        revision = row.revision + 1 if row else services.now_ms()
         settings = change(pools.load_settings(services, name))
-        put = Put(key, revision + 1, config_body(row), revision or Expect.ABSENT)
+        put = Put(key, revision, config_body(row), row.revision if row else Expect.ABSENT)
         try:
             services.engine.execute_command(
                 addresses.pool(name),

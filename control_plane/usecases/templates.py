@@ -121,7 +121,9 @@ def put_template(
     new = replace(template, masked=masked, masking=MASKING)
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
-        stored, revision, before = new, 0, row.body if row else None
+        # The first revision is a time, so that a template that is deleted and created again does
+        # not repeat a revision.
+        stored, revision, before = new, new.updated_ms - 1, row.body if row else None
         if row is not None:
             former, revision = decode_template(row.body), row.revision
             check_may_change(caller, owned_template(former))
@@ -135,7 +137,7 @@ def put_template(
                 stored = replace(former, masked=stored.masked, masking=MASKING)
         _check_time(new.name, row, expected_updated_ms)
         body = _CODEC.encode(stored, before)
-        put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision or Expect.ABSENT)
+        put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision if row else Expect.ABSENT)
         return stored, (put, *extra_writes(stored))
 
     return change_row(table, Key(TEMPLATES, new.name), change, f"template {new.name}")

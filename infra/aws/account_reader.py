@@ -105,7 +105,10 @@ def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> 
 
 
 def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Return the facts that the pools depend on, except file systems and network."""
+    """Return the facts that the pools depend on, except file systems and network, from AWS.
+
+    A failed read raises nothing, and becomes Unknown.
+    """
     bought = [
         (offering.instance_type, offering.market)
         for _, provider in aws_pools(cluster)
@@ -127,9 +130,10 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
 
 
 def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, clients: Clients) -> F:
-    """Return a copy of `facts` with the pools' file systems and the instances' network.
+    """Return a copy of `facts` with the pools' file systems and the instances' network from AWS.
 
-    Return `facts` itself if no pool mounts a file system.
+    A failed read raises nothing, and becomes Unknown in the copy. Return `facts` itself, without a
+    call, if no pool mounts a file system.
     """
     mounted = {
         file_system.id: file_system

@@ -144,7 +144,8 @@ def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters
 def _make_target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
     """Let a rule invoke the alias `function`, and create the permission.
 
-    EventBridge drops an event that was not delivered within `seconds_max`.
+    EventBridge repeats a failed delivery once. An event is dropped after the second failure, or
+    after `seconds_max` without a delivery.
     """
     aws.cloudwatch.EventTarget(
         name,

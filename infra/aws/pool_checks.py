@@ -90,7 +90,12 @@ def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
 
 
 def _place_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
-    """Yield a line for another region, instance profile, subnet or security group."""
+    """Yield a line for each place that the provider names and the stack does not use.
+
+    Places are the region, the instance profile, the subnets and the security group. The settings
+    `region` and `network`, and the stack's own instance profile, are allowed. An empty field of the
+    provider is no problem.
+    """
     if provider.region not in ("", settings.region):
         yield (
             f"provider.region is {provider.region}: expected {settings.region}, where the stack "

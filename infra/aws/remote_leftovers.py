@@ -29,7 +29,11 @@ def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
 
 
 def _parts(names: Names, clients: Clients) -> Iterator[str]:
-    """Yield a text like `the role NAME` for each remaining resource. Raise the SDK's errors."""
+    """Yield a text like `the role NAME` for each remaining resource of the cluster.
+
+    Search for the launcher's and the instances' role, the instance profile, the launch templates
+    and the instances. Yield nothing if none remains. Raise the SDK's errors.
+    """
     iam, profile = clients("iam"), names.role("instance")
     for role in (names.role("launcher"), names.role("instance")):
         if _is_there(iam.get_role, RoleName=role):

@@ -17,8 +17,8 @@ def find_pool_findings(
 ) -> list[Finding]:
     """Return findings about types, quotas, images, disks and launches of pools on AWS.
 
-    The facts are read from AWS. Return [] without pools on AWS. Subjects that do not name a pool
-    name the account.
+    The facts are read from AWS. A failed read raises nothing, and becomes a warning. Return []
+    without pools on AWS. Each finding's subject names a pool or the account.
     """
     if not any(aws_pools(cluster)):
         return []

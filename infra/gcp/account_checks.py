@@ -186,8 +186,9 @@ def _host_permissions(
 def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     """Yield the finding about the machine type of a purchase: the first error, or a fine finding.
 
-    Errors are a type that the region does not offer, too many attached GPUs, and the errors of
-    `_size` and `_zones`. Unknown types are a warning.
+    Errors are a type that the region or the pool's zone does not offer, too many attached GPUs,
+    another number of built-in GPUs, and a processor that the image does not fit. Unknown types are
+    a warning.
     """
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     if isinstance(facts.types, Unknown):

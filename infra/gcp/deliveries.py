@@ -21,8 +21,9 @@ PUBSUB: Final = "https://pubsub.googleapis.com/v1"
 def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
     """Set the delivery deadline of all triggers' subscriptions to DELIVERY_SECONDS.
 
-    Report each changed subscription. If Google refuses, report a warning and continue: events may
-    then arrive twice, which the cluster tolerates, and the next deployment tries again.
+    Report each changed subscription; skip subscriptions with this deadline. If Google refuses,
+    report a warning, raise nothing, and continue with the next trigger. Events may then arrive
+    twice, which the cluster tolerates, and the next deployment tries again.
     """
     for trigger in TRIGGERS:
         part = names.part(trigger)

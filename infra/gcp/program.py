@@ -198,8 +198,8 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
     """Return the deployer's role as YAML.
 
     With `of_key`, return instead, as YAML, the IAM binding that the key of the setting `kmsKey`
-    needs. The setting need not be set. Google is not called. Raise SettingsInvalid if the settings
-    are invalid.
+    needs. The binding does not name the key, so the setting need not be set. Google is not called.
+    Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return deployer.render_key_binding(settings) if of_key else deployer.render_role()

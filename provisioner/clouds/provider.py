@@ -27,7 +27,7 @@ class CloudInstance:
     launched_ms: int
     """The launch time in epoch milliseconds, by the cloud's clock."""
     tags: Mapping[str, str]
-    """The instance's tags, with those of the cluster, the pool and the launch intent."""
+    """The instance's tags, with the tags of the cluster, the pool and the launch's id."""
     notice_ms: int | None = None
     """The announced time at which the cloud takes the instance away; None without a notice."""
     rebalance: bool = False
@@ -109,7 +109,7 @@ class CloudProvider(Protocol):
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch 1 to `request.count` instances, and return the launched instances.
 
-        The instances have the tags of the request's cluster, pool and intent from the start; they
+        From the start, the instances have the tags of the request's cluster, pool and id. They
         may appear in the cloud's list later. A `together` request launches all of its instances in
         one zone, or none.
 

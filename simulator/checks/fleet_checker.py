@@ -71,9 +71,9 @@ class _PoolHistory:
 
     limits: FleetLimits
     intents: dict[str, int] = field(default_factory=dict)
-    """The time at which each launch intent was written, by id."""
+    """The time at which each open launch was recorded, by the launch's id."""
     launches: list[int] = field(default_factory=list)
-    """The times at which the intents of the launched instances were written."""
+    """The times at which the launches of the instances were recorded."""
     losses: list[int] = field(default_factory=list)
     """The times at which instances were lost."""
     requests: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class FleetChecker:
                 )
 
     def _apply_commit(self, writes: Sequence[Write]) -> None:
-        """Record the requests, intents and instances of a commit, then check the drains in it.
+        """Record the requests, launches and instances of a commit, then check the drains in it.
 
         Raises InvariantBroken.
         """
@@ -218,8 +218,8 @@ class FleetChecker:
     def _check_drain(self, row: InstanceRow) -> None:
         """Check that waiting requests do not need a drained instance.
 
-        Requests that have waited for less than SEEN_MS do not count. The check is skipped if the
-        instance is in the way of an overdue request. Raises InvariantBroken.
+        Requests that have waited for less than SEEN_MS do not count. The check is skipped if an
+        overdue request needs the room that the instance uses. Raises InvariantBroken.
         """
         size = row.offering.slots
         if self._is_in_the_way(row):
@@ -283,7 +283,7 @@ class FleetChecker:
 
         Sum the slots of the requests that fit on a single instance, and round up to whole
         instances. Then add the requests that fill several instances, in ascending order. Skip a
-        request if the new sum would exceed `available`.
+        request if the new sum would exceed `available`, the number of instances that can serve it.
         """
         size = row.offering.slots
         waiting = [slots for slots in self._waiting_slots(row.pool) if _fits(slots, size)]

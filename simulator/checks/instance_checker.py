@@ -33,7 +33,7 @@ class InstanceChecker:
         self._orphan_since_ms: dict[str, int] = {}
 
     def check_maximum(self, pool: str, instances_max: int) -> None:
-        """Check that a pool's instances and open launch intents do not exceed the maximum.
+        """Check that a pool's instances and open launches do not exceed the maximum.
 
         Instances with a notice and terminating instances do not count. Raises InvariantBroken.
         """
@@ -48,7 +48,7 @@ class InstanceChecker:
             raise InvariantBroken(f"{text}; it may have {instances_max}")
 
     def check_owners(self, pools: Iterable[str]) -> None:
-        """Check and count live machines without an instance row and an open intent.
+        """Check and count live machines that neither an instance row nor an open launch explains.
 
         Raises InvariantBroken if a machine has been without them for more than ORPHAN_MS_MAX.
 

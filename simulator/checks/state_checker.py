@@ -93,7 +93,10 @@ class StateChecker:
         return messages
 
     def part(self, address: str, name: str) -> object | None:
-        """Return a decoded part of an actor. Return None if the part does not exist."""
+        """Return a decoded part of an actor: a piece of the state in a separate row.
+
+        `name` is for example `trials/0`. Return None if the part does not exist.
+        """
         key = Key(address, PARTS + name)
         if key not in self.rows:
             return None
@@ -168,7 +171,9 @@ class StateChecker:
         """Check that a fold consumes each message once, unchanged and in the sender's order.
 
         A row of mail is folded from its beginning, and keeps the messages that are not folded.
-        Messages without a row must come from an actor in the same commit. Raises AssertionError.
+        Messages without a row must come from an actor in the same commit. Timers and messages from
+        outside any actor are not checked. The clocks of folded messages are stored, and later folds
+        must not have older clocks. Raises AssertionError.
 
         Args:
             journal: the journal row of the fold.

@@ -113,9 +113,14 @@ class HostPool:
         self._warm: list[Host] = []
 
     def serve(self, operation: Callable[[Host], T]) -> T:
-        """Run an operation on an idle or new host, and return the result; see `answer_call`.
+        """Run an operation on an idle or new host, and return the result.
 
-        A host that crashes is discarded. Raises NoResponse and CommandRefused.
+        A host that crashes is discarded.
+
+        Raises:
+            NoResponse: the host crashed, the table or a pass over pools failed, or the operation
+                was refused as "unavailable". The operation may have been executed.
+            CommandRefused: the operation was refused with another code.
         """
         host = self._pick_host()
         host.is_busy = True

@@ -141,7 +141,7 @@ class Machines:
         self._call_later(left_ms, lambda: None if agent.is_gone else self.lose_machine(agent))
 
     def has_instances_or_intents(self, pools: Iterable[str]) -> bool:
-        """Return whether any of these pools has instance rows or open launch intents."""
+        """Return whether any of the `pools` has instance rows or stored launch requests."""
         return any(
             read_instances(self._rows, pool) or read_intents(self._rows, pool) for pool in pools
         )

@@ -252,7 +252,7 @@ class TrialProcess:
             self._gang.add_node(self)
 
     def _continue(self) -> None:
-        """Start the chief's next action by the directives; see `next_action`.
+        """Start the chief's next action by the directives: train, wait, save and exit, or complete.
 
         A length that is reached is completed instead of trained. Before an exit as preempted or
         idle, save a checkpoint.

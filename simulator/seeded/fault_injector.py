@@ -159,7 +159,10 @@ class FaultInjector:
         self._call_later(random.randint(*SHORTAGE_MS), cloud.quota.clear)
 
     def _fail_boots(self) -> None:
-        """Let no new machine boot for a time within SHORTAGE_MS."""
+        """Make the cloud launch machines that never boot, for a random time within SHORTAGE_MS.
+
+        Machines of later launches boot again. Machines launched before are not affected.
+        """
         self._cloud.rules = replace(self._cloud.rules, never_boots_share=1.0)
 
         def boot_again() -> None:

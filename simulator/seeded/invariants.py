@@ -106,7 +106,7 @@ class Invariants:
                 self._check_newest_checkpoint(trial)
 
     def check_end(self, experiments: Iterable[SubmittedExperiment]) -> None:
-        """Check the final state: as `check`, without leftover rows, and with correct results.
+        """Check everything that `check` checks, then the absence of leftover rows, and the results.
 
         Only searches that no user stopped must have correct results. Raises InvariantBroken.
         """

@@ -160,8 +160,10 @@ def outcome_writer(path: Path | None) -> Callable[[Outcome], None]:
 def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
     """Return the sums of the outcomes, as values for JSON.
 
-    `violations` is the number of outcomes with a violation. `utilisation` is the average of the
-    outcomes, and 0 without outcomes. `virtual_over_real` is the ratio of the summed times.
+    `seeds` is the number of outcomes, and `violations` the number of outcomes with a violation.
+    `experiments` and `faults` are mappings with sums for each key. `utilisation` is the average of
+    the outcomes, and 0 without outcomes. `virtual_over_real` is the ratio of the summed times, and
+    0 without real time.
     """
     counted = list(outcomes)
     names = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")

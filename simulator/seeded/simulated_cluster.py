@@ -160,9 +160,10 @@ class SimulatedCluster:
         return START_MS + self.clock.now_ms
 
     def run(self) -> None:
-        """Run the cluster until all work is done. Collect the errors that the cluster logs.
+        """Run the cluster until all work is done, then check the final state. Called once.
 
-        Raises InvariantBroken if an invariant is broken or the run does not end in time.
+        Raises InvariantBroken if an invariant is broken, if the cluster logs an error, or if the
+        run does not end in time. Other exceptions of simulated events pass, such as AssertionError.
         """
         loggers = [logging.getLogger(name) for name in LOGGERS]
         for logger in loggers:
@@ -447,8 +448,9 @@ class SimulatedCluster:
         self.clock.call_at(self.clock.now_ms + 10 * TICK_MS, self._drive_to_end)
 
     def _is_over(self) -> bool:
-        """Return whether the faults have stopped and no experiment, mail, process, cloud machine,
-        instance row or open intent is left.
+        """Return whether the faults have stopped, all experiments have ended and nothing is left.
+
+        Mail, processes, cloud machines, instance rows and stored launch requests must be gone.
         """
         if not self.faults_stopped or not self._have_all_ended() or self.checker.pending_mail():
             return False

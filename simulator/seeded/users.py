@@ -105,9 +105,11 @@ class Users:
         self.verifications += 1
 
     def submit(self, search: Search, pool: str, number: int) -> None:
-        """Submit a search to a pool, and repeat the call until an answer.
+        """Submit a search to a pool, and repeat the call until an answer or a refusal.
 
-        After the answer, schedule random commands about the experiment.
+        Return before the call ends. After the answer, add the experiment to `experiments`, and
+        schedule random commands about it, unless `are_quiet`. A refusal ends the submission. The
+        simulation fails with an AssertionError after TRIES_MAX repetitions.
 
         Args:
             number: the number of the submission, for the experiment's name.
@@ -143,7 +145,8 @@ class Users:
     ) -> None:
         """Repeat a call, with random pauses, until the call is answered or refused.
 
-        Return before the first call ends. The simulation fails after TRIES_MAX repetitions.
+        Return before the first call ends. The simulation fails with an AssertionError after
+        TRIES_MAX repetitions.
 
         Args:
             operation: runs on a host; may run more than once.
@@ -260,7 +263,7 @@ class Users:
         """Send a command to an actor, and repeat the call until an answer or a refusal.
 
         Return before the call ends. The actor executes the command at most once. The simulation
-        fails after TRIES_MAX repetitions.
+        fails with an AssertionError after TRIES_MAX repetitions.
 
         Args:
             on_answer: called with 0 after the answer; not called after a refusal.

@@ -63,14 +63,14 @@ class ScriptedAgent(MachineAgent[Run]):
         self.script = script
 
     def enrol(self) -> None:
-        """Begin a session. Raises CommandRefused, and the errors of the service."""
+        """Begin a session. Raises CommandRefused, TableError, and Crash if the host crashes."""
         self.begin_session(self.request_session(self.service))
 
     def sync(self) -> SyncResponse:
         """Make a call with all unacknowledged reports, and apply the answer.
 
         The first call of a session has no reports. Raises CommandRefused, for example if the
-        session has ended, and the errors of the service.
+        session has ended. Also raises TableError, and Crash if the host crashes.
         """
         answer = self.service.sync(self.name, self.sync_request(self.epoch or 0))
         self.apply_answer(answer)

@@ -164,19 +164,26 @@ class SteppedCluster(MovedClock):
         raise AssertionError(f"no answer in {REPEATS_MAX} attempts")
 
     def command(self, address: str, message: object) -> None:
-        """Send a command to an actor until an answer. Raises CommandRefused."""
+        """Send a command to an actor until an answer. The actor may execute the command repeatedly.
+
+        Raises CommandRefused, and AssertionError after REPEATS_MAX attempts.
+        """
         self.attempt(lambda: self.engine.execute_command(address, message))
 
     def command_once(self, address: str, message: object) -> None:
         """Send a command that the actor executes once, although the call may be repeated.
 
-        Raises CommandRefused.
+        Raises CommandRefused, and AssertionError after REPEATS_MAX attempts.
         """
         key = idempotency_key(type(message).__name__)
         self.attempt(lambda: command_once(self.host, address, message, key))
 
     def post(self, address: str, message: object) -> None:
-        """Send mail from outside any actor, which may arrive more than once."""
+        """Send mail from outside any actor, and advance the actor until no mail is left.
+
+        After a crash or a failure, the call is repeated, so the mail may arrive more than once.
+        Receivers of new mail are advanced, too. Raises AssertionError after REPEATS_MAX attempts.
+        """
 
         def post() -> None:
             # A conflict means that the table has repeated the write, so the mail is stored.

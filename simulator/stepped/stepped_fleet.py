@@ -192,7 +192,7 @@ class FakeCloudFleet(MovedClock, SteppedFleet):
             raise AssertionError(f"{broken}: {self.describe()}") from broken
 
     def is_empty(self) -> bool:
-        """Return whether no machine lives, and no instance row and no open intent is left."""
+        """Return whether no machine lives, and no instance row or stored launch request is left."""
         rows = read_instances(self.table, POOL) or read_intents(self.table, POOL)
         return not rows and not self.living()
 

@@ -1,7 +1,7 @@
-"""A stand-in for AWS's command line that makes its calls through boto3: it checks each word of a
-command against the operation's own parameters.
+"""A stand-in for AWS's command line that calls boto3 in this process.
 
-The calls are made in this process: to start one with boto3 for each would take a script's time.
+Each word of a command is checked against the operation's parameters. Starting boto3 for each
+command would be too slow.
 """
 
 import json
@@ -36,8 +36,8 @@ sys.exit(said["error"])
 def run_aws_script(
     folder: Path, clients: Clients, script: str, *words: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run a script with these words, whose commands are carried out by clients of services; its
-    outcome, and the operations that were carried out.
+    """Run a script with `words` as arguments; clients of services carry out the script's commands.
+    Return the process and the successful operations.
     """
     program, carried_out = folder / "aws", list[str]()
     with _answering(clients, carried_out) as port:
@@ -57,18 +57,20 @@ def run_aws_script(
 
 @contextmanager
 def _answering(clients: Clients, carried_out: list[str]) -> Iterator[int]:
-    """Carry out the commands that come to a port, and note their operations."""
+    """Serve a port that carries out commands and appends the operations to `carried_out`. Yield the
+    port.
+    """
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            said: dict[str, Any] = {"out": "", "error": None}
+            result: dict[str, Any] = {"out": "", "error": None}
             words = json.loads(self.rfile.readline())
             try:
-                said["out"] = _carry_out(clients, words)
+                result["out"] = _carry_out(clients, words)
                 carried_out.append(words[1])
             except ClientError as error:
-                said["error"] = str(error)
-            self.wfile.write(json.dumps(said).encode())
+                result["error"] = str(error)
+            self.wfile.write(json.dumps(result).encode())
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -77,7 +79,7 @@ def _answering(clients: Clients, carried_out: list[str]) -> Iterator[int]:
 
 
 def _carry_out(clients: Clients, words: Sequence[str]) -> str:
-    """Carry out a command of a service, and return what it prints."""
+    """Carry out a command of a service and return the command's output."""
     service, operation, *rest = words
     given: dict[str, list[str]] = {}
     for word in rest:
@@ -93,8 +95,8 @@ def _carry_out(clients: Clients, words: Sequence[str]) -> str:
         for flag, values in given.items()
     }
     answer = getattr(clients(service), operation.replace("-", "_"))(**request)
-    found = jmespath.search(query, answer) if query else None
-    text = "\t".join(found) if isinstance(found, list) else str(found)
+    value = jmespath.search(query, answer) if query else None
+    text = "\t".join(value) if isinstance(value, list) else str(value)
     return f"{text}\n" if query else ""
 
 
@@ -103,6 +105,6 @@ def _parameter(flag: str, values: list[str]) -> Any:
     if flag == "tags":
         return [dict(pair.split("=", 1) for pair in value.split(",")) for value in values]
     if flag == "filters":
-        found = [re.fullmatch("Name=([^,]+),Values=(.+)", value) for value in values]
-        return [{"Name": match[1], "Values": match[2].split(",")} for match in found if match]
+        pairs = [re.fullmatch("Name=([^,]+),Values=(.+)", value) for value in values]
+        return [{"Name": match[1], "Values": match[2].split(",")} for match in pairs if match]
     return values if flag.endswith("-ids") else values[0]

@@ -1,5 +1,6 @@
-"""The remote account on AWS of a cluster whose functions run on the emulators of Google Cloud: an
-EC2, its machines, and a token service that opens a role for tokens of Google's, as AWS's does.
+"""The remote AWS account of a cluster whose functions run on the emulators of Google Cloud.
+
+The account has EC2, machines, and a token service that opens a role for Google's tokens.
 """
 
 import time
@@ -29,7 +30,7 @@ from tests.emulators.policy_reader import allows
 from tests.emulators.token_services import TokenServices, token_services
 from tests.patience import ANSWER_SECONDS_MAX
 
-# The key of whoever deploys, with which clients of tests sign.
+# The deployer's access key in tests.
 DEPLOYER = "test"
 ISSUER = "accounts.google.com"
 ACTION = "sts:AssumeRoleWithWebIdentity"
@@ -37,9 +38,12 @@ ACTION = "sts:AssumeRoleWithWebIdentity"
 
 @dataclass
 class SimulatedAwsRemote:
-    """A remote account: an account of AWS and its EC2, the processes of its `machines`, the service
-    that gives `tokens` for roles, Google's `keys`, the `metadata` of the function that launches,
-    and the variables by which functions find all of it.
+    """A remote account on AWS.
+
+    `aws` and `ec2`: the account's services and EC2. `machines`: processes of instances. `tokens`:
+    the service that issues sessions of roles. `keys`: Google's signing keys. `metadata`: the
+    metadata of the launching function. `environment`: variables that lead functions to these
+    services.
     """
 
     aws: Ministack
@@ -56,7 +60,7 @@ class SimulatedAwsRemote:
         return self.ec2.region
 
     def clients(self, service: str) -> Any:
-        """Return the client of a service, for whoever deploys."""
+        """Return the deployer's client of a service."""
         return self.ec2.client() if service == "ec2" else self.aws.client(service)
 
     def billed_machines(self) -> list[Machine]:
@@ -65,7 +69,7 @@ class SimulatedAwsRemote:
 
 
 def make_remote_network(aws: Ministack, name: str) -> dict[str, Any]:
-    """Make a subnet and a security group; return them as settings of a remote account have them."""
+    """Make a subnet and a security group, and return the settings of a remote account for both."""
     ec2, zone = aws.client("ec2"), f"{REGION}a"
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone=zone)["Subnet"]
@@ -74,7 +78,9 @@ def make_remote_network(aws: Ministack, name: str) -> dict[str, Any]:
 
 
 def run_trust_script(folder: Path, clients: Clients, script: str, *words: str) -> None:
-    """Run a script that makes or removes a remote account, with these words."""
+    """Run a script with `words` that makes or removes a remote account. Fail the test if the script
+    fails.
+    """
     folder.mkdir(exist_ok=True)
     done, _ = run_aws_script(folder, clients, script, *words)
     assert done.returncode == 0, done.stderr
@@ -84,9 +90,10 @@ def run_trust_script(folder: Path, clients: Clients, script: str, *words: str) -
 def aws_remote(
     folder: Path, aws: Ministack, remote: AwsRemoteAccount, account: str
 ) -> Iterator[SimulatedAwsRemote]:
-    """Open a remote account that was made in an account, for functions of the service account
-    `account`: who has a session of the role that launches may call EC2, and who deploys, and nobody
-    else. All machines end with it.
+    """Open a remote account for functions of the service account `account`.
+
+    Only sessions of the launcher role and the deployer may call EC2. The block's end terminates all
+    machines.
     """
     subnets = remote.variables()["network"]["subnets"]
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
@@ -114,8 +121,9 @@ def aws_remote(
 
 
 def is_trusted(aws: Ministack, keys: GoogleKeys, role: str, token: str) -> bool:
-    """Whether a role's trust lets in who shows a token that Google signed. What AWS calls `aud` is
-    who asked for the token, where it says that, and `oaud` then what it was made for.
+    """Return whether a role's trust policy accepts a token that Google signed.
+
+    AWS's `aud` is the token's authorized party, and `oaud` is the token's audience.
     """
     try:
         claims = jwt.decode(token, certs=keys.certificates)
@@ -133,7 +141,7 @@ def is_trusted(aws: Ministack, keys: GoogleKeys, role: str, token: str) -> bool:
 
 
 def _ask_aws(aws: Ministack, headers: Mapping[str, str], content: bytes) -> tuple[int, str]:
-    """Return AWS's answer to a call that came here, under the name that it was signed for."""
+    """Send a call on to AWS with its signed headers, and return the answer's status and text."""
     request = urllib.request.Request(f"{aws.url}/", content, dict(headers), method="POST")
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:

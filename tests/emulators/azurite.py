@@ -1,4 +1,4 @@
-"""Azure Blob Storage on this machine: Azurite, Microsoft's own, which checks signatures."""
+"""Azure Blob Storage on this machine: Microsoft's Azurite, which checks signatures."""
 
 import base64
 import os
@@ -14,20 +14,20 @@ from tests.emulators.server import free_port, missing, require_program, serving
 ROOT = Path(__file__).parents[2]
 FOLDER = ".venv-azurite"
 ACCOUNT = "tests"
-# Its list of versions is older than Azure's client.
+# Azurite supports fewer API versions than Azure's client uses.
 _FLAGS = ("--silent", "--disableTelemetry", "--skipApiVersionCheck")
 KEY = base64.b64encode(b"the key of the account of the tests").decode()
 
 
 @dataclass(frozen=True)
 class Azurite:
-    """A store at `url`, with one account."""
+    """A store at `url` with a single account."""
 
     url: str
 
     @property
     def connection_string(self) -> str:
-        """How clients reach it."""
+        """The connection string for clients."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
             f"BlobEndpoint={self.url};"
@@ -53,7 +53,7 @@ class Azurite:
 
 @contextmanager
 def azurite(folder: Path) -> Iterator[Azurite]:
-    """A store of its own, whose data and log are in `folder`."""
+    """Run a separate store with data and log in `folder`. Skip the test if Azurite is missing."""
     node = require_program("node", remedy="Azurite is a program of Node's")
     place = Path(os.environ.get("DETCLOUD_AZURITE", ROOT / FOLDER))
     program = place / "node_modules/azurite/dist/src/blob/main.js"

@@ -1,5 +1,7 @@
-"""Disks of machines that boot here as real processes: each is a folder, and the few commands are
-replaced that would change this machine. The agent runs as its unit file says.
+"""Disks of machines that boot here as real processes.
+
+Each disk is a folder. Stubs replace the few commands that would change this machine. The agent runs
+as its unit file defines.
 """
 
 import os
@@ -12,7 +14,7 @@ from pathlib import Path
 from tests.patience import PATIENCE
 
 BOOT_SECONDS_MAX = 60.0 * PATIENCE
-# What runs on a machine of its own and not on ours; `systemctl` starts the agent's unit for real.
+# Commands that must not run on this machine. `systemctl` starts the agent's unit for real.
 QUIET = ("apt-get", "chown", "docker", "useradd", "usermod")
 METADATA = "http://169.254.169.254"
 
@@ -21,7 +23,7 @@ echo "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"
 [ "$(basename "$0")" != "$FAILING_COMMAND" ] || { echo "$FAILING_COMMAND: it is broken"; exit 6; }
 """
 _ID = "#!/bin/sh\nexit 1\n"
-# The metadata address is not this machine's, and curl need not be here.
+# The metadata address is not reachable here, and curl may not be installed.
 _CURL = """#!{python}
 import argparse, os, sys, time, urllib.error, urllib.request
 parser = argparse.ArgumentParser()
@@ -50,7 +52,7 @@ for left in range(asked.retry, -1, -1):
         time.sleep(asked.retry_delay or 1)
 (open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(content)
 """
-# No container engine is asked for here: trials are processes.
+# No container engine exists here: trials are processes.
 _SYSTEMCTL = """#!{python}
 import os, shlex, subprocess, sys
 root = os.environ["DETCLOUD_ROOT"]
@@ -73,7 +75,7 @@ if sys.argv[1:] == ["enable", "--now", "detcloud-agent.service"]:
 
 
 class Disks:
-    """Disks in `folder`; `environment` is added to each boot from them."""
+    """Disks in `folder`. Each boot gets the variables of `environment`."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -87,7 +89,7 @@ class Disks:
         return self._folder / name
 
     def log(self, name: str) -> str:
-        """Return what a machine's boot and its agent wrote."""
+        """Return the log of a machine's boot and agent, or "" before the first boot."""
         logs = (self.disk(name) / "boot.log", self.disk(name) / "agent.log")
         return "".join(log.read_text(errors="replace") for log in logs if log.exists())
 
@@ -118,7 +120,7 @@ class Disks:
         return not (commands.exists() and "systemctl poweroff\n" in commands.read_text())
 
     def kill(self, name: str) -> None:
-        """End every process that was started on the machine, whoever its parent is by now."""
+        """Kill all processes that were started on the machine, orphans included."""
         mark = os.fsencode(self.disk(name))
         for entry in Path("/proc").iterdir():
             try:
@@ -133,7 +135,7 @@ class Disks:
             "journalctl": _QUIET,
             "curl": _CURL.format(metadata=METADATA, python=sys.executable),
             "systemctl": _SYSTEMCTL.format(python=sys.executable),
-            # The image's own Python has torch; ours is in this environment.
+            # The machine image's Python has torch; here the environment of the tests has torch.
             "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
         }
         for name, text in scripts.items():

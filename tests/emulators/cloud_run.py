@@ -1,6 +1,6 @@
-"""Functions of Cloud Run on this machine: processes, as their containers run them.
+"""Functions of Cloud Run on this machine: processes like those in the containers.
 
-Everybody may call them: what Cloud Run's IAM refuses is not here.
+All callers are accepted: Cloud Run's IAM is not emulated.
 """
 
 import json
@@ -29,7 +29,7 @@ def run_function(
     code: Sequence[Path] = (ROOT, ROOT / "harness"),
     options: Sequence[str] = ("-P",),
 ) -> Iterator[None]:
-    """Serve a function at `url`, of the code in these folders, by Python with these options."""
+    """Serve a function at `url` with the code in `code`, by Python with `options`."""
     own = {
         "DETCLOUD_FUNCTION": name,
         "PYTHONPATH": ":".join(map(str, code)),

@@ -1,5 +1,7 @@
-"""A team's whole cluster on this machine: its stack on the emulator, its stream, its ticks, and
-instances that are real processes. Several teams may share an account, as in a company.
+"""A team's whole cluster on this machine: stack and stream on the emulator, ticks, and instances as
+real processes.
+
+Several teams may share an account.
 """
 
 import hashlib
@@ -31,8 +33,11 @@ from tests.emulators.throttling import ThrottledTables, throttling
 
 @dataclass
 class Account:
-    """An account of AWS: the emulator's services, the way of functions to their `tables`, an EC2,
-    and the processes of its instances.
+    """An account of AWS.
+
+    `aws`: the emulator's services. `tables`: DynamoDB as functions reach the service. `ec2` and
+    `machines`: EC2 and the processes of its instances. `archives`: the functions' archives by kind.
+    `folder`: the place of files and logs.
     """
 
     aws: Ministack
@@ -45,7 +50,7 @@ class Account:
 
 @dataclass
 class Stack:
-    """A team's stack in an account, in which nothing happens unless it is called."""
+    """A team's stack in an account. Functions run only when a test invokes them."""
 
     account: Account
     team: str
@@ -63,18 +68,20 @@ class Stack:
         return str(self.outputs["url"])
 
     def client(self, token: str | None = None) -> Client:
-        """Return a client of the administrator, or of whoever has the token."""
+        """Return a client with the administrator's token, or with `token`."""
         return Client(self.url, token or self.token)
 
     def invoke(self, function: str, event: object) -> Any:
-        """Invoke a function; returns its answer. Raises AssertionError where it fails."""
+        """Invoke a function and return the function's answer. Raise AssertionError if the function
+        fails.
+        """
         client = self.aws.client("lambda", read_timeout=INVOKE_SECONDS_MAX)
         payload = json.dumps(event)
         answer = client.invoke(FunctionName=self.function_name(function), Payload=payload)
-        said = json.loads(answer["Payload"].read() or b"null")
+        result = json.loads(answer["Payload"].read() or b"null")
         if answer.get("FunctionError"):
-            raise AssertionError(f"{function} failed: {said}")
-        return said
+            raise AssertionError(f"{function} failed: {result}")
+        return result
 
     def function_name(self, name: str) -> str:
         """Return the name that a function has in the account."""
@@ -91,20 +98,20 @@ class Stack:
         ]
 
     def logged_errors(self) -> list[str]:
-        """Return what its functions logged as errors."""
+        """Return the errors in the logs of all functions."""
         groups = self.aws.client("logs").get_paginator("describe_log_groups")
         prefix = f"/aws/lambda/{self.function_name('')}"
-        found = []
+        errors = []
         for page in groups.paginate(logGroupNamePrefix=prefix):
             for group in page["logGroups"]:
                 function = group["logGroupName"].removeprefix(prefix)
                 lines = map(_parse_line, self.log_messages(function))
-                found += [
+                errors += [
                     describe_error(function, str(line["message"]), str(line.get("exception", "")))
                     for line in lines
                     if line.get("level") == "ERROR"
                 ]
-        return found
+        return errors
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the keys of the table's rows."""
@@ -123,11 +130,11 @@ class Stack:
 
     def stored_checkpoints(self) -> list[str]:
         """Return the keys of the objects in the bucket of checkpoints."""
-        found = self.aws.client("s3").list_objects_v2(Bucket=self.outputs["checkpoints"])
-        return [content["Key"] for content in found.get("Contents", ())]
+        listing = self.aws.client("s3").list_objects_v2(Bucket=self.outputs["checkpoints"])
+        return [content["Key"] for content in listing.get("Contents", ())]
 
     def read_checkpoint(self, name: str) -> bytes:
-        """Return the content of one of them."""
+        """Return the content of an object in the bucket of checkpoints."""
         place = {"Bucket": self.outputs["checkpoints"], "Key": name}
         content: bytes = self.aws.client("s3").get_object(**place)["Body"].read()
         return content
@@ -141,19 +148,19 @@ class Stack:
 
 @dataclass
 class Deployment(Stack):
-    """A team's cluster that works by itself: its stream is delivered, and minutes go by."""
+    """A running cluster: the stream is delivered and ticks run periodically."""
 
     pump: Pump
     failures: list[str] = field(default_factory=list)
     tick_seconds: float = TICK_SECONDS
 
     def tick(self) -> None:
-        """Invoke what each minute invokes."""
+        """Invoke the function that runs each minute."""
         self.invoke("tick", {})
 
 
 def _parse_line(text: str) -> Mapping[str, Any]:
-    """Return a line of a function's log, empty where Lambda itself wrote it."""
+    """Return the fields of a line of a function's log, or an empty map for lines of Lambda."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -163,8 +170,9 @@ def _parse_line(text: str) -> Mapping[str, Any]:
 
 @contextmanager
 def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Iterator[Account]:
-    """Open an account whose stacks run the functions in `archives`, which are named by their kinds.
-    All machines end with it.
+    """Open an account for stacks that run the functions in `archives`, by kind.
+
+    The block's end terminates all machines.
     """
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
     with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
@@ -183,8 +191,9 @@ def stack(
     settings: Mapping[str, str] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Stack:
-    """Make a team's stack, with a configuration of its resource pools, and more settings and
-    variables of its functions.
+    """Make a team's stack with the resource pools in `pools`.
+
+    `settings` and `environment` add settings and variables of the functions.
     """
     config_file = into.folder / f"{team}.yaml"
     config_file.write_text(pools)
@@ -207,7 +216,7 @@ def stack(
     made = EmulatorMaker(into.aws, environment=urls, streams=False)
     outputs = materialise(run, team, config, made)
     for bucket in (outputs["objects"], outputs["checkpoints"]):
-        # It refuses whoever comes without TLS, as everybody does here.
+        # The policy refuses requests without TLS, and the emulator has no TLS.
         into.aws.client("s3").delete_bucket_policy(Bucket=bucket)
     subnets = into.aws.client("ec2").describe_subnets()["Subnets"]
     zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
@@ -217,7 +226,7 @@ def stack(
 
 @contextmanager
 def running(made: Stack) -> Iterator[Deployment]:
-    """Run the cluster of a stack, from its first tick to its last."""
+    """Run the cluster of a stack until the block ends."""
     with ExitStack() as stack:
         pump = stack.enter_context(Pump(made.aws, made.outputs["table"]).running())
         deployed = Deployment(made.account, made.team, made.outputs, made.token, pump)

@@ -1,8 +1,8 @@
-"""A team's whole cluster on Google Cloud on this machine: its stack on the emulators, its functions
-called by events and minutes, and instances that are real processes.
+"""A team's whole cluster on Google Cloud on this machine.
 
-Everybody may call these functions, and the simulated Compute Engine trusts everybody: what Google's
-IAM refuses is not here, but for trials' checkpoints and for the proofs of instances.
+The stack is on the emulators, events and minutes call the functions, and instances are real
+processes. The functions and the simulated Compute Engine accept all callers: Google's IAM is
+emulated only for trials' checkpoints and for proofs of instances.
 """
 
 import hashlib
@@ -51,11 +51,12 @@ PROJECT, PROJECT_NUMBER, REGION = "tests-1", "123456789012", "us-central1"
 
 @dataclass
 class GcpDeployment:
-    """A team's cluster: its `functions`, and the `token` of its administrator. `noted` are types of
-    its stack that no emulator has.
-    `storage` is the store as trials have it, which lets nobody do more than a token of `tokens`
-    says; `project` is its Compute Engine, and `machines` the processes of its instances.
-    `permissions` are those that its accounts needed, and `access` is what its settings give trials.
+    """A team's cluster.
+
+    `functions`: the running functions. `token`: the administrator's token. `noted`: resource types
+    without an emulator. `storage`: the URL of the store for trials, which enforces the boundaries
+    of `tokens`. `project`: Compute Engine. `machines`: processes of instances. `permissions`: the
+    permissions that the accounts needed. `access`: the settings of trials' access.
     """
 
     team: str
@@ -82,12 +83,12 @@ class GcpDeployment:
 
     @property
     def names(self) -> Names:
-        """The names of its stack."""
+        """The names of the stack's resources."""
         return Names(self.team, PROJECT, PROJECT_NUMBER, REGION)
 
     @property
     def events(self) -> Eventarc:
-        """The events of its database."""
+        """The events of the cluster's database."""
         return self.functions.events
 
     def client(self, token: str = "") -> Client:
@@ -95,15 +96,15 @@ class GcpDeployment:
         return Client(self.url, token or self.token)
 
     def call(self, function: str) -> int:
-        """Call a function as Cloud Scheduler does; returns the status of its answer. Raises
-        HTTPError for one that is no success.
+        """Call a function like Cloud Scheduler and return the status. Raise HTTPError for a status
+        without success.
         """
         request = urllib.request.Request(self.functions.urls[function], b"", method="POST")
         with urllib.request.urlopen(request, timeout=CALL_SECONDS_MAX) as answer:
             return int(answer.status)
 
     def tick(self) -> None:
-        """Call what each minute calls."""
+        """Call the function that runs each minute."""
         self.call(self.functions.minute)
 
     def stored_objects(self, bucket: str, prefix: str = "") -> list[str]:
@@ -129,7 +130,7 @@ class GcpDeployment:
         return self.stored_objects("checkpoints")
 
     def read_checkpoint(self, name: str) -> bytes:
-        """Return the content of one of them."""
+        """Return the content of an object in the bucket of checkpoints."""
         return self.read_object("checkpoints", name)
 
     def state_table(self) -> FirestoreTable:
@@ -141,12 +142,12 @@ class GcpDeployment:
         return self.project.billed_machines()
 
     def log_lines(self, function: str) -> list[Mapping[str, object]]:
-        """Return what a function has logged."""
+        """Return the parsed lines of a function's log."""
         text = (self.folder / f"{function}.log").read_text(errors="replace")
         return [json.loads(line) for line in text.splitlines()]
 
     def logged_errors(self) -> list[str]:
-        """Return what its functions logged as errors."""
+        """Return the errors in the logs of all functions."""
         return [
             describe_error(function, str(line["message"]), str(line.get("stack_trace", "")))
             for function in self.functions.urls
@@ -166,8 +167,10 @@ def deployment(
     settings: Mapping[str, str] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[GcpDeployment]:
-    """Make a team's stack and run these of its functions, in a project of its own, with more
-    settings and variables of the functions. No tick comes by itself.
+    """Make a team's stack in a separate project and run some of its functions.
+
+    `settings` and `environment` add settings and variables of the functions. Ticks run only when a
+    test calls `tick` or uses `running`.
     """
     token = f"dct_of-the-administrator-of-{team}"
     config = {
@@ -193,7 +196,7 @@ def deployment(
             "DETCLOUD_IAM_ENDPOINT": narrowed,
             "DETCLOUD_STS_ENDPOINT": narrowed,
             "DETCLOUD_COMPUTE_ENDPOINT": gce.url,
-            # Nobody is there: prices are the table's.
+            # The address answers no call, so that prices come from the built-in table.
             "DETCLOUD_BILLING_ENDPOINT": "http://127.0.0.1:9",
             "DETCLOUD_CERTIFICATES_URL": stack.enter_context(certificate_server(keys)),
             **environment,

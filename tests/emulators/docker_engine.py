@@ -1,7 +1,7 @@
-"""A container engine of the tests' own: dockerd, by default without a network, and images that need
-no registry.
+"""A container engine for the tests: dockerd, by default without a network, with images that need no
+registry.
 
-The image has no more than folders: a trial's container mounts this machine's programs and Python.
+The image has only folders: a trial's container mounts the programs and the Python of this machine.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from detcloud.agent.docker.engine import EngineClient, EngineUnavailable
 from tests.emulators.server import missing, require_program, serving
 
 IMAGE = "localhost/machine:1"
-# Links of the root folder into /usr, where a machine has them.
+# Links from the root folder into /usr, as far as this machine has them.
 LINKS = ("bin", "lib", "lib64", "sbin")
-# It would change this machine's network.
+# A network would change the network of this machine.
 NO_NETWORK = (
     "--bridge=none",
     "--iptables=false",
@@ -36,7 +36,7 @@ NO_NETWORK = (
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """An engine that listens on `socket`."""
+    """An engine with the socket `socket`."""
 
     socket: Path
 
@@ -45,7 +45,7 @@ class DockerEngine:
         return EngineClient(str(self.socket))
 
     def docker(self, *arguments: str, content: bytes = b"") -> str:
-        """Run the docker command and return its output."""
+        """Run a docker command and return the output. Fail the test if the command fails."""
         command = [str(require_program("docker")), "-H", f"unix://{self.socket}", *arguments]
         # The builder that needs no plugin.
         environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
@@ -58,14 +58,16 @@ class DockerEngine:
 def docker_engine(
     inside: Sequence[str] = (), flags: Sequence[str] = NO_NETWORK
 ) -> Iterator[DockerEngine]:
-    """An engine with IMAGE, which ends with the block and all its containers with it; `inside` is
-    a command that runs it in a network of its own.
+    """Run an engine with IMAGE. The block's end stops the engine and all containers.
+
+    `inside` is a command prefix that runs the engine in a separate network. Skip the test if
+    dockerd is missing.
     """
     remedy = "`apt-get install docker.io iptables` installs it"
     program = require_program("dockerd", Path("/usr/sbin/dockerd"), remedy=remedy)
     if os.getuid() != 0:
         missing("dockerd", "dockerd runs as root only")
-    # The path of a socket must be short.
+    # The socket needs a short path.
     with tempfile.TemporaryDirectory(prefix="dk") as folder, unmounting(folder):
         socket = Path(folder, "docker.sock")
         engine = DockerEngine(socket)
@@ -85,40 +87,42 @@ def docker_engine(
             try:
                 yield engine
             finally:
-                for found in engine.api.list_containers("ai.detcloud.agent"):
-                    engine.api.remove_container(found["Id"])
+                for container in engine.api.list_containers("ai.detcloud.agent"):
+                    engine.api.remove_container(container["Id"])
 
 
 @contextmanager
 def unmounting(folder: str) -> Iterator[None]:
-    """Remove the mounts that an engine leaves in its folder when it ends."""
+    """Remove the mounts that an engine leaves in its folder."""
     try:
         yield
     finally:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for place in sorted(filter(lambda one: one.startswith(f"{folder}/"), mounts), reverse=True):
+        for place in sorted(
+            filter(lambda mount: mount.startswith(f"{folder}/"), mounts), reverse=True
+        ):
             subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def machine_mounts() -> list[dict[str, Any]]:
-    """Bind mounts with this machine's programs, its Python and the environment of the tests."""
+    """Return bind mounts with the programs, the Python and the test environment of this machine."""
     folders = dict.fromkeys(["/usr", sys.base_prefix, sys.prefix])
-    own = [one for one in folders if one == "/usr" or not one.startswith("/usr/")]
-    return [{"host_path": one, "container_path": one, "read_only": True} for one in own]
+    own = [place for place in folders if place == "/usr" or not place.startswith("/usr/")]
+    return [{"host_path": place, "container_path": place, "read_only": True} for place in own]
 
 
 def shell_files() -> dict[str, bytes]:
-    """A shell and the libraries that it needs, at their places."""
-    found = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
-    libraries = [word for word in found.split() if word.startswith("/")]
+    """Return the contents of a shell and of its libraries by path."""
+    output = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
+    libraries = [word for word in output.split() if word.startswith("/")]
     paths = ["/bin/sh", *libraries]
-    # Through the links that root_folder has: a real path is one of a folder.
-    places = {one: Path(one).parent.resolve() / Path(one).name for one in paths}
-    return {str(place)[1:]: Path(one).read_bytes() for one, place in places.items()}
+    # The archive has these folders as links, so that the files need their real paths.
+    places = {path: Path(path).parent.resolve() / Path(path).name for path in paths}
+    return {str(place)[1:]: Path(path).read_bytes() for path, place in places.items()}
 
 
 def root_folder(files: dict[str, bytes] | None = None) -> bytes:
-    """A root file system as a tar archive, with these programs."""
+    """Return a root file system with `files` as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, mode in (("tmp", 0o1777), ("etc", 0o755), ("usr", 0o755)):

@@ -12,7 +12,7 @@ from tests.emulators.ministack import ACCOUNT, Ministack
 
 
 def connect_machines(ec2: Ec2Server, folder: Path, environment: Mapping[str, str]) -> Machines:
-    """Have machines of `ec2` boot from disks in `folder`, and end as it says."""
+    """Boot machines of `ec2` from disks in `folder`, and kill processes of terminated machines."""
     machines = Machines(folder, environment, ec2.region.shut_down)
 
     def boot(machine: Machine) -> None:
@@ -25,7 +25,7 @@ def connect_machines(ec2: Ec2Server, folder: Path, environment: Mapping[str, str
 
 
 def issue_keys(aws: Ministack, region: Region) -> None:
-    """Let an instance's metadata give it keys of its role, in a session of its own name."""
+    """Let the metadata of instances issue keys of the role, in a session named by the instance."""
     sts = aws.client("sts")
 
     def keys(machine: Machine) -> Mapping[str, str]:

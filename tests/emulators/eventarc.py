@@ -1,9 +1,8 @@
-"""Eventarc on this machine: a front of Firestore's emulator that sees which commits make documents,
-and sends an event of each to the functions whose triggers have its path.
+"""Eventarc on this machine: a front of Firestore's emulator that sends events of created documents
+to functions.
 
-An event goes out for itself, late, twice or in another order if a test wants that, and comes again
-until it is answered with 2xx. It names the document as Eventarc does; what Eventarc also brings,
-the document itself, no function reads, so it is left out.
+Tests may delay, repeat and reorder events. An event is sent again until the function answers with
+2xx. Events name the document, but lack the document's content, which no function reads.
 """
 
 import heapq
@@ -30,11 +29,11 @@ from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 CREATED = "google.cloud.firestore.document.v1.created"
 CALL_SECONDS_MAX = 120 * PATIENCE
-# In the place of ten seconds and more.
+# Eventarc waits ten seconds and longer.
 RETRY_SECONDS = 0.2
 TRIES_MAX = 200
 CALLS_AT_ONCE = 8
-# Of the front: where service accounts get their access tokens.
+# The front's path for access tokens of service accounts.
 TOKEN_PATH = "/token"
 ACCESS_TOKEN = "of the emulator"
 
@@ -43,10 +42,11 @@ Note = Callable[[str, bytes], None]
 
 @dataclass
 class Trigger:
-    """A trigger on documents that are created at paths of `pattern`, and what it has sent to `url`.
-    `lag_seconds`: how late an event may be, each by chance, so that their order changes; `repeats`:
-    how often it comes once more; `refused`: answers that were not 2xx; `lost`: events that nobody
-    ever took.
+    """A trigger on created documents with paths like `pattern`, and the events for `url`.
+
+    `lag_seconds`: maximal random delay of an event, which changes the order. `repeats`: number of
+    additional deliveries. `refused`: number of answers without 2xx. `lost`: events that were never
+    accepted.
     """
 
     pattern: str
@@ -86,9 +86,7 @@ def event_headers(project: str, database: str, path: str) -> dict[str, str]:
 
 
 class Eventarc:
-    """Delivers events to triggers from threads of its own until `close`. `faults` are those of the
-    database whose commits it sees.
-    """
+    """A threaded delivery of events to triggers, until `close`. `faults`: the database's faults."""
 
     def __init__(self) -> None:
         self.triggers: dict[str, Trigger] = {}
@@ -108,7 +106,7 @@ class Eventarc:
         return any(trigger.wants(path) for trigger in list(self.triggers.values()))
 
     def publish(self, project: str, database: str, path: str) -> None:
-        """Send an event of a document that was created to those who want it."""
+        """Send an event of a created document to all matching triggers."""
         for trigger in list(self.triggers.values()):
             if trigger.wants(path):
                 headers = event_headers(project, database, path)
@@ -169,8 +167,8 @@ class Eventarc:
 
 @contextmanager
 def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
-    """Serve in front of the Firestore at that URL; the events of what is committed there, and the
-    address of the front: FIRESTORE_EMULATOR_HOST of other processes.
+    """Serve a front of the Firestore at `firestore`. Yield the events of commits and the front's
+    address for FIRESTORE_EMULATOR_HOST.
     """
     events = Eventarc()
     with firestore_front(events, firestore) as address:
@@ -184,8 +182,10 @@ def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
 def firestore_front(
     events: Eventarc, firestore: str, on_request: Note = lambda method, content: None
 ) -> Iterator[str]:
-    """Serve one more front of the Firestore at that URL, whose commits become `events`; its
-    address. `on_request` is called with the method and the content of each request.
+    """Serve a further front of the Firestore at `firestore` that publishes commits to `events`.
+    Yield the front's address.
+
+    `on_request` is called with the method and the content of each request.
     """
 
     class Handler(_Handler):
@@ -200,7 +200,7 @@ def firestore_front(
 
 
 class _Handler(RelayingHandler):
-    """One connection, and the one behind it."""
+    """A connection of a client, with a connection to the emulator."""
 
     publish: Callable[[str, str, str], None]
     is_wanted: Callable[[str], bool]
@@ -208,7 +208,7 @@ class _Handler(RelayingHandler):
     note: Note
 
     def do_POST(self) -> None:
-        """Pass a request on, and publish what it made."""
+        """Pass a request on and publish the created documents."""
         body = self.read_body()
         if self.path == TOKEN_PATH:
             token = {"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
@@ -233,8 +233,8 @@ class _Handler(RelayingHandler):
         self.answer(status, content, kind)
 
     def _new_documents(self, writes: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The names of the documents that these writes make, if they are committed, and of which
-        somebody wants to hear.
+        """Return the names of documents that a commit of these writes creates and that a trigger
+        matches.
         """
         made = []
         for write in writes:
@@ -251,5 +251,5 @@ class _Handler(RelayingHandler):
 
 
 def _path(name: str) -> str:
-    """The path of a document, whose name is projects/PROJECT/databases/DATABASE/documents/PATH."""
+    """Return the path in a document's name, projects/PROJECT/databases/DATABASE/documents/PATH."""
     return name.split("/", 5)[5]

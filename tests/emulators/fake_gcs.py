@@ -1,6 +1,5 @@
-"""Google Cloud Storage on this machine: fake-gcs-server, which honours conditions of uploads.
-
-It asks for no credentials.
+"""Google Cloud Storage on this machine: fake-gcs-server, which honours conditions of uploads and
+needs no credentials.
 """
 
 import json
@@ -22,12 +21,12 @@ _PROGRAM = "vendor/fake-gcs-server/bin/fake-gcs-server-linux-amd64"
 
 @dataclass(frozen=True)
 class FakeGcs:
-    """A store at `url`, which STORAGE_EMULATOR_HOST has to name."""
+    """A store at `url`, for STORAGE_EMULATOR_HOST."""
 
     url: str
 
     def new_bucket(self, name: str = "") -> str:
-        """The name of a new, empty bucket, by chance unless it is given."""
+        """Create an empty bucket with a given or a random name, and return the name."""
         name = name or f"bucket-{secrets.token_hex(8)}"
         request = urllib.request.Request(
             f"{self.url}/storage/v1/b?project=tests",
@@ -47,7 +46,7 @@ class FakeGcs:
 
 @contextmanager
 def fake_gcs(folder: Path) -> Iterator[FakeGcs]:
-    """A store of its own, whose data and log are in `folder`."""
+    """Run a separate store with data and log in `folder`."""
     program = Path(str(require(PACKAGE).__file__)).parent / _PROGRAM
     program.chmod(program.stat().st_mode | 0o111)
     address = f"127.0.0.1:{free_port()}"

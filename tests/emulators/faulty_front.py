@@ -1,4 +1,6 @@
-"""A front of a store of any service whose network and credentials fail from a drawn request on."""
+"""A front of a store of any service, with a network or credentials that fail from a given request
+on.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from tests.emulators.passing_front import PassingHandler
 
 
 class Fault(Enum):
-    """The faults of a front: of a request's body a part is read and no more, and nothing is
-    answered; or the store says that the credentials have expired, or that it has no room.
+    """Faults of a front.
+
+    SILENCE: a part of the request's body is read and no answer is sent. EXPIRY: the credentials
+    have expired. NO_ROOM: the store is full.
     """
 
     SILENCE = "silence"
@@ -26,8 +30,9 @@ class Fault(Enum):
 
 @dataclass
 class FaultyFront:
-    """A front at `url` of the store at `store`, without a path. From the write of the number
-    `faulty_from` on, the first is 0, all requests meet the `fault`.
+    """A front at `url` of the store at `store`, a URL without a path.
+
+    From the write with number `faulty_from` on, counted from 0, all requests meet `fault`.
     """
 
     url: str
@@ -52,7 +57,7 @@ class FaultyFront:
             self._released.set()
 
     def next_fault(self, *, is_write: bool) -> tuple[Fault | None, threading.Event]:
-        """The fault of the next request, and what ends its silence."""
+        """Count a request. Return its fault or None, and the event that ends a silence."""
         with self._lock:
             is_over = self.writes >= self.faulty_from
             self.writes += is_write
@@ -80,7 +85,7 @@ def faulty_front(store: str) -> Iterator[FaultyFront]:
 
 
 class _Handler(PassingHandler):
-    """One connection of a client."""
+    """A connection of a client."""
 
     front: FaultyFront
 
@@ -88,7 +93,7 @@ class _Handler(PassingHandler):
         fault, released = self.front.next_fault(is_write=is_write)
         size = int(self.headers.get("Content-Length") or 0)
         if fault is Fault.SILENCE:
-            # A half of the body may lie in buffers on the way.
+            # Half of the body may remain in buffers on the way.
             self.rfile.read(size // 2)
             released.wait()
             self.close_connection = True
@@ -100,11 +105,11 @@ class _Handler(PassingHandler):
         self.answer(*self.ask_store(self.path, body, dict(self.headers)))
 
 
-def _refusal(fault: Fault, asked: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
-    """The answer of the service whose client asks: status, content and headers."""
-    names = {name.lower() for name in asked}
+def _refusal(fault: Fault, headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
+    """Return status, content and headers of a refusal, in the format of the headers' service."""
+    names = {name.lower() for name in headers}
     if "x-amz-date" in names:
-        # The second one is MinIO's.
+        # The second code is MinIO's.
         status, code = (
             (400, "ExpiredToken") if fault is Fault.EXPIRY else (507, "XMinioStorageFull")
         )

@@ -1,7 +1,7 @@
-"""Firestore on this machine: Google's emulator, with preconditions and batches that are whole.
+"""Firestore on this machine: Google's emulator, with preconditions and atomic batches.
 
-It asks for no index, so every query that goes through one of its clients is checked against the
-indexes that are deployed. It neither throttles nor has conflicts, and deletes nothing by itself.
+The emulator needs no indexes, has no throttling or conflicts, and deletes no expired documents. The
+clients here check each query against the deployed indexes.
 """
 
 import secrets
@@ -37,7 +37,7 @@ class IndexedClient(FirestoreClient):
 
 @dataclass(frozen=True)
 class Firestore:
-    """Databases at `url`; there is one of any name, empty at first."""
+    """Databases at `url`. A database of any name exists and is empty at first."""
 
     url: str
     pool: urllib3.PoolManager
@@ -47,15 +47,16 @@ class Firestore:
         return f"database-{secrets.token_hex(8)}"
 
     def client(self, database: str, project: str = PROJECT, url: str = "") -> IndexedClient:
-        """A client of a database, which may go by another `url`, of a front. All of them share
-        their connections, so none is closed.
+        """Return a client of a database, by way of the front at `url` if given.
+
+        Clients share connections and need not be closed.
         """
         return IndexedClient(self.pool, project, database, authorize_owner, url or self.url)
 
 
 @contextmanager
 def firestore(folder: Path) -> Iterator[Firestore]:
-    """Databases of their own, in memory, whose log is in `folder`."""
+    """Run a separate emulator with databases in memory and the log in `folder`."""
     jar = _find_jar()
     java = require_program("java", remedy="the emulator of Firestore needs it")
     port = free_port()

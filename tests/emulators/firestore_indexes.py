@@ -1,10 +1,12 @@
-"""Which index a query of Firestore needs, and whether it is deployed: no emulator asks for one.
+"""The index that a Firestore query needs, and whether the index is deployed. No emulator checks
+this.
 
-The rules: a query that compares or orders one field needs that field's own index, in the query's
-direction. One of several fields needs a composite index: first the fields that are compared for
-equality or with a list, in any order, then those it is ordered by, in theirs. An inequality orders
-by its field.
-A query of all collections of a name needs an index of them all.
+A query that compares or orders a single field needs the field's index in the query's direction. A
+query over several fields needs a composite index. The composite index begins with fields compared
+for equality or with a list, in any order. The fields of the query's order follow. An
+inequality orders by its field.
+
+A query of a collection group needs an index with the scope of the group.
 """
 
 import json
@@ -19,14 +21,14 @@ INDEXES: Mapping[str, Any] = json.loads(
     (Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json").read_text()
 )
 
-# A list is asked for as the union of queries for each of its values.
+# Firestore runs a comparison with a list as a union of equality queries.
 _EQUALITIES = ("EQUAL", "IN")
 
 
 @dataclass(frozen=True)
 class Index:
-    """Fields that are compared for equality, and then those of the order with their directions, of
-    one collection or of all of its name.
+    """An index of a collection or a collection group: fields compared for equality, then ordered
+    fields with directions.
     """
 
     collection: str
@@ -64,7 +66,7 @@ def composite_indexes(indexes: Mapping[str, Any] = INDEXES) -> list[Mapping[str,
 
 
 def serves(deployed: Mapping[str, Any], index: Index) -> bool:
-    """Whether a composite index is the one that is needed."""
+    """Return whether a deployed composite index is the needed index."""
     fields: Sequence[Mapping[str, str]] = deployed["fields"]
     split = len(index.equal)
     return (
@@ -79,8 +81,9 @@ def _has_composite_index(index: Index, indexes: Mapping[str, Any]) -> bool:
 
 
 def _has_field_index(index: Index, indexes: Mapping[str, Any]) -> bool:
-    """Whether the only field has an index: Firestore makes that of a collection by itself, unless
-    the file says otherwise.
+    """Return whether the only field has an index.
+
+    Firestore indexes fields of a collection automatically, unless the file overrides the field.
     """
     field, direction = next(iter(index.order), (next(iter(index.equal), ""), "ASCENDING"))
     for override in indexes["fieldOverrides"]:

@@ -1,4 +1,4 @@
-"""Proxies before emulators: what comes is looked at and then passed on to the emulator."""
+"""Proxies of emulators: handlers that inspect a request and pass the request on."""
 
 import urllib.error
 import urllib.request
@@ -9,13 +9,13 @@ from urllib.parse import quote
 from tests.emulators.http_server import AnsweringHandler
 from tests.patience import ANSWER_SECONDS_MAX
 
-# Then a connection closes on which nobody asks anything.
+# An idle connection is closed after this time.
 IDLE_SECONDS_MAX = 2.0
 
 
 class ForwardingHandler(AnsweringHandler):
-    """One connection of a front of the emulated Cloud Storage at the URL `store`, which passes on
-    all that comes, without its token.
+    """A connection to a front of the emulated Cloud Storage at `store`. Requests are passed on
+    without the token.
     """
 
     store: str
@@ -36,11 +36,11 @@ class ForwardingHandler(AnsweringHandler):
         self.handle_request(self.read_body())
 
     def handle_request(self, body: bytes | None) -> None:
-        """Answer a request with its content, None for a method that has none."""
+        """Answer a request. `body` is None for methods without a body."""
         self.forward(body)
 
     def forward(self, body: bytes | None) -> None:
-        """Pass the request on, without its token, and answer as the emulator does."""
+        """Pass the request on without its token, and return the emulator's answer to the client."""
         left_out = ("host", "authorization", "accept-encoding", "connection")
         headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
         self.answer(*self.ask_store(self.command, self.path, body, headers))
@@ -48,7 +48,7 @@ class ForwardingHandler(AnsweringHandler):
     def ask_store(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Ask the emulator; its status, content and headers."""
+        """Send a request to the emulator and return status, content and headers."""
         request = urllib.request.Request(
             f"{self.store}{target}", body, dict(headers), method=method
         )
@@ -66,8 +66,9 @@ class ForwardingHandler(AnsweringHandler):
 
 
 class RelayingHandler(AnsweringHandler):
-    """One connection, and the one to the emulator at `behind` (host:port) that stays open as long.
-    Requests go there as they are, with Host and token, which signatures cover.
+    """A connection of a client with an open connection to the emulator at `behind` (host:port).
+
+    Requests pass unchanged, because signatures cover Host and token.
     """
 
     behind: str
@@ -84,7 +85,9 @@ class RelayingHandler(AnsweringHandler):
     def ask(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Ask the emulator; its status, content, and what kind of content that is."""
+        """Send a request to the emulator. Return status, content and a header with the content
+        type.
+        """
         self._onward.request(method, target, body, dict(headers))
         answer = self._onward.getresponse()
         kind = {"Content-Type": answer.headers["Content-Type"] or ""}

@@ -1,7 +1,7 @@
-"""Google's functions-framework on this machine, run as its users run it, by its command line.
+"""Google's functions-framework on this machine, started by its command line.
 
-It is in an environment of its own, beside that of the tests: it changes how every Python of its
-environment starts.
+The framework has a separate environment beside the environment of the tests, because the framework
+changes the start of every Python.
 """
 
 import base64
@@ -23,7 +23,7 @@ PROGRAM = "functions-framework"
 
 @dataclass(frozen=True)
 class HandedEvent:
-    """An event as the framework hands it to a function."""
+    """An event in the form that the framework passes to a function."""
 
     attributes: Mapping[str, Any]
     data: bytes | None
@@ -31,13 +31,13 @@ class HandedEvent:
 
 @dataclass(frozen=True)
 class EventFunction:
-    """A function of events at `url`, which notes them in `file`."""
+    """A function of events at `url` that appends events to `file`."""
 
     url: str
     file: Path
 
     def events(self) -> list[HandedEvent]:
-        """Return the events that it was handed, in their order."""
+        """Return the received events in order."""
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         return [
             HandedEvent(item["attributes"], item["data"] and base64.b64decode(item["data"]))
@@ -47,10 +47,10 @@ class EventFunction:
 
 @contextmanager
 def event_function(folder: Path) -> Iterator[EventFunction]:
-    """Serve a function of events in the framework's own environment; its files are in `folder`."""
+    """Serve a function of events in the framework's environment, with files in `folder`."""
     url, file = _free_url(), folder / "events.jsonl"
     options = ["--signature-type", "cloudevent", *_arguments("events.py", "note_event", url)]
-    # Nothing of ours is there, so that nothing of ours helps it.
+    # The environment has no code of detcloud, so that the framework runs alone.
     environment = {"EVENTS": str(file), "PYTHONPATH": ""}
     with serving([_find_program(), *options], url, folder / "events.log", environment):
         yield EventFunction(url, file)
@@ -58,8 +58,9 @@ def event_function(folder: Path) -> Iterator[EventFunction]:
 
 @contextmanager
 def tick_function(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """Serve the tick by the framework's ASGI server, at the URL that is the value. Its packages are
-    found beside ours, without what they change at the start of Python.
+    """Serve the tick by the framework's ASGI server and yield the URL.
+
+    The framework's packages are on the path without the changes to Python's start.
     """
     url = _free_url()
     packages = next(_find_program().parents[1].glob("lib/python3*/site-packages"))

@@ -1,5 +1,7 @@
-"""Machines of the simulated Compute Engine as real processes, which boot from the startup script in
-their metadata. Each has a metadata server of its own, which tells it of its end.
+"""Machines of the simulated Compute Engine as real processes that boot from the startup script in
+their metadata.
+
+Each machine has a separate metadata server, which announces preemptions.
 """
 
 from collections.abc import Mapping
@@ -18,8 +20,8 @@ SCRIPT = "startup-script"
 
 
 class GceMachines(Machines):
-    """Machines of `project`, whose identity tokens `keys` sign; `metadata` are those of each that
-    has booted.
+    """Machines of `project`. `keys` sign identity tokens, and `metadata` has the metadata of booted
+    machines by name.
     """
 
     def __init__(
@@ -35,12 +37,12 @@ class GceMachines(Machines):
         project.on_terminated = lambda machine: self.end(machine.name)
 
     def end_all(self) -> None:
-        """End every machine that was ever booted, and its metadata."""
+        """End all booted machines and their metadata servers."""
         super().end_all()
         self._servers.close()
 
     def describe_metadata(self, machine: Machine) -> MachineMetadata:
-        """Return the metadata of a machine as they are before anything happens to it."""
+        """Return the metadata of a machine at the boot."""
         [account] = machine.properties["serviceAccounts"]
         return MachineMetadata(
             machine.name,

@@ -1,6 +1,4 @@
-"""The files that the settings of a stack on Google Cloud name: pools, and sources that nobody
-builds.
-"""
+"""The files that the settings of a stack on Google Cloud name: pools, and placeholder sources."""
 
 from pathlib import Path
 
@@ -8,7 +6,7 @@ POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours
 
 
 def gcp_files(folder: Path, pools: str = POOLS) -> dict[str, str]:
-    """Write the files that settings name, and return those settings."""
+    """Write pools and sources into `folder` and return the settings that name the files."""
     folder.mkdir(exist_ok=True)
     (folder / "pools.yaml").write_text(pools)
     (folder / "functions.tar.gz").write_bytes(b"sources")

@@ -1,8 +1,8 @@
-"""Google's issue of narrowed tokens (IAM and STS), and a Cloud Storage that asks for them: a proxy
-before fake-gcs-server, which lets a request through that its token's boundary allows.
+"""Google's issue of narrowed tokens (IAM and STS), and a proxy of fake-gcs-server that enforces the
+boundaries of tokens.
 
-The conditions of boundaries are evaluated as far as they are of the kinds that Google documents for
-prefixes: `resource.name.startsWith(TEXT)` and the same of `objectListPrefix`, joined by `||`.
+The conditions of boundaries are evaluated if they have the documented forms for prefixes:
+`resource.name.startsWith(TEXT)` and the same with `objectListPrefix`, joined by `||`.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.emulators.http_server import serve_requests
 from tests.emulators.storage_requests import asked_action
 
 RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
-# Of the predefined roles, what has to do with objects.
+# The object permissions of the predefined roles.
 ROLES = {
     "inRole:roles/storage.objectCreator": {"create"},
     "inRole:roles/storage.objectViewer": {"get", "list"},
@@ -38,13 +38,12 @@ _LISTED = re.compile(
 
 @dataclass
 class NarrowedTokens:
-    """Google's account of storage, who may make tokens of it and of `others`, accounts too, and the
-    tokens that were made.
+    """Google's account of storage, its authorized callers, and the issued tokens.
 
-    `seconds` is how long those are said to be good. Who creates an object in the place of another
-    one may have to be allowed to delete it, before any condition counts. `used` is what tokens were
-    good for: actions, buckets and names, or prefixes of lists; `accounts` are those whose tokens
-    were made.
+    `account` and `others`: accounts for which callers with `caller_tokens` may issue tokens.
+    `seconds`: lifetime of narrowed tokens. `asks_delete_to_replace`: replacing an object needs the
+    permission to delete, before conditions count. `used`: (action, bucket, name or prefix) of
+    allowed requests. `accounts`: accounts of issued tokens.
     """
 
     account: str
@@ -76,7 +75,10 @@ class NarrowedTokens:
         return {"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     def exchange(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Make a narrowed token of a whole one. Raises RequestRefused."""
+        """Narrow a whole account's token by a boundary and return STS's answer.
+
+        Raise RequestRefused for an unknown token or a too large boundary.
+        """
         if form["subject_token"] not in self.whole:
             raise RequestRefused(400, "invalid_grant")
         options = form["options"]
@@ -97,13 +99,15 @@ class NarrowedTokens:
         }
 
     def allows(self, authorization: str, action: str, bucket: str, name: str) -> bool:
-        """Whether a token lets its bearer do so; `name` is an object's, or the prefix of a list."""
+        """Return whether a token allows an action. `name`: name of the object or prefix of the
+        list.
+        """
         rules = self.boundaries.get(authorization.removeprefix("Bearer "), [])
         return any(_rule_allows(rule, action, bucket, name) for rule in rules)
 
 
 class RequestRefused(Exception):
-    """A refusal, with its status of HTTP."""
+    """A refusal with an HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -123,20 +127,20 @@ def _rule_allows(rule: Mapping[str, Any], action: str, bucket: str, name: str) -
 
 
 def _evaluate(expression: str, resource: str, listed: str) -> bool:
-    found = []
+    operands = []
     for term in expression.split(" || "):
         for pattern, text in ((_NAME, resource), (_LISTED, listed)):
             if match := pattern.fullmatch(term):
-                found.append(text.startswith(json.loads(match[1])))
+                operands.append(text.startswith(json.loads(match[1])))
                 break
         else:
             raise AssertionError(f"a condition that nobody can evaluate: {term}")
-    return any(found)
+    return any(operands)
 
 
 @contextmanager
 def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
-    """Serve IAM, STS and the store behind `store`, all at one URL."""
+    """Serve IAM, STS and the store at `store` at a common URL. Yield the URL."""
 
     handler = type("Handler", (_Handler,), {"tokens": tokens, "store": store})
     with serve_requests(handler) as address:
@@ -164,14 +168,15 @@ class _Handler(ForwardingHandler):
         self.answer(200, json.dumps(answer).encode())
 
     def _judge(self, body: bytes | None) -> None:
-        """Pass on what a token allows, and refuse all else."""
+        """Pass an allowed request on, and answer 403 otherwise."""
         action, bucket, name = asked_action(self.command, self.path, body)
         authorization = self.headers.get("Authorization", "")
         may = self.tokens.allows(authorization, action, bucket, name)
         if may and action == "create" and self.tokens.asks_delete_to_replace:
             may = not self.is_there(bucket, name)
         if may and action == "get":
-            # Who may not list the whole bucket is not told that an object is not there.
+            # Callers without the right to list the bucket get 403 instead of 404 for missing
+            # objects.
             may = self.is_there(bucket, name) or self.tokens.allows(
                 authorization, "list", bucket, ""
             )

@@ -1,8 +1,7 @@
-"""Sessions of uploads as Google Cloud Storage has them and fake-gcs-server has not: a proxy before
-it.
+"""A proxy of fake-gcs-server with resumable uploads like Google Cloud Storage.
 
-The emulator takes a question for what it has of an upload for the upload's end, keeps what came
-twice twice, and compares no digests.
+The emulator takes a status query as the end of the upload, stores repeated parts twice, and
+compares no digests.
 """
 
 import base64
@@ -21,14 +20,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.forwarding import ForwardingHandler
 
-# What of a request that broke off is kept is a multiple of this.
+# An interrupted request keeps a multiple of this size.
 KEPT_BYTES = 256 * 1024
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass
 class Session:
-    """An upload that was begun: the object's properties, its condition, and what came so far."""
+    """A resumable upload: properties of the object, condition, and received content."""
 
     bucket: str
     properties: Mapping[str, Any]
@@ -38,7 +37,7 @@ class Session:
 
 @contextmanager
 def serve_sessions(store: FakeGcs) -> Iterator[FakeGcs]:
-    """Serve the store with sessions at a URL of its own."""
+    """Serve the store with resumable uploads at a separate URL."""
     sessions: dict[str, Session] = {}
     handler = type("Handler", (_Handler,), {"store": store.url, "sessions": sessions})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -84,16 +83,18 @@ class _Handler(ForwardingHandler):
         elif self.sessions.pop(upload, None) is None:
             self.answer(404, b"{}")
         else:
-            # As Google tells that the client closed it.
+            # Google's status for a session that the client closed.
             self.answer(499, b"")
 
     def _receive(self, upload: str, session: Session) -> None:
         expected = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(expected)
-        said = self.headers.get("Content-Range", "")
-        match = _RANGE.fullmatch(said)
+        content_range = self.headers.get("Content-Range", "")
+        match = _RANGE.fullmatch(content_range)
         if match is None:
-            assert said.startswith("bytes */"), f"a range that the stand-in does not know: {said}"
+            assert content_range.startswith("bytes */"), (
+                f"a range that the stand-in does not know: {content_range}"
+            )
             self._answer_incomplete(session)
             return
         start, total = int(match[1]), match[3]
@@ -102,9 +103,9 @@ class _Handler(ForwardingHandler):
             return
         if len(body) < expected:
             body = body[: len(body) // KEPT_BYTES * KEPT_BYTES]
-        # What is there already counts, whatever comes in its place.
+        # Stored bytes are not replaced by repeated parts.
         session.content += body[len(session.content) - start :]
-        # Who sends what has no known end says so with its last piece.
+        # An upload of unknown length ends with the part that names the length.
         if total == "*" or len(session.content) < int(total):
             self._answer_incomplete(session)
         else:
@@ -112,8 +113,8 @@ class _Handler(ForwardingHandler):
             self._finish(session)
 
     def _answer_incomplete(self, session: Session) -> None:
-        there = len(session.content)
-        headers = {"Range": f"bytes=0-{there - 1}"} if there else {"X-Nothing": "there"}
+        size = len(session.content)
+        headers = {"Range": f"bytes=0-{size - 1}"} if size else {"X-Nothing": "there"}
         if self.headers.get("X-GUploader-No-308"):
             self.answer(200, b"", {**headers, "X-HTTP-Status-Code-Override": "308"})
         else:

@@ -1,5 +1,5 @@
-"""The checks of signed requests that Google Cloud Storage makes and fake-gcs-server does not; and a
-service account without a key, for which a stand-in of Google's service signs.
+"""Google's checks of signed requests, which fake-gcs-server lacks, and a signing service for a
+service account without a key.
 """
 
 import base64
@@ -26,7 +26,7 @@ _SIGNATURE = "X-Goog-Signature"
 
 
 class MachineCredentials(Credentials):
-    """A machine's credentials: a token, and a name that comes with it, but no key."""
+    """Credentials of a machine: a token with an account name but no key."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ class MachineCredentials(Credentials):
 
 @dataclass(frozen=True)
 class Response:
-    """An answer as google-auth reads it."""
+    """An answer in google-auth's format."""
 
     status: int
     data: bytes
@@ -48,9 +48,9 @@ class Response:
 
 
 class SigningService:
-    """Google's service that signs for a service account, as what google-auth sends requests by.
+    """Google's service that signs for a service account, in the form of google-auth's transport.
 
-    `send` is a stranger's request to the store.
+    `send` sends a signed request to the store like a client without credentials.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ class SigningService:
         return Response(200, json.dumps(answer).encode())
 
     def send(self, signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
-        """Send the request if Google's store would take it, and answer for that store otherwise."""
+        """Send the request if Google's store would accept the signature. Return Google's refusal
+        otherwise.
+        """
         parts = urlsplit(signed.url)
         query = dict(parse_qsl(parts.query))
         headers = {name.lower(): value for name, value in signed.headers.items()}
@@ -111,7 +113,9 @@ class SigningService:
 
 @cache
 def _service_key() -> rsa.RSAPrivateKey:
-    """The key that never leaves the service; to make one takes longer than a test."""
+    """Return the service's private key. The key is cached, because making a key takes longer than a
+    test.
+    """
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 

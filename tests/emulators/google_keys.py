@@ -1,4 +1,4 @@
-"""Google's signatures on identity tokens: keys that sign, and a server of their certificates."""
+"""Google's signatures of identity tokens: signing keys, and a server of certificates."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ MAX_AGE_SECONDS = 3600
 
 
 class GoogleKeys:
-    """Keys of which the last signs; `certificates` are those that are published of them."""
+    """Signing keys, of which the last signs. `certificates`: published certificates by key id."""
 
     def __init__(self) -> None:
         self.certificates: dict[str, str] = {}
@@ -32,13 +32,13 @@ class GoogleKeys:
         self.rotate()
 
     def rotate(self) -> None:
-        """Sign with another key from now on; its certificate is published beside the others."""
+        """Sign with a new key from now on and publish its certificate in addition."""
         self._key, certificate = _make_key(len(self.certificates))
         self.key_id = secrets.token_hex(20)
         self.certificates[self.key_id] = certificate
 
     def sign(self, claims: Mapping[str, Any], **header: Any) -> str:
-        """Return the claims as a token; `header` has what is to be else than Google's."""
+        """Return the claims as a signed token. `header` replaces fields of the header."""
         fields = {"alg": "RS256", "kid": self.key_id, "typ": "JWT", **header}
         signed = f"{token_part(fields)}.{token_part(claims)}"
         signature = self._key.sign(signed.encode(), padding.PKCS1v15(), SHA256())
@@ -46,12 +46,12 @@ class GoogleKeys:
 
 
 def token_part(fields: Mapping[str, Any]) -> str:
-    """Return a part of a token of its fields."""
+    """Return fields as an encoded part of a token."""
     return encode_part(json.dumps(fields).encode())
 
 
 def encode_part(content: bytes) -> str:
-    """Return bytes as a token has them."""
+    """Return bytes in base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
@@ -72,7 +72,9 @@ def certificate_server(keys: GoogleKeys) -> Iterator[str]:
 
 @cache
 def _make_key(number: int) -> tuple[rsa.RSAPrivateKey, str]:
-    """Return a key and its certificate (PEM). To make one takes longer than a test."""
+    """Return a key and its certificate (PEM). Keys are cached, because making a key takes longer
+    than a test.
+    """
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"federated-signon-{number}")])
     now = datetime.now(UTC)

@@ -1,8 +1,9 @@
-"""Permissions that requests to Google Cloud need, as the references of its interfaces name them,
-and a record of those that were needed: no emulator asks for any.
+"""Permissions that requests to Google Cloud need by Google's references, and a record of needed
+permissions.
 
-Of a bulk insert the reference names what each field of its body asks for. A commit of Firestore
-needs what its writes do; whoever replaces an object of a bucket needs to be allowed to delete it.
+No emulator checks permissions. A bulk insert needs the permissions of each field in its body. A
+commit of Firestore needs the permissions of its writes. Replacing an object of a bucket needs the
+permission to delete.
 """
 
 import json
@@ -22,8 +23,10 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Use:
-    """A permission that `account` needed, at a place as `Place` of infra.gcp.policies names them.
-    `resource` is the name of what it was about, as conditions read it, "" where they do not.
+    """A permission that `account` needed.
+
+    `kind` and `place`: a place like `Place` of infra.gcp.policies. `resource`: the resource's name
+    for conditions, or "" if conditions do not read a name.
     """
 
     account: str
@@ -35,9 +38,10 @@ class Use:
 
 @dataclass
 class PermissionRecord:
-    """The permissions that a cluster's accounts needed. `database` is the resource's name, and
-    `buckets` are the names of places by those of buckets; `unserved` are the queries that no index
-    of the stack serves.
+    """The permissions that a cluster's accounts needed.
+
+    `database`: the resource name of the database. `buckets`: names of places by bucket. `unserved`:
+    queries without a deployed index.
     """
 
     database: str
@@ -56,14 +60,14 @@ class PermissionRecord:
             self.uses.add(Use(account, permission, "project", "", self.database))
 
     def note_object(self, account: str, action: str, bucket: str, name: str) -> None:
-        """Note a request for an object, or for a list of those whose names begin so."""
+        """Record a request for an object, or for a list of objects with the prefix `name`."""
         resource = f"projects/_/buckets/{bucket}"
         resource = resource if action == "list" else f"{resource}/objects/{name}"
         permission = f"storage.objects.{action}" if name or action == "list" else action
         self.uses.add(Use(account, permission, "bucket", self.buckets[bucket], resource))
 
     def note_call(self, account: str, action: str, names: Mapping[str, str], body: Body) -> None:
-        """Note a call of Compute Engine, by the name of its method."""
+        """Record a call of Compute Engine by the name of the method."""
         for permission, resource in compute_permissions(action, names, body):
             self.uses.add(Use(account, permission, "project", "", resource))
         for permission, region in subnetwork_permissions(body):
@@ -73,7 +77,7 @@ class PermissionRecord:
 
 
 def firestore_permissions(verb: str, content: bytes) -> set[str]:
-    """Return the permissions of a request to a database, by the method of its path."""
+    """Return the permissions of a request to a database. `verb` is the method in the path."""
     if verb != "commit":
         verbs = {"batchGet": ("get",), "runQuery": ("get", "list")}[verb]
     else:
@@ -95,7 +99,9 @@ def _write_verbs(write: Body) -> tuple[str, ...]:
 def compute_permissions(
     action: str, names: Mapping[str, str], body: Body
 ) -> Iterator[tuple[str, str]]:
-    """Yield the permissions of a call in a project, and the resources that they are about."""
+    """Yield the permissions of a call in a project, with the resources. Raise AssertionError for an
+    unknown method.
+    """
     instance = f"instances/{names.get('name')}"
     match action:
         case "bulkInsert":
@@ -120,7 +126,7 @@ def compute_permissions(
 
 def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
     properties = body["instanceProperties"]
-    asked = {
+    permissions = {
         "create": True,
         "setLabels": properties.get("labels"),
         "setMetadata": properties.get("metadata"),
@@ -131,7 +137,9 @@ def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
     disks = [disk.get("initializeParams", {}) for disk in properties.get("disks", ())]
     for name in body["perInstanceProperties"]:
         yield from (
-            (f"compute.instances.{text}", f"instances/{name}") for text in asked if asked[text]
+            (f"compute.instances.{text}", f"instances/{name}")
+            for text in permissions
+            if permissions[text]
         )
         if disks:
             yield "compute.disks.create", f"disks/{name}"
@@ -142,7 +150,7 @@ def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
 
 
 def subnetwork_permissions(body: Body) -> Iterator[tuple[str, str]]:
-    """Yield the permissions of a bulk insert in subnetworks, and the regions of these."""
+    """Yield the subnetwork permissions of a bulk insert, with the regions."""
     for interface in body.get("instanceProperties", {}).get("networkInterfaces", ()):
         region = interface["subnetwork"].split("/")[-3]
         yield "compute.subnetworks.use", region
@@ -154,8 +162,10 @@ def subnetwork_permissions(body: Body) -> Iterator[tuple[str, str]]:
 def recorded_storage(
     record: PermissionRecord, store: str, account: str, token: str
 ) -> Iterator[str]:
-    """Serve a front of the store for `account`, which comes with `token` or, as to an emulator,
-    with none, and for those who come with the URLs that it signs. Other tokens are of instances.
+    """Serve a front of the store that records the requests of `account`. Yield the URL.
+
+    Requests with `token`, without a token, or with the account's signed URLs count as the
+    account's. Other tokens belong to instances.
     """
 
     class Handler(ForwardingHandler):

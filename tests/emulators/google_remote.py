@@ -1,5 +1,6 @@
-"""The remote account on Google Cloud of a cluster whose functions run on the emulator of AWS:
-Compute Engine, its machines, and token services that have AWS say who calls, as Google's do.
+"""The remote account on Google Cloud of a cluster whose functions run on AWS's emulator.
+
+The account has Compute Engine, machines, and token services that let AWS identify callers.
 """
 
 import re
@@ -26,8 +27,10 @@ _IDENTITY = "Action=GetCallerIdentity&Version=2011-06-15"
 
 @dataclass
 class SimulatedRemote:
-    """A remote account: Compute Engine of `project`, the processes of its `machines`, the services
-    that give `tokens`, and the variables by which functions find all of it.
+    """A remote account on Google Cloud.
+
+    `project`: Compute Engine. `machines`: processes of instances. `tokens`: the token services.
+    `environment`: variables that lead functions to these services.
     """
 
     project: Project
@@ -38,14 +41,15 @@ class SimulatedRemote:
 
 @contextmanager
 def google_remote(folder: Path, aws: Ministack, trust: Trust) -> Iterator[SimulatedRemote]:
-    """Open the remote account of a cluster, which lets nobody in but whom `trust` names. All
-    machines end with it.
+    """Open the remote account of a cluster for the caller that `trust` names.
+
+    The block's end terminates all machines.
     """
     keys = GoogleKeys()
     with ExitStack() as stack:
         tokens = stack.enter_context(token_services())
         tokens.provider, tokens.account = trust.provider, trust.names.email("launcher")
-        # As the provider's condition has it.
+        # The caller in the provider's condition.
         tokens.trusted = trust.condition.split('"')[1]
         tokens.find_caller = lambda headers: _ask_aws(aws, headers)
         project = Project(
@@ -64,7 +68,7 @@ def google_remote(folder: Path, aws: Ministack, trust: Trust) -> Iterator[Simula
             "DETCLOUD_STS_ENDPOINT": tokens.url,
             "DETCLOUD_IAM_ENDPOINT": tokens.url,
             "DETCLOUD_COMPUTE_ENDPOINT": gce.url,
-            # Nobody is there: prices are the table's.
+            # The address answers no call, so that prices come from the built-in table.
             "DETCLOUD_BILLING_ENDPOINT": "http://127.0.0.1:9",
             "DETCLOUD_CERTIFICATES_URL": certificates,
         }
@@ -72,11 +76,13 @@ def google_remote(folder: Path, aws: Ministack, trust: Trust) -> Iterator[Simula
 
 
 def _ask_aws(aws: Ministack, headers: Mapping[str, str]) -> str:
-    """Return the ARN of whoever signed a request with these headers, "" where AWS refuses it."""
+    """Return the ARN of the signer of a request with these headers, or "" if AWS refuses the
+    request.
+    """
     request = urllib.request.Request(f"{aws.url}/?{_IDENTITY}", method="POST", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
-            found = _ARN.search(answer.read().decode())
+            match = _ARN.search(answer.read().decode())
     except urllib.error.HTTPError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""

@@ -16,7 +16,7 @@ from tests.patience import PROCESS_SECONDS_MAX
 ROOT = Path(__file__).parents[2]
 FOLDER = ".venv-hadoop"
 _SERVERS = "org.apache.hadoop.hdfs.server"
-# What these classes of 2016 open up of a newer Java.
+# Packages that classes of 2016 need from a newer Java.
 _OPENED = (
     "java.base/java.lang",
     "java.base/java.lang.reflect",
@@ -35,7 +35,7 @@ log4j.appender.console.layout=org.apache.log4j.SimpleLayout
 
 @dataclass(frozen=True)
 class Hadoop:
-    """HDFS whose namenode answers at `url`, and the user who owns it."""
+    """HDFS with a namenode at `url`, owned by `user`."""
 
     url: str
     user: str
@@ -43,7 +43,9 @@ class Hadoop:
 
 @contextmanager
 def hadoop(folder: Path) -> Iterator[Hadoop]:
-    """A file system of its own, whose data and logs are in `folder`."""
+    """Run a separate file system with data and logs in `folder`. Skip the test if Hadoop is
+    missing.
+    """
     java = require_program("java", remedy="HDFS is a program of Java's")
     libraries = Path(os.environ.get("DETCLOUD_HADOOP", ROOT / FOLDER)) / "lib"
     if not libraries.is_dir():
@@ -71,7 +73,9 @@ def hadoop(folder: Path) -> Iterator[Hadoop]:
 
 
 def _has_datanode(url: str) -> None:
-    """Raise OSError unless the namenode knows a datanode, without which it stores nothing."""
+    """Raise OSError unless the namenode knows a datanode. Without a datanode the namenode stores
+    nothing.
+    """
     import json
     import urllib.request
 

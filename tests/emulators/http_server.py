@@ -1,4 +1,4 @@
-"""HTTP servers of emulators, in threads of the tests' own process."""
+"""HTTP servers of emulators, in threads of the test process."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -7,13 +7,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TENDING_SECONDS = 0.1
 JSON = {"Content-Type": "application/json"}
-# What an answer to the next connection says of its own.
+# Headers that belong to a connection, not to the answer.
 _OF_CONNECTIONS = ("content-length", "transfer-encoding", "connection")
 
 
 class AnsweringHandler(BaseHTTPRequestHandler):
-    """A handler of one connection, with answers of one write each: in two, the second would wait
-    for the confirmation of the first. It writes no log.
+    """A connection handler that sends each answer in a single write and logs nothing.
+
+    A second write would wait for the confirmation of the first.
     """
 
     protocol_version = "HTTP/1.1"

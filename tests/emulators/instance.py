@@ -1,7 +1,7 @@
-"""An instance of a cloud as its kernel sees it: a network of its own, whose way out leads to the
-metadata service, and the units that the cloud's boot script writes.
+"""An instance of a cloud from its kernel's view: a separate network with a metadata service, and
+the units of the boot script.
 
-    cloud (169.254.169.254, fd00:ec2::254) ─── instance ─── guest, whose packets are forwarded
+    cloud (169.254.169.254, fd00:ec2::254) ─── instance ─── guest with forwarded packets
 """
 
 import gzip
@@ -21,7 +21,7 @@ from tests.emulators.server import missing, require_program, serving
 
 METADATA = ("http://169.254.169.254/instance-id", "http://[fd00:ec2::254]/instance-id")
 GOOGLE_METADATA = (METADATA[0], "http://[fd20:ce::254]/instance-id")
-# At the address of Google's metadata is the name server, too.
+# Google's metadata address also serves as the name server.
 GOOGLE_NAME_SERVER = (
     "http://169.254.169.254:53/instance-id",
     "http://[fd20:ce::254]:53/instance-id",
@@ -30,7 +30,7 @@ ADDRESSES = ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128")
 RenderScript = Callable[[IntentRow], bytes]
 INSTANCE_ID = "i-0123456789abcdef0"
 AGENT_UID, TRIAL_UID = 995, 1000
-# Prints what is at a URL. A refusal of version 6 is waited for as if nothing had come.
+# Prints the content of a URL. A refused connection over IPv6 counts like a timeout.
 FETCH = """
 import sys, urllib.request
 try:
@@ -38,7 +38,7 @@ try:
 except OSError:
     print("nothing")
 """
-# Each link is a pair of devices: namespace, device and addresses of either end.
+# Pairs of devices for links: namespace, device and addresses at both ends.
 LINKS = (
     (("cloud", "to-it", "10.97.0.1/24 fd97::1/64"), ("it", "eth0", "10.97.0.2/24 fd97::2/64")),
     (("it", "to-guest", "10.98.0.1/24 fd98::1/64"), ("guest", "eth0", "10.98.0.2/24 fd98::2/64")),
@@ -49,8 +49,10 @@ BACK = (("10.98.0.0/24", "10.97.0.2"), ("172.17.0.0/16", "10.97.0.2"), ("fd98::/
 
 @dataclass(frozen=True)
 class Instance:
-    """An instance; its namespaces' names begin with `name`, `users` is its /etc/passwd, and
-    `script` what it boots with.
+    """An instance.
+
+    `name`: prefix of the namespaces' names. `users`: path of the instance's /etc/passwd. `script`:
+    the boot script.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Instance:
         return ["nsenter", f"--net=/run/netns/{self.name}-{place}", *map(str, command)]
 
     def fetch(self, url: str, uid: int = 0, place: str = "it") -> str:
-        """Return what a process of a user gets from a URL."""
+        """Return the answer to a request of a URL by a process of user `uid`."""
         user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         fetch = self.command_inside(
             *user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place
@@ -78,11 +80,13 @@ class Instance:
 
 
 def directives(unit: str, name: str, script: str = "") -> list[str]:
-    """Return what a unit of a boot script says under that name; of EC2's unless it is given."""
+    """Return the values of the directive `name` in a unit of a boot script, by default of EC2's
+    script.
+    """
     text = script or boot_script()
-    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
-    assert found, f"the boot script writes no {unit}.service"
-    return re.findall(rf"^{name}=(.*)$", found[1], re.MULTILINE)
+    match = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
+    assert match, f"the boot script writes no {unit}.service"
+    return re.findall(rf"^{name}=(.*)$", match[1], re.MULTILINE)
 
 
 def boot_script(make: Callable[[str, str, str], RenderScript] = user_data) -> str:

@@ -1,4 +1,4 @@
-"""A front of a store of any service that lacks an optional feature of the service's protocol."""
+"""A front of a store of any service that lacks an optional feature of the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.emulators.passing_front import Answer, PassingHandler
 
 
 class Feature(StrEnum):
-    """The features that a store may lack."""
+    """Optional features of stores."""
 
     CHECKSUMS = "checksums"
     RANGES = "ranges"
@@ -28,7 +28,9 @@ class Feature(StrEnum):
 
 
 class MissingFeature(StrEnum):
-    """A store refuses a request that uses the feature, or answers as if it did not use it."""
+    """The reaction to a request with the missing feature: a refusal, or an answer as if the feature
+    were absent.
+    """
 
     REFUSES = "refuses"
     IGNORES = "ignores"
@@ -36,7 +38,7 @@ class MissingFeature(StrEnum):
 
 @dataclass
 class FrontRequest:
-    """A request: its method, path, query and headers, whose names are in lower case."""
+    """A request: method, path, query, body, and headers with lowercase names."""
 
     method: str
     path: str
@@ -46,18 +48,18 @@ class FrontRequest:
 
     @property
     def target(self) -> str:
-        """The request's path with its query."""
+        """The path with the query."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def drop(self, names: str) -> bool:
         """Leave out the headers and parameters that a pattern matches, and return whether any."""
-        found = [name for name in self.headers if re.fullmatch(names, name)]
-        asked = [name for name in self.query if re.fullmatch(names, name.lower())]
-        for name in found:
+        headers = [name for name in self.headers if re.fullmatch(names, name)]
+        parameters = [name for name in self.query if re.fullmatch(names, name.lower())]
+        for name in headers:
             del self.headers[name]
-        for name in asked:
+        for name in parameters:
             del self.query[name]
-        return bool(found or asked)
+        return bool(headers or parameters)
 
 
 Change = Callable[[FrontRequest, Answer], Answer]
@@ -66,10 +68,11 @@ Change = Callable[[FrontRequest, Answer], Answer]
 
 @dataclass
 class LackingFront:
-    """A front of the store at `store`: `names` are those of the feature's headers and parameters,
-    `sign` signs a changed request, `refusal` is the answer of a front that refuses. A front that
-    changes answers has `change`. With `method`, requests of that method alone use the feature.
-    `met` counts the requests that used the feature.
+    """A front of the store at `store`.
+
+    `names`: pattern for headers and parameters of the feature. `sign`: signs a changed request.
+    `refusal`: the answer of a refusing front. `change`: changes answers. `method`: the only method
+    that uses the feature, or "" for all methods. `met`: number of requests with the feature.
     """
 
     store: str
@@ -85,7 +88,7 @@ class LackingFront:
 
 @contextmanager
 def lacking_front(front: LackingFront) -> Iterator[LackingFront]:
-    """Serve a front until the block ends, at the URL that it is given."""
+    """Serve a front until the block ends, and set its `url`."""
     fields = {"store": front.store, "front": front}
     handler: Any = type("Handler", (_Handler,), fields)
     with serve_requests(handler) as address:
@@ -129,7 +132,7 @@ def sign_s3(access_key: str, secret_key: str, region: str) -> Callable[[FrontReq
         request = AWSRequest(
             asked.method, store + asked.target, dict(asked.headers), asked.body or None
         )
-        # Hop headers are none of a signature's.
+        # Hop-by-hop headers are not part of a signature.
         for name in ("connection", "accept-encoding", "user-agent", "expect"):
             del request.headers[name]
         S3SigV4Auth(Credentials(access_key, secret_key), "s3", region).add_auth(request)
@@ -142,15 +145,15 @@ def sign_s3(access_key: str, secret_key: str, region: str) -> Callable[[FrontReq
 def sign_azure(account: str, key: str) -> Callable[[FrontRequest, str], None]:
     """Return a function that signs a changed request to Azure."""
 
-    def sign(asked: FrontRequest, store: str) -> None:
+    def sign(request: FrontRequest, store: str) -> None:
         from azure.storage.blob import (
             AccountSasPermissions,
             ResourceTypes,
             generate_account_sas,
         )
 
-        asked.headers.pop("authorization", None)
-        if "sig" not in asked.query:
+        request.headers.pop("authorization", None)
+        if "sig" not in request.query:
             names = ("read", "write", "delete", "list", "add", "create")
             signature = generate_account_sas(
                 account,
@@ -159,7 +162,7 @@ def sign_azure(account: str, key: str) -> Callable[[FrontRequest, str], None]:
                 AccountSasPermissions(**dict.fromkeys(names, True)),
                 datetime.now(UTC) + timedelta(hours=1),
             )
-            asked.query.update(parse_qsl(signature))
+            request.query.update(parse_qsl(signature))
 
     return sign
 
@@ -184,15 +187,15 @@ def gcs_refusal(status: int) -> Answer:
 
 def hdfs_refusal() -> Answer:
     """The answer of a gateway that does not know an operation."""
-    said = {"exception": "UnsupportedOperationException", "message": "not supported"}
-    content = json.dumps({"RemoteException": said}).encode()
+    error = {"exception": "UnsupportedOperationException", "message": "not supported"}
+    content = json.dumps({"RemoteException": error}).encode()
     return 400, content, {"Content-Type": "application/json"}
 
 
 def change_headers(changes: Mapping[str, str | None]) -> Change:
-    """A change of answers that sets headers, or leaves out those that are None."""
+    """Return a change of answers that sets headers, and removes headers with the value None."""
 
-    def change(asked: FrontRequest, answer: Answer) -> Answer:
+    def change(request: FrontRequest, answer: Answer) -> Answer:
         status, content, headers = answer
         left = {name: value for name, value in headers.items() if name.lower() not in changes}
         added = {name: value for name, value in changes.items() if value is not None}

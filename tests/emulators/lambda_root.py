@@ -1,5 +1,7 @@
-"""A root of files as a function of Lambda finds it: its code in /var/task, its runtime in
-/var/runtime, Python in /var/lang, nothing that can be written but /tmp, and a user of its own.
+"""A root folder like a Lambda function's: code in /var/task, the runtime in /var/runtime, Python in
+/var/lang.
+
+Only /tmp is writable, and the code runs as a separate user.
 """
 
 import json
@@ -13,7 +15,7 @@ from typing import Any
 from tests.emulators.server import missing
 
 USER = 993
-# Shared by the machine: what the system's own image has for every program.
+# Folders of this machine that stand in for the system image.
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ssl")
 ENVIRONMENT = {
     "AWS_EXECUTION_ENV": "AWS_Lambda_python3.13",
@@ -29,7 +31,7 @@ ENVIRONMENT = {
     "PYTHONPATH": "/var/runtime",
     "TZ": ":UTC",
 }
-# Mounts in a namespace of its own, so that none outlives the command.
+# Mounts in a separate namespace, so that no mount outlives the command.
 _ENTER = """
 set -e
 root=$1 lang=$2; shift 2
@@ -49,7 +51,7 @@ exec /usr/sbin/chroot --userspec={user}:{user} "$root" /var/lang/bin/python3.13 
 
 
 class LambdaRoot:
-    """The root at `folder`, with the archive's code and the Python of `interpreter`."""
+    """A root at `folder`, with the archive's code and the Python of `interpreter`."""
 
     def __init__(self, folder: Path, archive: Path, interpreter: Path) -> None:
         if os.getuid() != 0:
@@ -62,10 +64,13 @@ class LambdaRoot:
             opened.extractall(folder / "var/task")
 
     def run(self, code: str, variables: Mapping[str, str]) -> Any:
-        """Run Python code as the runtime would, and return the JSON that it prints last."""
+        """Run Python code like the runtime, and return the JSON in the last printed line.
+
+        Skip the test if this machine cannot mount.
+        """
         script = _ENTER.format(system=" ".join(SYSTEM), user=USER)
         command = ["unshare", "--mount", "sh", "-c", script, "sh", self._folder, self._lang]
-        # The folder of the code is first where modules are looked for.
+        # The folder of the code comes first on the module path.
         start = "import sys; sys.path.insert(0, '/var/task')\n"
         done = subprocess.run(
             [*map(str, command), "-c", start + code],

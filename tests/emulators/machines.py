@@ -1,4 +1,4 @@
-"""Machines of a simulated cloud as real processes: each boots from the script of its launch."""
+"""Machines of a simulated cloud as real processes that boot from the launch's script."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -8,11 +8,11 @@ from tests.emulators.booted_disks import Disks
 
 
 class Machines:
-    """Boots machines whose disks are in `folder`; `environment` is added to each, and `switch_off`
-    tells their cloud of one that has ended itself.
+    """Machines with disks in `folder`.
 
-    The hooks of a cloud may call `boot` and `end` with its lock held: neither waits for a thread
-    that may want that lock.
+    Each boot gets the variables of `environment`. `switch_off` informs the cloud of a machine that
+    powered itself off. The cloud's hooks may call `boot` and `end` while holding the cloud's lock,
+    since neither waits for a thread that needs the lock.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Machines:
         self._switch_off = switch_off
         self._boots: dict[str, threading.Thread] = {}
         self._ends: list[threading.Thread] = []
-        # By its pool, a command that fails on the next machine that boots.
+        # Commands that fail on the next boot, by pool.
         self.failing_commands: dict[str, str] = {}
 
     def boot(self, name: str, pool: str, script: bytes, environment: Mapping[str, str]) -> None:
@@ -62,9 +62,9 @@ class Machines:
         return self._disks.disk(name)
 
     def log(self, name: str) -> str:
-        """Return what the machine's boot and its agent wrote."""
+        """Return the log of the machine's boot and agent."""
         return self._disks.log(name)
 
     def all_logs(self) -> str:
-        """Return what every machine that was booted wrote."""
+        """Return the logs of all booted machines."""
         return "\n".join(map(self.log, self._boots))

@@ -1,7 +1,7 @@
-"""A program of Pulumi on the emulator: each resource is made through boto3 as it is registered.
+"""A Pulumi program on AWS's emulator: each registered resource is made through boto3.
 
-What an input is called there is nearly what boto3 calls it, and boto3 refuses what it does not
-know: so nothing that a program says is dropped without a word.
+Pulumi's and boto3's names of inputs are nearly equal. boto3 refuses unknown inputs, so that no
+input is dropped silently.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,10 @@ from tests.emulators.requests import Inputs, Made, capitalize_names, rename_keys
 
 @dataclass(frozen=True)
 class EmulatorMaker:
-    """A maker. `environment` is added to that of every function; with `streams` off, the functions
-    behind a table's stream are not called by the emulator, for somebody else to do it better.
+    """A maker of resources.
+
+    `environment`: additional variables of all functions. `streams`: whether the emulator calls the
+    functions behind a table's stream.
     """
 
     aws: Ministack
@@ -30,7 +32,9 @@ class EmulatorMaker:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def make(self, resource: Resource) -> Made:
-        """Make a resource, as ResourceMaker has it."""
+        """Make a resource and return its id and outputs. Raise KeyError for a type without a
+        recipe.
+        """
         if is_provider(resource):
             return resource.name, {}
         recipe = RECIPES.get(resource.type)
@@ -39,20 +43,20 @@ class EmulatorMaker:
         return recipe(self, dict(resource.inputs))
 
     def client(self, service: str) -> Any:
-        """Return one client for all calls of a service: making it takes longer than they do."""
+        """Return the cached client of a service. Making a client takes longer than a call."""
         if service not in self._clients:
             self._clients[service] = self.aws.client(service)
         return self._clients[service]
 
     def call(self, service: str, operation: str, request: Mapping[str, Any]) -> Any:
-        """Make one call of boto3's. Raises ParamValidationError for what it does not know."""
+        """Call an operation of boto3. Raise ParamValidationError for unknown parameters."""
         return getattr(self.client(service), operation)(**request)
 
 
 def materialise(
     program: Callable[[], None], stack: str, config: Mapping[str, str], maker: EmulatorMaker
 ) -> dict[str, Any]:
-    """Make the program's stack on the emulator, and return its outputs."""
+    """Make the program's stack on the emulator and return the stack's outputs."""
     return run_program(program, stack, config, maker)
 
 
@@ -98,7 +102,7 @@ def _table(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 
 def _bucket(on: EmulatorMaker, inputs: Inputs) -> Made:
-    # What is to become of its content matters when it is removed.
+    # The setting matters only when the bucket is removed.
     inputs.pop("forceDestroy")
     name, tags = inputs["bucket"], inputs.pop("tags")
     on.call("s3", "create_bucket", capitalize_names(inputs))
@@ -107,12 +111,12 @@ def _bucket(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 
 def _of_bucket(operation: str, parameter: str, **renames: str) -> Callable[..., Made]:
-    """A setting of a bucket, which is one parameter of an operation beside the bucket's name."""
+    """Return a recipe for a bucket's setting: a call with the bucket and a single parameter."""
 
     def make(on: EmulatorMaker, inputs: Inputs) -> Made:
         bucket = inputs.pop("bucket")
-        said = capitalize_names(rename_keys(inputs, **renames))
-        on.call("s3", operation, {"Bucket": bucket, parameter: said})
+        setting = capitalize_names(rename_keys(inputs, **renames))
+        on.call("s3", operation, {"Bucket": bucket, parameter: setting})
         return bucket, {}
 
     return make
@@ -176,14 +180,14 @@ def _log_group(on: EmulatorMaker, inputs: Inputs) -> Made:
     name, days = inputs["name"], inputs.pop("retentionInDays")
     on.call("logs", "create_log_group", rename_keys(inputs, name="logGroupName"))
     on.call("logs", "put_retention_policy", {"logGroupName": name, "retentionInDays": days})
-    found = on.call("logs", "describe_log_groups", {"logGroupNamePrefix": name})
-    return name, {"arn": found["logGroups"][0]["arn"].removesuffix(":*")}
+    groups = on.call("logs", "describe_log_groups", {"logGroupNamePrefix": name})
+    return name, {"arn": groups["logGroups"][0]["arn"].removesuffix(":*")}
 
 
 def _metric_filter(on: EmulatorMaker, inputs: Inputs) -> Made:
-    told = inputs.pop("metricTransformation")
+    transformation = inputs.pop("metricTransformation")
     names = {"name": "metricName", "namespace": "metricNamespace", "value": "metricValue"}
-    inputs["metricTransformations"] = [rename_keys(told, **names)]
+    inputs["metricTransformations"] = [rename_keys(transformation, **names)]
     names = {"name": "filterName", "pattern": "filterPattern"}
     on.call("logs", "put_metric_filter", rename_keys(inputs, **names))
     return inputs["name"], {}
@@ -198,7 +202,7 @@ def _function(on: EmulatorMaker, inputs: Inputs) -> Made:
     request["Environment"] = {"Variables": variables}
     request["Code"] = {"ZipFile": Path(code.path).read_bytes()}
     made = on.call("lambda", "create_function", request)
-    # That of the function, not of the version.
+    # The ARN of the function, without the version.
     arn = ":".join(made["FunctionArn"].split(":")[:7])
     if at_once not in (None, -1):
         reserved = {"FunctionName": arn, "ReservedConcurrentExecutions": at_once}
@@ -253,7 +257,7 @@ def _target(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 def _api(on: EmulatorMaker, inputs: Inputs) -> Made:
     name = on.call("apigatewayv2", "create_api", capitalize_names(inputs))["ApiId"]
-    # Hosts of names that do not resolve here are reached by a path.
+    # The emulator's host names do not resolve here, so the URL uses a path.
     url = f"{on.aws.url}/_aws/execute-api/{name}/$default"
     return name, {
         "apiEndpoint": url,
@@ -293,8 +297,8 @@ def _record(on: EmulatorMaker, inputs: Inputs) -> Made:
     record["AliasTarget"] = capitalize_names(target)
     zone = inputs.pop("zoneId")
     change = {"Action": "CREATE", "ResourceRecordSet": record, **inputs}
-    asked = {"HostedZoneId": zone, "ChangeBatch": {"Changes": [change]}}
-    on.call("route53", "change_resource_record_sets", asked)
+    request = {"HostedZoneId": zone, "ChangeBatch": {"Changes": [change]}}
+    on.call("route53", "change_resource_record_sets", request)
     return f"{zone}_{record['Name']}_{record['Type']}", {}
 
 
@@ -305,7 +309,7 @@ def _grant(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 def _queue(on: EmulatorMaker, inputs: Inputs) -> Made:
     name, tags = inputs.pop("name"), inputs.pop("tags")
-    # Here boto3 takes whatever it is given.
+    # boto3 does not check these parameters.
     names = {
         "messageRetentionSeconds": "MessageRetentionPeriod",
         "sqsManagedSseEnabled": "SqsManagedSseEnabled",
@@ -350,9 +354,9 @@ def _alarm(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 def _query(query: Inputs) -> Inputs:
     if metric := dict(query.pop("metric", {})):
-        asked = {key: metric.pop(key) for key in ("stat", "period")}
+        fields = {key: metric.pop(key) for key in ("stat", "period")}
         metric["dimensions"] = _dimensions(metric["dimensions"])
-        query |= {"metricStat": {"metric": metric, **asked}, "returnData": False}
+        query |= {"metricStat": {"metric": metric, **fields}, "returnData": False}
     return query
 
 

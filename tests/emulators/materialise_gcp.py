@@ -1,9 +1,8 @@
-"""A program of Pulumi on the emulators of Google Cloud: buckets and objects are made as they are
-registered; functions become processes with the variables that the stack gives them, called by
-events and minutes as it says.
+"""A Pulumi program on the emulators of Google Cloud.
 
-A database needs no making there, and what no emulator has is noted: that a type of resource is none
-of either is an error, so that nothing that a program says is dropped without a word.
+Buckets and objects are made when they are registered. Functions become processes with the stack's
+variables, which events and minutes call. Databases need no creation. Types without an emulator are
+noted, and an unknown type is an error, so that no resource is dropped silently.
 """
 
 import json
@@ -25,7 +24,7 @@ from tests.emulators.server import free_port
 from tests.patience import ANSWER_SECONDS_MAX
 
 Outputs = Mapping[str, Any]
-# Types that no emulator here has; their modules.
+# Modules of types without an emulator.
 NOTED: Final = frozenset(
     {
         "artifactregistry",
@@ -44,9 +43,10 @@ _MEMBERS: Final = ("storage/bucketIAMMember", "cloudrunv2/serviceIamMember")
 
 @dataclass
 class GcpEmulatorMaker:
-    """A maker of a stack's resources, and what it has noted: `environments` of services by their
-    names, `triggers` as (pattern of documents, service), the service that each `minute` calls, and
-    `noted` types.
+    """A maker of a stack's resources.
+
+    `environments`: variables by service. `triggers`: (pattern of documents, service). `minute`: the
+    service that is called each minute. `noted`: types without an emulator.
     """
 
     gcs: FakeGcs
@@ -56,7 +56,9 @@ class GcpEmulatorMaker:
     noted: set[str] = field(default_factory=set)
 
     def make(self, resource: Resource) -> tuple[str, Outputs]:
-        """Make a resource, as ResourceMaker has it."""
+        """Make or note a resource and return its id and outputs. Raise KeyError for an unknown
+        type.
+        """
         if is_provider(resource):
             return resource.name, {}
         kind = resource.type.split(":")[1]
@@ -70,23 +72,24 @@ class GcpEmulatorMaker:
 
 
 def _invent_outputs(resource: Resource) -> Outputs:
-    """Return what Google would tell of a resource that is only noted."""
+    """Return Google's outputs for a resource that is only noted."""
     email = f"{resource.inputs.get('accountId')}@tests.iam.gserviceaccount.com"
-    told = {"email": email, "member": f"serviceAccount:{email}"}
-    return told if "accountId" in resource.inputs else {"name": resource.name, **resource.inputs}
+    outputs = {"email": email, "member": f"serviceAccount:{email}"}
+    return outputs if "accountId" in resource.inputs else {"name": resource.name, **resource.inputs}
 
 
 def materialise_gcp(
     program: Callable[[], None], team: str, config: Mapping[str, str], maker: GcpEmulatorMaker
 ) -> dict[str, Any]:
-    """Make the program's stack on the emulators, and return its outputs."""
+    """Make the program's stack on the emulators and return the stack's outputs."""
     return run_program(program, team, config, maker)
 
 
 @dataclass
 class RunningFunctions:
-    """Functions that run at `urls`, by the names that they have in a stack. Each minute calls the
-    one named `minute`, and `events` call others.
+    """Functions at `urls`, by function name.
+
+    Each minute calls the function `minute`, and `events` call functions.
     """
 
     urls: Mapping[str, str]
@@ -110,7 +113,7 @@ class RunningFunctions:
         self._runs[function] = run
 
     def stop(self, function: str) -> None:
-        """Stop a function that runs: nobody listens at its address."""
+        """Stop a running function, so that its address refuses connections."""
         self._runs.pop(function).close()
 
     def stop_all(self) -> None:
@@ -128,9 +131,10 @@ def run_functions(
     places: Mapping[str, str],
     record: PermissionRecord,
 ) -> Iterator[RunningFunctions]:
-    """Run these services of a stack with their own variables and those of `places`, addresses of
-    what else there is on this machine; addresses of the stack are replaced by those here. What each
-    asks the database and the store for is noted in `record`.
+    """Run services of a stack with the stack's variables and the addresses in `places`.
+
+    Addresses of the stack are replaced by local addresses. `record` gets the requests to the
+    database and the store.
     """
     own = {name: maker.environments[name]["DETCLOUD_FUNCTION"] for name in services}
     urls = {function: f"http://127.0.0.1:{free_port()}" for function in own.values()}
@@ -158,7 +162,7 @@ def run_functions(
                     recorded_storage(record, maker.gcs.url, function, ACCESS_TOKEN)
                 ),
             }
-            # No other function has anything to do with Compute Engine.
+            # Only the tick calls Compute Engine.
             elsewhere = {} if function == "tick" else {"DETCLOUD_COMPUTE_ENDPOINT": NOBODY}
             environments[function] = {**variables, **settings, **here, **elsewhere, **fronts}
         for pattern, service in maker.triggers:

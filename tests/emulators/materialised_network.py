@@ -1,4 +1,4 @@
-"""The parts of a network, made on the emulator as a program registers them."""
+"""The parts of a network on AWS's emulator, made when a program registers them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from tests.emulators.requests import Inputs, Made, capitalize_names, rename_keys
 
 
 def _request(kind: str, inputs: Inputs) -> Inputs:
-    """The inputs as EC2 takes them; what is made is of the `kind`, as tags know it."""
+    """Return the inputs in EC2's format, with tags for resources of `kind`."""
     tags = {"ResourceType": kind, "Tags": tag_list(inputs.pop("tags"))}
     return {**capitalize_names(inputs), "TagSpecifications": [tags]}
 
@@ -69,7 +69,7 @@ def _security_group(ec2: Any, inputs: Inputs) -> Made:
 
 
 def _placement_group(ec2: Any, inputs: Inputs) -> Made:
-    """Return its name, which is all that launches need: instances are simulated elsewhere."""
+    """Return the group's name only, because simulated instances need no group."""
     assert inputs["strategy"] == "cluster"
     return inputs["name"], {}
 

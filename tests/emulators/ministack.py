@@ -1,5 +1,6 @@
-"""AWS on this machine: ministack, in a virtual environment of its own beside that of the tests, so
-that what a function's package lacks is missing here too.
+"""AWS on this machine: ministack, in a virtual environment beside the environment of the tests.
+
+A package that a function lacks is therefore missing here, too.
 """
 
 import sys
@@ -22,18 +23,18 @@ ACCOUNT = "000000000000"
 
 @dataclass(frozen=True)
 class Ministack:
-    """One account at `url`. Any credentials that it did not issue are those of its root."""
+    """An account at `url`. Credentials that the account did not issue are the root's."""
 
     url: str
     key: str = "test"
     secret: str = "test"
 
     def client(self, service: str, **named: Any) -> Any:
-        """A client of boto3, which repeats nothing by itself."""
+        """Return a boto3 client without retries."""
         return _client(self.url, self.key, self.secret, service, **named)
 
 
-# To make one takes longer than a call of it does.
+# Making a client takes longer than a call.
 @lru_cache(maxsize=100)
 def _client(url: str, key: str, secret: str, service: str, **named: Any) -> Any:
     options = {"read_timeout": ANSWER_SECONDS_MAX, **named}
@@ -49,7 +50,7 @@ def _client(url: str, key: str, secret: str, service: str, **named: Any) -> Any:
 
 @contextmanager
 def ministack(folder: Path, *, enforces_iam: bool = False) -> Iterator[Ministack]:
-    """An account of its own, whose log is in `folder`."""
+    """Run a separate account with the log in `folder`. `enforces_iam`: check permissions."""
     beside = Path(f"{sys.prefix}-ministack") / "bin" / "ministack"
     program = require_program("ministack", beside)
     port = free_port()

@@ -1,4 +1,4 @@
-"""Minutes of a cluster on this machine: its tick is called again and again, as its cloud would."""
+"""Minutes of a cluster on this machine: repeated calls of the tick."""
 
 import threading
 import time
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# A minute is long where somebody waits for it.
+# Shorter than a minute, because tests wait for ticks.
 TICK_SECONDS = 2.0
 
 
 class Ticking(Protocol):
-    """A cluster that ticks each `tick_seconds`; `failures` are what ticks failed with."""
+    """A cluster that ticks each `tick_seconds`. `failures`: errors of ticks."""
 
     tick_seconds: float
     failures: list[str]
 
     def tick(self) -> object:
-        """Run the tick; raises what it failed with."""
+        """Run the tick. Raise the tick's error."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A front of a store of any service that passes requests on, and what fronts have in common."""
+"""A front of a store of any service that passes requests on, and the common parts of fronts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = tuple[int, bytes, dict[str, str]]
 
 
 class PassingHandler(BaseHTTPRequestHandler):
-    """One connection of a client; `url` is that of the front, and `store` that of the store."""
+    """A connection of a client. `url`: the front. `store`: the store."""
 
     url: str
     store: str
@@ -49,7 +49,7 @@ class PassingHandler(BaseHTTPRequestHandler):
         """Answer a request."""
 
     def read_body(self, size: int) -> bytes:
-        """Read the whole body of the request, `size` bytes unless it comes in chunks."""
+        """Read the whole body of the request: `size` bytes, or all chunks of a chunked body."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(size)
         chunks = []
@@ -61,19 +61,23 @@ class PassingHandler(BaseHTTPRequestHandler):
         return b"".join(chunks)
 
     def ask_store(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send the store a request, and return its answer, whose headers lead to the front."""
+        """Send a request to the store and return the answer, with URLs in headers that lead to the
+        front.
+        """
         sent = {name: value for name, value in headers.items() if name != "Expect"}
-        # A new one each time: a store closes those that were idle.
+        # A new connection each time, because stores close idle connections.
         behind = HTTPConnection(urlsplit(self.store).netloc, timeout=ANSWER_SECONDS_MAX)
         with closing(behind):
             behind.request(self.command, path, body, sent)
             answer = behind.getresponse()
             content = answer.read()
-        told = {name: value.replace(self.store, self.url) for name, value in answer.getheaders()}
-        return answer.status, content, told
+        answer_headers = {
+            name: value.replace(self.store, self.url) for name, value in answer.getheaders()
+        }
+        return answer.status, content, answer_headers
 
     def answer(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
-        """Answer the request; the length of an answer without content is that of its headers."""
+        """Send an answer. The answer to HEAD keeps the length in `headers`."""
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in _OF_CONNECTIONS:

@@ -1,4 +1,4 @@
-"""A reader of policy documents: no more of IAM than ours use."""
+"""A reader of policy documents, with the subset of IAM that detcloud's policies use."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A registry of container images on this machine that asks for a login: one image, to be pulled."""
+"""A container registry on this machine that requires a login and serves a single image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 @dataclass
 class Registry:
-    """Holds `name`, with the content of a tar archive, for whoever gives the user's password."""
+    """A registry with the image `name`, made of a tar archive, for callers with the user's
+    password.
+    """
 
     layer: bytes
     variables: list[str]
@@ -82,7 +84,7 @@ class Registry:
 
 @contextmanager
 def serving_registry(registry: Registry) -> Iterator[Registry]:
-    """The registry on a port of its own until the block ends."""
+    """Serve the registry on a free port until the block ends."""
 
     class Handler(AnsweringHandler):
         def do_GET(self) -> None:
@@ -101,7 +103,7 @@ def serving_registry(registry: Registry) -> Iterator[Registry]:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest of content, as registries name it."""
+    """Return the digest of content in the registries' format."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

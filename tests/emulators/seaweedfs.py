@@ -19,7 +19,7 @@ from tests.patience import poll_until
 REGION = "us-east-1"
 ACCESS_KEY = "AKIAOFTHETESTS"
 SECRET_KEY = "secret-key-of-the-tests"
-# Identities who may do everything in the buckets of their name, and nothing in others.
+# Identities with all permissions in buckets that begin with their name, and none elsewhere.
 GUESTS = ("checkpoints", "data")
 
 _PORTS = ("s3.port", "master.port", "volume.port", "filer.port")
@@ -29,17 +29,19 @@ VOLUMES_MAX = 10_000
 
 @dataclass(frozen=True)
 class SeaweedFs:
-    """A store at `url` with an identity who may do everything, and guests."""
+    """A store at `url` with an identity with all permissions, and guests."""
 
     url: str
 
     @cached_property
     def client(self) -> Any:
-        """The client that our code makes itself, which takes a while, so all tests use one."""
+        """A client made by detcloud's code. All tests share the client, because making a client is
+        slow.
+        """
         return new_client(self._place(""))
 
     def guest_place(self, guest: str) -> BucketPlace:
-        """A new, empty bucket of one of the guests, with the keys of that guest."""
+        """Return a new, empty bucket of a guest, with the guest's keys."""
         place = self.place(kind=guest)
         return replace(place, access_key=f"AKIA{guest.upper()}", secret_key=f"secret of {guest}")
 
@@ -59,13 +61,13 @@ class SeaweedFs:
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
-    """A store of its own, whose data and log are in `folder`."""
+    """Run a separate store with data and log in `folder`."""
     program = require_program("weed")
     credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     identity = {"name": "tests", "credentials": credentials, "actions": ["Admin", "Read", "Write"]}
     config = folder / "s3.json"
     config.write_text(json.dumps({"identities": [identity, *map(_guest_identity, GUESTS)]}))
-    # Those for gRPC would be 10,000 above the others, which may be more than there are.
+    # The default ports for gRPC are 10,000 higher and may exceed the range of ports.
     ports = {name: free_port() for port in _PORTS for name in (port, f"{port}.grpc")}
     options = {
         "ip": "127.0.0.1",
@@ -80,7 +82,7 @@ def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
         "s3.port.lance": 0,
         "master.telemetry": "false",
         "master.volumeSizeLimitMB": 64,
-        # Each new bucket takes several, which by default are as many as the free disk could fill.
+        # Each new bucket takes several volumes. The default limit follows the free disk space.
         "volume.max": VOLUMES_MAX,
         **ports,
     }
@@ -99,7 +101,7 @@ def _guest_identity(guest: str) -> dict[str, object]:
 
 
 def _wait_until_it_stores(store: SeaweedFs) -> None:
-    """Wait until the store can store: it answers before it knows where its volumes are."""
+    """Wait until the store accepts objects. The store answers before its volumes are known."""
     from botocore.exceptions import ClientError
 
     refused: list[ClientError] = []

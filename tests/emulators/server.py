@@ -1,4 +1,4 @@
-"""A program that serves on a port of this machine for as long as the tests need it."""
+"""A program that serves a port of this machine for the duration of tests."""
 
 import os
 import shutil
@@ -24,20 +24,20 @@ LOOK_SECONDS = 0.05
 
 
 def require_program(name: str, *places: Path, remedy: str = "`make setup` installs it") -> Path:
-    """Find a program: at one of `places`, beside the interpreter, or on the PATH.
+    """Return the path of a program at one of `places`, beside the interpreter, or on the PATH.
 
-    Without it the test is skipped, or fails where DETCLOUD_REQUIRE names the program.
+    Skip the test if the program is missing, or fail if DETCLOUD_REQUIRE names the program.
     """
     for place in (*places, Path(sys.prefix) / "bin" / name):
         if os.access(place, os.X_OK):
             return place
-    if found := shutil.which(name):
-        return Path(found)
+    if path := shutil.which(name):
+        return Path(path)
     return missing(name, f"{name} is not installed; {remedy}")
 
 
 def missing(name: str, reason: str) -> NoReturn:
-    """Skip the test, or fail it where DETCLOUD_REQUIRE names what is missing."""
+    """Skip the test, or fail if DETCLOUD_REQUIRE names `name`."""
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason)
@@ -59,9 +59,10 @@ def serving(
     environment: Mapping[str, str] | None = None,
     stop: signal.Signals = signal.SIGTERM,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs `command` until the block ends; enters it once the URL `ready` gives any answer, or the
-    function raises no OSError. `stop` ends it, SIGKILL where nothing of it is kept and it takes its
-    time else.
+    """Run `command` until the block ends and yield the process.
+
+    The block begins when the URL `ready` answers or the function `ready` raises no OSError. `stop`
+    is the ending signal: SIGKILL for programs that are slow to stop and keep no data.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -96,8 +97,8 @@ def _wait_until_ready(
     process: subprocess.Popen[bytes], is_ready: Callable[[], object], log: Path
 ) -> None:
     def describe() -> str:
-        said = log.read_text(errors="replace")[-2000:]
-        return f"{process.args!r} does not get ready:\n{said}"
+        output = log.read_text(errors="replace")[-2000:]
+        return f"{process.args!r} does not get ready:\n{output}"
 
     def look() -> bool:
         assert process.poll() is None, describe()

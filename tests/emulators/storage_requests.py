@@ -1,4 +1,4 @@
-"""Requests to Cloud Storage: what each asks for."""
+"""Requests to Cloud Storage: the requested action of each."""
 
 import json
 import re
@@ -8,8 +8,9 @@ _OBJECTS = re.compile(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?"
 
 
 def asked_action(method: str, target: str, body: bytes | None) -> tuple[str, str, str]:
-    """Return the action of a request, its bucket, and its object or prefix. Those that are not to
-    the JSON API are of signed URLs and of machines, which name the bucket first.
+    """Return (action, bucket, object or prefix) of a request.
+
+    Requests outside the JSON API come from signed URLs and machines, and begin with the bucket.
     """
     parts = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -30,5 +31,5 @@ def asked_action(method: str, target: str, body: bytes | None) -> tuple[str, str
 
 def _uploaded_name(body: bytes) -> str:
     """The name in the properties that an upload begins with."""
-    found = re.search(rb'"name": ?"((?:[^"\\]|\\.)*)"', body)
-    return "" if found is None else str(json.loads(b'"' + found[1] + b'"'))
+    match = re.search(rb'"name": ?"((?:[^"\\]|\\.)*)"', body)
+    return "" if match is None else str(json.loads(b'"' + match[1] + b'"'))

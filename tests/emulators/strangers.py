@@ -1,4 +1,4 @@
-"""Requests as somebody makes them who has a signed URL and nothing else."""
+"""Requests of a client with a signed URL and without credentials."""
 
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -8,9 +8,10 @@ from tests.patience import ANSWER_SECONDS_MAX
 
 
 def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
-    """Send the request with its headers and this body, and return the answer's status and body.
+    """Send the request with its headers and a body, and return the answer's status and body.
 
-    The length is the body's own, whatever was signed: a longer one would be cut off else.
+    The length header is the body's length, even if a different length was signed, because a longer
+    body would be cut off.
     """
     parts = urlsplit(signed.url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS_MAX)

@@ -1,6 +1,8 @@
-"""A table's stream and the functions behind it, as AWS delivers: batches are gathered and filtered,
-what failed comes again from the first that failed, is halved, and goes to its dead-letter queue in
-the end. The emulator's own delivery does none of that.
+"""A table's stream and the functions behind it, delivered like AWS does.
+
+Records are gathered into batches and filtered. A failed batch is repeated from the first failed
+record, is halved, and finally goes to the dead-letter queue. The emulator's own delivery does none
+of this.
 """
 
 import base64
@@ -18,7 +20,7 @@ from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 POLL_SECONDS = 0.2
 INVOKE_SECONDS_MAX = 120 * PATIENCE
 READ_MAX = 500
-# In the place of a pause that doubles, of which the tests would have to wait for each.
+# AWS doubles the pause; a constant pause keeps the tests short.
 RETRY_SECONDS = 0.2
 
 Record = Mapping[str, Any]
@@ -26,8 +28,10 @@ Record = Mapping[str, Any]
 
 @dataclass
 class StreamMapping:
-    """One mapping as it was configured, and what it has delivered. `lag_seconds`: how late it is;
-    `repeats`: how often a batch that went through is delivered once more.
+    """A configured mapping and its deliveries.
+
+    `lag_seconds`: delay of deliveries. `repeats`: number of additional deliveries of a successful
+    batch.
     """
 
     function: str
@@ -44,26 +48,26 @@ class StreamMapping:
     repeats: int = 0
 
     def wants(self, record: Record) -> bool:
-        """Whether one of the filters lets the record through."""
-        return not self.filters or any(matches(one, record) for one in self.filters)
+        """Return whether a filter accepts the record."""
+        return not self.filters or any(matches(pattern, record) for pattern in self.filters)
 
 
-def matches(pattern: Any, found: Any) -> bool:
-    """Whether what was found has everything that an event pattern asks for: values, prefixes."""
+def matches(pattern: Any, value: Any) -> bool:
+    """Return whether a value matches an event pattern of values and prefixes."""
     if isinstance(pattern, Mapping):
-        is_map = isinstance(found, Mapping)
-        return is_map and all(matches(wish, found.get(name)) for name, wish in pattern.items())
-    return any(_is_one(wish, found) for wish in pattern)
+        is_map = isinstance(value, Mapping)
+        return is_map and all(matches(wish, value.get(name)) for name, wish in pattern.items())
+    return any(_is_one(wish, value) for wish in pattern)
 
 
 class Pump:
-    """Delivers the stream of `table` to every function that is mapped to it."""
+    """A delivery of the stream of `table` to all mapped functions."""
 
     def __init__(self, aws: Ministack, table: str) -> None:
         self._aws = aws
         described = aws.client("dynamodb").describe_table(TableName=table)["Table"]
         self._arn = described["LatestStreamArn"]
-        self.mappings = {one.function: one for one in self._mappings()}
+        self.mappings = {mapping.function: mapping for mapping in self._mappings()}
         self._stopped = threading.Event()
 
     @contextmanager
@@ -83,18 +87,20 @@ class Pump:
                 thread.join(ANSWER_SECONDS_MAX)
 
     def _mappings(self) -> Iterator[StreamMapping]:
-        found = self._aws.client("lambda").list_event_source_mappings(EventSourceArn=self._arn)
-        for one in found["EventSourceMappings"]:
-            filters = one.get("FilterCriteria", {}).get("Filters", ())
-            failed = one.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
+        listing = self._aws.client("lambda").list_event_source_mappings(EventSourceArn=self._arn)
+        for mapping in listing["EventSourceMappings"]:
+            filters = mapping.get("FilterCriteria", {}).get("Filters", ())
+            failed = (
+                mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
+            )
             yield StreamMapping(
-                # With the alias that it goes to, if it goes to one.
-                function=one["FunctionArn"].partition(":function:")[2],
+                # The name with the alias, if the mapping has an alias.
+                function=mapping["FunctionArn"].partition(":function:")[2],
                 filters=[json.loads(condition["Pattern"]) for condition in filters],
-                batch_size=one["BatchSize"],
-                window_seconds=one.get("MaximumBatchingWindowInSeconds", 0),
-                tries_max=1 + one.get("MaximumRetryAttempts", 0),
-                halves=one.get("BisectBatchOnFunctionError", False),
+                batch_size=mapping["BatchSize"],
+                window_seconds=mapping.get("MaximumBatchingWindowInSeconds", 0),
+                tries_max=1 + mapping.get("MaximumRetryAttempts", 0),
+                halves=mapping.get("BisectBatchOnFunctionError", False),
                 dead_letters=failed,
             )
 
@@ -135,7 +141,7 @@ class Pump:
             if failed is None:
                 return
             if failed:
-                # What lies before the first that failed is done.
+                # Records before the first failed record are done.
                 batch, tries = batch[failed:], 1
             elif tries >= mapping.tries_max:
                 mapping.lost += batch
@@ -151,8 +157,8 @@ class Pump:
                 time.sleep(RETRY_SECONDS)
 
     def _invoke(self, client: Any, mapping: StreamMapping, batch: list[Record]) -> int | None:
-        """Invoke the function with a batch; returns the place of the first record that failed, None
-        where all went well.
+        """Invoke the function with a batch. Return the index of the first failed record, or None
+        after success.
         """
         mapping.invocations += 1
         mapping.records += len(batch)
@@ -163,14 +169,14 @@ class Pump:
                 )
                 break
             except client.exceptions.TooManyRequestsException:
-                # As many of it run as may: that counts as no try.
+                # The function runs at its concurrency limit, which does not count as a try.
                 time.sleep(RETRY_SECONDS)
-        said = json.loads(answer["Payload"].read() or b"null")
+        result = json.loads(answer["Payload"].read() or b"null")
         if answer.get("FunctionError"):
             return 0
         failed = {
             batch_item_failure["itemIdentifier"]
-            for batch_item_failure in (said or {}).get("batchItemFailures", ())
+            for batch_item_failure in (result or {}).get("batchItemFailures", ())
         }
         numbers = [item["dynamodb"]["SequenceNumber"] for item in batch]
         if failed - set(numbers):
@@ -194,16 +200,16 @@ class Pump:
         sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(about))
 
 
-def _is_one(wish: Any, found: Any) -> bool:
+def _is_one(wish: Any, value: Any) -> bool:
     if isinstance(wish, Mapping) and set(wish) == {"prefix"}:
-        return isinstance(found, str) and found.startswith(wish["prefix"])
+        return isinstance(value, str) and value.startswith(wish["prefix"])
     if isinstance(wish, Mapping):
         raise AssertionError(f"this filter is not understood here: {wish}")
-    return bool(wish == found)
+    return bool(wish == value)
 
 
 def _event(record: Record) -> Record:
-    """A record as a function gets it."""
+    """Return a record in the form that a function receives."""
     about = dict(record["dynamodb"])
     about["ApproximateCreationDateTime"] = about["ApproximateCreationDateTime"].timestamp()
     names = ("eventID", "eventName", "eventVersion", "eventSource", "awsRegion")

@@ -1,6 +1,5 @@
-"""A server between a cluster's functions and the emulator's DynamoDB, which itself throttles
-nobody. Some requests are refused before they reach the table, in each of the ways in which DynamoDB
-does; of others, which are carried out, the answer is lost.
+"""A proxy of the emulator's DynamoDB that refuses requests in DynamoDB's ways and loses answers.
+The emulator never throttles.
 """
 
 import json
@@ -24,8 +23,10 @@ _CANCELED = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
 
 @dataclass
 class ThrottledTables:
-    """DynamoDB at `url`: AWS_ENDPOINT_URL_DYNAMODB of another process. Of each operation's requests
-    one in so many is refused, and the answer to one in so many lost; 0: of none. They are counted.
+    """DynamoDB at `url`, for AWS_ENDPOINT_URL_DYNAMODB.
+
+    Each `refused_of`-th request of an operation is refused and each `lost_of`-th answer is lost; 0
+    means none. The counters have the numbers by operation.
     """
 
     url: str
@@ -49,7 +50,7 @@ def throttling(dynamodb: str) -> Iterator[ThrottledTables]:
 
 
 class _Handler(RelayingHandler):
-    """One connection, and the one behind it."""
+    """A connection of a client, with a connection to the emulator."""
 
     table: ThrottledTables
 
@@ -71,14 +72,17 @@ class _Handler(RelayingHandler):
         self.answer(*answer)
 
     def _refusal(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
-        """A status and what is said with it."""
+        """Return the status and the content of a refusal."""
         if operation == "BatchGetItem":
             unread = {"Responses": {}, "UnprocessedKeys": request["RequestItems"]}
             return 200, json.dumps(unread).encode()
         if operation == "TransactWriteItems":
             throttle = {"Code": "ThrottlingError", "Message": "Throughput exceeds the limit"}
             others = [{"Code": "None"}] * (len(request["TransactItems"]) - 1)
-            said: dict[str, Any] = {"__type": _CANCELED, "CancellationReasons": [throttle, *others]}
-            return 400, json.dumps(said | {"Message": "Transaction cancelled"}).encode()
+            cancellation: dict[str, Any] = {
+                "__type": _CANCELED,
+                "CancellationReasons": [throttle, *others],
+            }
+            return 400, json.dumps(cancellation | {"Message": "Transaction cancelled"}).encode()
         kind = THROTTLES[self.table.refused[operation] % len(THROTTLES)]
         return 400, json.dumps({"__type": kind, "message": "Rate exceeded"}).encode()

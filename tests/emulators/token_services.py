@@ -1,5 +1,6 @@
-"""The token services of both clouds, as far as federation asks them: they check what they are sent
-against what they were told to trust, and note what they gave. No emulator has them.
+"""The token services of both clouds for federated identities. No emulator has these services.
+
+The services check requests against the configured trust and record issued tokens.
 """
 
 import json
@@ -27,15 +28,15 @@ _REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><
 
 @dataclass
 class TokenServices:
-    """Both services: what they trust, and what they gave. `lifetime_seconds` is that of what they
-    give next.
+    """The token services of Google and AWS.
 
-    Google's trusts one caller of AWS, by the beginning of its ARN, `trusted`, at one `provider`, to
-    act as `account`; `find_caller` asks AWS who signed a request, whose headers it gets.
+    `lifetime_seconds`: lifetime of the next issued tokens. `given`: issued tokens.
 
-    AWS's opens one `role` for the `tokens` that it knows, or for whom `trusts` says, which gets the
-    ARN of a role and a token. Other calls than those for a role are `pass_on`'s, which gets headers
-    and content and returns the answer's status and text.
+    Google trusts the AWS caller whose ARN begins with `trusted`, at `provider`, to act as
+    `account`. `find_caller` asks AWS for the signer of a request by the headers.
+
+    AWS opens `role` for known `tokens`, or for pairs of role and token that `trusts` accepts.
+    `pass_on` answers all other calls with status and text.
     """
 
     provider: str = ""
@@ -64,23 +65,23 @@ class TokenServices:
         return number is not None and 0 < int(number[1]) <= self.given.count("role")
 
     def answer(self, path: str, headers: Mapping[str, str], content: bytes) -> tuple[int, str]:
-        """Return the status and the content of the answer to a POST, whose headers' names are in
-        small letters.
+        """Return the status and the content of the answer to a POST. `headers` have lowercase
+        names.
         """
         if path == f"/v1/projects/-/serviceAccounts/{self.account}:generateAccessToken":
             return self._impersonate(headers.get("authorization", ""))
-        asked = dict(urllib.parse.parse_qsl(content.decode()))
+        form = dict(urllib.parse.parse_qsl(content.decode()))
         if path == "/v1/token":
-            return self._exchange(asked)
-        if path == "/" and asked.get("Action") == "AssumeRoleWithWebIdentity":
-            return self._assume(asked)
+            return self._exchange(form)
+        if path == "/" and form.get("Action") == "AssumeRoleWithWebIdentity":
+            return self._assume(form)
         return self.pass_on(headers, content) if path == "/" else (404, "{}")
 
-    def _exchange(self, asked: Mapping[str, str]) -> tuple[int, str]:
-        signed = json.loads(urllib.parse.unquote(asked["subject_token"]))
+    def _exchange(self, form: Mapping[str, str]) -> tuple[int, str]:
+        signed = json.loads(urllib.parse.unquote(form["subject_token"]))
         headers = {header["key"].lower(): header["value"] for header in signed["headers"]}
         is_trusted = (
-            asked["audience"] == self.provider
+            form["audience"] == self.provider
             and headers["x-goog-cloud-target-resource"] == self.provider
             and "Action=GetCallerIdentity" in signed["url"]
             and bool(self.trusted)
@@ -100,11 +101,11 @@ class TokenServices:
         number = self.given.count("account")
         return 200, json.dumps({"accessToken": f"account-{number}", "expireTime": self._end()})
 
-    def _assume(self, asked: Mapping[str, str]) -> tuple[int, str]:
-        if not (self.trusts or self._knows)(asked["RoleArn"], asked["WebIdentityToken"]):
+    def _assume(self, form: Mapping[str, str]) -> tuple[int, str]:
+        if not (self.trusts or self._knows)(form["RoleArn"], form["WebIdentityToken"]):
             return 403, _REFUSAL
         self.given.append("role")
-        number, name = self.given.count("role"), asked["RoleSessionName"]
+        number, name = self.given.count("role"), form["RoleSessionName"]
         return 200, _ROLE_ANSWER.format(number=number, end=self._end(), name=name)
 
     def _knows(self, role: str, token: str) -> bool:
@@ -117,7 +118,7 @@ class TokenServices:
 
 @contextmanager
 def token_services() -> Iterator[TokenServices]:
-    """Serve both token services at one address."""
+    """Serve both token services at a common address."""
     services = TokenServices()
 
     class Handler(AnsweringHandler):

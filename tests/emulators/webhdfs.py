@@ -1,6 +1,6 @@
-"""HDFS in this process, as WebHDFS shows it: namenodes, of which one is active, and datanodes.
+"""HDFS in this process with the WebHDFS protocol: namenodes, of which one is active, and datanodes.
 
-It answers as Hadoop 2.7 does, which a nightly test compares it with, and can be told to fail.
+The answers are those of Hadoop 2.7, which a nightly test compares. Tests can inject failures.
 """
 
 import json
@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 OWNER = "owner"
-# What Hadoop's settings are where nobody changed them.
+# Hadoop's default.
 BLOCK_BYTES = 128 << 20
 BLOCK_BYTES_MIN = 1 << 20
 _ROOT = "/webhdfs/v1"
 
 
 class Refusal(Exception):
-    """An error that HDFS answers: its status and what it calls it."""
+    """An error answer of HDFS: status and kind of the exception."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 @dataclass
 class FileSystem:
-    """The files by their paths, None for a folder; each with its number and its blocks' size."""
+    """Contents by path, None for a folder, with the number and the block size of each file."""
 
     contents: dict[str, bytes | None] = field(default_factory=lambda: {"/": None})
     numbers: dict[str, int] = field(default_factory=lambda: {"/": 1})
@@ -110,8 +110,8 @@ class FileSystem:
             raise Refusal(
                 403, "PathIsNotEmptyDirectoryException", f"`{path} is non empty': not empty"
             )
-        for gone in below:
-            del self.contents[gone]
+        for path_below in below:
+            del self.contents[path_below]
         return bool(below)
 
     def status(self, path: str, name: str = "") -> dict[str, Any]:
@@ -144,7 +144,7 @@ class FileSystem:
 
 @dataclass
 class WebHdfs:
-    """The servers at work, and what is to fail next."""
+    """The running servers and the next failures."""
 
     files: FileSystem = field(default_factory=FileSystem)
     namenodes: list[str] = field(default_factory=list)
@@ -180,7 +180,7 @@ class WebHdfs:
 
 @contextmanager
 def webhdfs(namenodes: int = 2, datanodes: int = 2) -> Iterator[WebHdfs]:
-    """A file system of its own."""
+    """Serve a separate file system with namenodes and datanodes."""
     hdfs = WebHdfs()
     with ExitStack() as stack:
         for count, kind, urls in (
@@ -211,14 +211,14 @@ class _Node(BaseHTTPRequestHandler):
             with self.hdfs.files.lock:
                 self.answer(path, query["op"].upper(), query)
         except Refusal as refusal:
-            said = {"exception": refusal.kind, "javaClassName": "x", "message": str(refusal)}
-            self.send(refusal.status, json.dumps({"RemoteException": said}).encode())
+            error = {"exception": refusal.kind, "javaClassName": "x", "message": str(refusal)}
+            self.send(refusal.status, json.dumps({"RemoteException": error}).encode())
 
     do_GET = do_PUT = do_POST = do_DELETE = handle_request
 
     @abstractmethod
     def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
-        """Answer one request, or raise a Refusal."""
+        """Answer a request or raise a Refusal."""
 
     def send(self, status: int, content: bytes = b"", location: str = "", cut: int = 0) -> None:
         self.send_response(status)
@@ -260,7 +260,7 @@ class _NameNode(_Node):
             ]
             if not urls:
                 raise Refusal(403, "IOException", "Failed to find datanode")
-            # Hadoop's own does not escape what has been escaped already.
+            # Hadoop does not escape a path that is already escaped.
             location = f"{urls[0]}{_ROOT}{quote(path)}?{urlsplit(self.path).query}"
             self.send(307, location=location)
         else:
@@ -297,7 +297,7 @@ class _DataNode(_Node):
         hdfs = self.hdfs
         if self.number < hdfs.broken_datanodes:
             return
-        # As Hadoop's, which reads a path as if it had been escaped twice.
+        # Hadoop unescapes a path twice.
         path = unquote(path)
         if operation == "CREATE":
             content = self.rfile.read(int(self.headers["Content-Length"]))

@@ -32,7 +32,7 @@ class CloudInstance(Protocol):
     def make_proof(self, cluster: str, token_sha256: str) -> IdentityProof:
         """Prove to a cluster that this instance generated the content with this digest.
 
-        `cluster` is the cluster's id, with the purpose of the proof as `proven_cluster` appends it.
+        `cluster` is the result of `proven_cluster`: the cluster's id with the purpose of the proof.
         `token_sha256` is the digest of a join token or of a boot report. Raise OSError if the cloud
         does not provide the identity, for example because its metadata cannot be read.
         """

@@ -61,7 +61,8 @@ def metadata_variables(address: str, holder: str, token: str) -> dict[str, str]:
 def parse_metadata_path(path: str) -> MetadataRequest | None:
     """Parse the path of a request, ignoring the query.
 
-    Return None if the path does not start with PREFIX. A malformed path gives empty fields.
+    Return None if the path does not start with PREFIX. A path without "/data/" gives an empty
+    `token` and `path`. `holder` always ends in "/data". Nothing is verified.
     """
     if not path.startswith(PREFIX):
         return None

@@ -68,9 +68,9 @@ class CredentialServer:
     ) -> None:
         """Start to serve in a thread. Write the record file.
 
-        If the record names a port, wait until the port is free, and log the waiting once. `fetch`
-        requests a holder's keys from the cluster. `log_line` writes to the agent's log. Raise
-        OSError if the record cannot be written.
+        If the record names a port, wait without limit until the port is free, and log the waiting
+        once. Otherwise choose a free port. `fetch` requests a holder's keys from the cluster.
+        `log_line` writes to the agent's log. Raise OSError if the record cannot be written.
         """
         self._fetch = fetch
         self._lock = threading.Lock()
@@ -166,10 +166,12 @@ class CredentialServer:
         return keys
 
     def valid_token(self, holder: str) -> StorageToken:
-        """Return a holder's Google token, as `valid_keys` does.
+        """Return a holder's Google token, cached or fetched from the cluster.
 
-        Raise OSError if the cluster issues AWS keys to the holder. Raise OSError or ApiError if no
-        valid token is available.
+        A cached token is returned if it is valid for at least RENEW_SECONDS. Otherwise fetch and
+        cache a new token. If that fails, return the cached token while it is valid. Raise OSError
+        if the cluster issues AWS keys to the holder. Raise OSError or ApiError if no valid token is
+        available.
         """
         found = self.valid_keys(holder)
         if not isinstance(found, StorageToken):

@@ -86,7 +86,10 @@ class TrialGrants:
     def login_issuer(
         self, allocation: str, spec: Mapping[str, Any]
     ) -> Callable[[str], Mapping[str, str] | None] | None:
-        """Return a function that fetches a login for an image name, as `fetch_login` does.
+        """Return a function that fetches a login for an image name from the cluster.
+
+        The function returns None if the cluster has no login for the image's registry. It raises
+        OSError if the cluster does not answer, ApiError after another refusal.
 
         Return None if the trial's spec says that the cluster issues no registry logins.
         """

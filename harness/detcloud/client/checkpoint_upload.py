@@ -255,8 +255,10 @@ class _Sender:
     def _send_in_order(self, file: SourceFile, progress: _PartsProgress) -> None:
         """Send the parts in order, beginning with the first part that the store lacks.
 
-        After a failure, wait, ask the store for its parts, and continue. Raise the error if it is
-        final or occurs ATTEMPTS_MAX times in a row.
+        After a failed upload of a part, wait, ask the cluster for the stored parts, and continue.
+        Raise the part's ApiError or Unreachable after ATTEMPTS_MAX failures in a row. Raise an
+        ApiError at once if it is not transient and a new upload session cannot help. Raise
+        ApiError or Unreachable if the question fails, OSError if the file cannot be read.
         """
         failures, number = 0, 1
         while number <= progress.sizes.count:
@@ -284,7 +286,7 @@ class _Sender:
         """Ask how to send a large file in parts, and return the API's answer.
 
         The answer has the size of parts, the stored parts, and upload requests for the parts
-        `numbers`.
+        `numbers`. Raises ApiError and Unreachable.
         """
         parts = [{"number": number, "md5": file.part_md5s[number - 1]} for number in numbers]
         answer: dict[str, Any] = self._post_fresh("parts", {**file.place, "parts": parts})

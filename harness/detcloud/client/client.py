@@ -95,10 +95,14 @@ class Client(Connection):
     ) -> list[str]:
         """Check a configuration without creating anything, and return the cluster's warnings.
 
-        The arguments are those of `create_experiment`, and so are the errors.
+        Args:
+            config: the path of a YAML file, or the configuration as a mapping of plain values.
+            overrides: changes of the configuration as `a.b=value`, with values in YAML.
+            template: the name of a template that supplies missing settings.
 
         Raises:
             detcloud.shared.http.ApiError: the configuration is refused; `details` has each problem.
+            DetcloudError: the file cannot be read, or the mapping is no plain JSON.
         """
         body = {
             "config": read_config_text(config),
@@ -119,7 +123,13 @@ class Client(Connection):
         """Pack and upload a folder or a file, and return the SHA-256 of the archive in hexadecimal.
 
         The upload is skipped if the cluster has the archive. Without `model_dir` and `includes` the
-        archive is empty. The arguments are those of `create_experiment`.
+        archive is empty.
+
+        Args:
+            model_dir: the folder with the code, or one file. Patterns in the folder's `.detignore`
+                exclude files.
+            includes: further files and folders, copied next to the code under their last names.
+            on_progress: called during an upload with the bytes sent and the total bytes.
 
         Raises:
             detcloud.shared.archive.ArchiveInvalid: the files are too large, or one cannot be sent.
@@ -146,16 +156,17 @@ class Client(Connection):
             limit: the most experiments to yield; None for all.
             sort_by: `id`, `name`, `state`, `user`, `progress`, `metric`, `cost` or `submitted`.
             order_by: `asc` or `desc`. Experiments without a value come last in both.
-            on_left_out: called with a sentence if the cluster leaves out old experiments. None:
-                warn.
+            on_left_out: called once with a sentence if the cluster has more experiments than it
+                searches in a request, and leaves out the oldest. None: a Python warning.
             filters: see `ExperimentFilters`.
         """
         return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
-        """Return the workspaces that have experiments.
+        """Return the workspaces that have experiments. [] without experiments.
 
-        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        The cluster counts only the newest 20,000 experiments. If older experiments are left out,
+        call `on_left_out` with a sentence, or issue a Python warning for None.
         """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
@@ -167,7 +178,9 @@ class Client(Connection):
     ) -> list[Project]:
         """Return the projects of the workspace with this name, or of all workspaces if None.
 
-        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        Projects without experiments are missing; [] for an unknown workspace. The cluster counts
+        only the newest 20,000 experiments. If older experiments are left out, call `on_left_out`
+        with a sentence, or issue a Python warning for None.
         """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
@@ -277,7 +290,10 @@ class Client(Connection):
         """Make the pools match a cluster configuration file, or a mapping with the same fields.
 
         Missing pools are removed; if one is in use, the file is refused and nothing changes. Return
-        the changes. With `dry_run`, only compute them. Admins only. Errors as `set_resource_pool`.
+        the changes. With `dry_run`, only compute them. Admins only.
+
+        Raises:
+            DetcloudError: the file cannot be read, or the mapping is no plain JSON.
         """
         body = {"config": read_config_text(config), "dry_run": dry_run}
         applied: AppliedConfiguration = self.put("/cluster/configuration", body)

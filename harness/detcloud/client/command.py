@@ -73,7 +73,18 @@ def create_interactive(
 ) -> Command:
     """Submit a notebook (JupyterLab) or a shell on a machine of the cluster, and return the handle.
 
-    `kind` is NOTEBOOK or SHELL. The other arguments and the errors are those of `create_command`.
+    Args:
+        kind: NOTEBOOK or SHELL.
+        config: the path of a YAML file with further settings.
+        context: a folder whose content becomes the program's working directory.
+        includes: further files and folders, copied next to that content under their last names.
+        overrides: changes of the configuration as `a.b=value`, with values in YAML.
+        template: the name of a template that supplies missing settings.
+        on_progress: called during the upload with the bytes sent and the total bytes.
+
+    Raises:
+        DetcloudError: a file cannot be read or packed.
+        ApiError: the cluster refuses the configuration.
     """
     text = read_config_text({} if config is None else config)
     code = client.upload_model_code(context, includes=includes, on_progress=on_progress)

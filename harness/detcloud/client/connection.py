@@ -68,7 +68,11 @@ class Connection:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items or all, in pages of `page_items`; queries as `get`."""
+        """Yield the first `limit` items of a list, or all items, in pages of `page_items`.
+
+        Pages are requested during the iteration. A query of None or [] is not sent. A list repeats
+        the parameter.
+        """
         cursor: str | None = None
         while limit is None or limit > 0:
             size = page_items if limit is None else min(limit, page_items)
@@ -82,7 +86,10 @@ class Connection:
     def records(
         self, path: str, kind: type[Record], *, page_items: int = PAGE_ITEMS_MAX, **query: object
     ) -> Iterator[Record]:
-        """Yield all items of a list, typed as `kind` without a check; arguments as `items`."""
+        """Yield all items of a list in pages of `page_items`, typed as `kind` without a check.
+
+        A query of None or [] is not sent. A list repeats the parameter.
+        """
         items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
         return items
 
@@ -103,7 +110,10 @@ class Connection:
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str, **query: object) -> Any:
-        """Send a DELETE with a random idempotency key, and return the answer; queries as `get`."""
+        """Send a DELETE with a random idempotency key, and return the parsed answer.
+
+        A query of None or [] is not sent. A list repeats the parameter.
+        """
         return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 
     def close(self) -> None:

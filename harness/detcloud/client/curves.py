@@ -38,10 +38,15 @@ class RecordedCurves(TypedDict):
 def read_curves(
     trials: Iterable[TrialHandle], metric: str, on_trial: Callable[[int], None]
 ) -> RecordedCurves:
-    """Read the validations and the speed of trials, in the order of the trials.
+    """Read the validations of trials, and the seconds per batch, in the order of the trials.
 
-    `metric` is the name of the searcher's metric. `on_trial` is called after each trial with the
-    number of trials read so far.
+    Every trial gets an entry. A trial without validations with the metric has no points. Raises
+    ApiError and Unreachable.
+
+    Args:
+        trials: the trials whose reports are read from the cluster.
+        metric: the name of the searcher's metric.
+        on_trial: called after each trial with the number of trials read so far.
     """
     recorded: list[RecordedTrial] = []
     for trial in trials:

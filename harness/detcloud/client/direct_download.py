@@ -39,12 +39,14 @@ def download_checkpoint(
 ) -> None:
     """Download `files` of a checkpoint to the new folder `destination`.
 
-    The files are verified. `mode` is one of DOWNLOAD_MODES, as `Checkpoint.download` describes.
-    `on_progress` is called with the bytes received and the total bytes. `renew_addresses` returns
-    the files with new URLs; it is called before the present URLs expire.
+    The files are verified. `mode` is `master` for URLs from the cluster, `direct` for the store
+    itself with the credentials in this process's environment, or `auto` for `direct`, then
+    `master`. `on_progress` is called with the bytes received and the total bytes.
+    `renew_addresses` returns the files with new URLs; it is called before the present URLs expire.
 
     Raises:
-        DetcloudError: no such mode, or as `Checkpoint.download`.
+        DetcloudError: no such mode, `destination` exists or cannot be written, a path is unsafe, a
+            file has a wrong size or digest, or the store refuses these credentials.
     """
     if mode not in DOWNLOAD_MODES:
         raise DetcloudError(f"mode {mode!r}: expected one of {', '.join(DOWNLOAD_MODES)}")

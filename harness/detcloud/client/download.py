@@ -167,7 +167,8 @@ def fresh_addresses(
 ) -> Iterator[tuple[CheckpointFile, str]]:
     """Yield each file with a URL that has not expired.
 
-    `renew_addresses` is called if the URLs are older than ADDRESSES_SECONDS.
+    `renew_addresses` is called if the URLs are older than ADDRESSES_SECONDS. Its errors are raised
+    during the iteration.
     """
     issued_at = time.monotonic()
     urls = {file["path"]: file["url"] for file in files}

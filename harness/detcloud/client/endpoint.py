@@ -50,7 +50,7 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
 def configured_url(url: str | None = None) -> str | None:
     """Return the address that `find_endpoint` would use, even if no token for the address is known.
 
-    Return None as `find_endpoint` does.
+    Return None if no cluster is configured and the embedded cluster is not running.
 
     Raises:
         DetcloudError: the address is not http or https, or a stored file cannot be read.
@@ -66,7 +66,10 @@ def is_configured(url: str | None = None) -> bool:
     """Return whether the user chose a cluster, so that no embedded cluster may be started instead.
 
     That is: `url` or `DETCLOUD_URL` is set, or credentials are stored and `DETCLOUD_HOME` is not
-    set. Raises DetcloudError as `configured_url`.
+    set.
+
+    Raises:
+        DetcloudError: the address is not http or https, or the credentials file cannot be read.
     """
     if _requested_url(url) is not None:
         return True

@@ -89,7 +89,8 @@ class ExperimentHandle(Resource):
     def config(self) -> dict[str, Any]:
         """The configuration with every default. Secrets are masked.
 
-        A handle from a list has no configuration and reads it from the cluster, as `refresh` does.
+        A handle from a list has no configuration. Such a handle first reads all fields from the
+        cluster again.
         """
         if "config" not in self.data:
             self.refresh()
@@ -111,7 +112,8 @@ class ExperimentHandle(Resource):
     def activate(self) -> None:
         """Resume a paused experiment from the latest checkpoint of each trial.
 
-        An experiment that is ending or has ended cannot be resumed: see `continue_`.
+        Nothing changes if the experiment is active. An ApiError `conflict` is raised if the
+        experiment has reached its cost limit, is ending or has ended: see `continue_`.
         """
         self._command("activate")
 
@@ -119,8 +121,8 @@ class ExperimentHandle(Resource):
         """End the experiment after the trials have stored a checkpoint.
 
         The trials have `preemption_timeout` for the checkpoint. Nothing changes if the experiment
-        is ending or has ended. In the step era, canceling such an experiment is a `conflict`,
-        unless it is being canceled.
+        is ending or has ended. In the step era, for configurations with lengths in steps, canceling
+        such an experiment is a `conflict`, unless it is being canceled.
         """
         self._command("cancel")
 
@@ -128,7 +130,8 @@ class ExperimentHandle(Resource):
         """End the experiment now. Its trials have at most 15 seconds to store a checkpoint.
 
         An experiment that is being canceled is killed instead. Nothing changes if the experiment is
-        ending otherwise or has ended. In the step era, killing an ended experiment is `not_found`.
+        ending otherwise or has ended. In the step era, for configurations with lengths in steps,
+        killing an ended experiment is `not_found`.
         """
         self._command("kill")
 

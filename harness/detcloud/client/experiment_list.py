@@ -76,7 +76,15 @@ def read_experiments(
 ) -> Iterator[Experiment]:
     """Yield the first `limit` experiments that match, or all. Pages are fetched when needed.
 
-    The arguments are those of `Client.experiments`. Report left out experiments once.
+    Raises ApiError and Unreachable during the iteration.
+
+    Args:
+        filters: the conditions that an experiment must meet.
+        sort_by: the API's name of the sorted value, for example `id`.
+        order_by: `asc` or `desc`.
+        limit: the most experiments to yield; None for all.
+        on_left_out: called once with a sentence if the cluster has more experiments than it
+            searches in a request, and leaves out the oldest. None: a Python warning.
     """
     query = {**_query(filters), "sort": sort_by, "order": order_by}
     cursor: str | None = None

@@ -203,5 +203,5 @@ def model_path(name: str) -> str:
 
 
 def version_path(model: str, number: int) -> str:
-    """Return the path of a version below /api/v1. Raises DetcloudError as `path_segment`."""
+    """Return the path of a version below /api/v1. Raises DetcloudError for an impossible name."""
     return f"{model_path(model)}/versions/{path_segment(number)}"

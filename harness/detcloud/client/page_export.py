@@ -24,14 +24,17 @@ _HOSTS_OF_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def export_page(client: Client, folder: Path, api_url: str | None = None) -> list[str]:
-    """Write a copy of the cluster's web page to `folder`, and return the paths of the files.
+    """Write a copy of the cluster's web page to `folder`, and return the files' relative paths.
 
     The page uses the API at `api_url`, or the client's address for None. Files of an earlier copy
     are overwritten, and other files in the folder stay.
 
     Raises:
         DetcloudError: the folder has files but no earlier copy, the address is no https address
-            (http is allowed for this machine), the cluster has no page, or a path is unsafe.
+            (http is allowed for this machine), the cluster is too old or has no page, or a path is
+            unsafe.
+        ApiError: the cluster refuses a request.
+        Unreachable: the cluster does not answer.
         OSError: a file cannot be written.
     """
     address = _checked_address(api_url or client.url)

@@ -35,8 +35,11 @@ class ResourcePool(Resource):
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
         """Replace all settings by `config`, or without `config` change only the `overrides`.
 
-        This handle is updated. The arguments and errors are those of `Client.set_resource_pool`.
-        Admins only.
+        This handle is updated. `overrides` are changes as `a.b=value`, with values in YAML. Admins
+        only.
+
+        Raises:
+            DetcloudError: the mapping is no plain JSON.
         """
         self.data = put_pool(self._client, self.name, config, overrides)
 
@@ -69,9 +72,17 @@ def put_pool(
     config: str | Path | Mapping[str, Any] | None,
     overrides: Sequence[str],
 ) -> dict[str, Any]:
-    """Create or change a pool, and return the API's pool.
+    """Create or change a pool, and return the API's pool. Admins only.
 
-    The arguments and errors are those of `Client.set_resource_pool`.
+    Args:
+        name: the pool's name.
+        config: all fields of the pool: the path of a YAML file, or a mapping. None for the pool's
+            present fields, or for no fields of a new pool.
+        overrides: changes of these fields as `a.b=value`, with values in YAML.
+
+    Raises:
+        DetcloudError: the file cannot be read, the mapping is no plain JSON, or the name is
+            impossible.
     """
     text = None if config is None else read_config_text(config)
     body = {"config": text, "overrides": list(overrides)}

@@ -31,9 +31,20 @@ def send_model_code(
 ) -> str:
     """Pack a folder or a file with the includes, upload the archive, and return the SHA-256.
 
-    Skip the upload if the cluster has the archive. Arguments and errors of the packing are those of
-    `pack_model_code`, errors of the upload those of `upload_archive`. If the cluster refuses the
-    archive, raise ApiError. The temporary archive is deleted in any case.
+    Skip the upload if the cluster has the archive. The temporary archive is deleted in any case.
+
+    Args:
+        model_dir: the folder or file. None for an archive of the includes alone.
+        includes: further files and folders.
+        on_progress: called with the bytes sent and the total bytes.
+
+    Raises:
+        detcloud.shared.archive.ArchiveInvalid: `model_dir` does not exist, the files are too
+            large, or a file cannot be sent.
+        DetcloudError: an include does not exist, two includes have one name, or `.detignore` is
+            invalid.
+        ApiError: the cluster or the store refuses the archive.
+        Unreachable: the cluster or the store does not answer.
     """
     with pack_model_code(model_dir, includes) as archive:
         request = {"sha256": archive.sha256, "size": archive.size}
@@ -89,8 +100,9 @@ def upload_archive(
 ) -> None:
     """Send an archive with the request that the cluster chose: `upload` of `POST /model-code`.
 
-    `on_progress` is called with the bytes sent and the total bytes. Raises ApiError if the store
-    refuses, and Unreachable without an answer.
+    `on_progress` is called with the bytes sent and the total bytes. After a transient failure, the
+    upload is repeated from the beginning. Raises ApiError if the store refuses, and Unreachable
+    without an answer.
     """
     tell = on_progress or (lambda done, total: None)
     with ProgressReader(archive.path, archive.size, tell) as file:
@@ -119,8 +131,9 @@ def _copy_include(include: Path, staged: Path) -> None:
 def _copy_folder(folder: Path, destination: Path) -> None:
     """Copy the files of a folder that an upload would contain to a new folder.
 
-    The files are packed and unpacked: the packer checks names and follows links. Errors are those
-    of `pack_model_code`.
+    The files are packed and unpacked: the packer checks names and follows links. Raises
+    ArchiveInvalid if the folder does not exist, is too large or has a file that cannot be sent.
+    Raises DetcloudError if `.detignore` is invalid.
     """
     with _pack_folder(folder) as archive:
         extract(archive.path, destination)

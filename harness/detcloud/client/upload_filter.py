@@ -81,7 +81,7 @@ class UploadFilter:
 
 
 def upload_filter(model_dir: Path) -> UploadFilter:
-    """Return the UploadFilter of a folder. Errors are those of UploadFilter."""
+    """Return the UploadFilter of a folder. Raises DetcloudError if `.detignore` is invalid."""
     return UploadFilter(model_dir)
 
 

@@ -270,7 +270,7 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
     """Return the tags of an instance and of the disks, by key.
 
-    Custom tags cannot replace the tags of the cluster, the pool, the intent, the name and the
+    Custom tags cannot replace the tags of the cluster, the pool, the launch, the name and the
     owner.
     """
     return {

@@ -346,7 +346,7 @@ class Ec2Cloud:
             return self._find_subnets(self._pool_settings())
 
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
-        """Return the listed instances with the cluster, pool and intent of a launch.
+        """Return the listed instances with the tags of a launch: cluster, pool and launch id.
 
         Raises OutcomeUnknown if EC2 lists no instance; `fleet` is the id for the message.
         """

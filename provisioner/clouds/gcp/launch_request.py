@@ -256,14 +256,14 @@ def _request_digest(request: IntentRow) -> str:
 
 
 def instance_tags(request: IntentRow) -> dict[str, str]:
-    """Return the tags that identify the cluster, the pool and the intent of an instance."""
+    """Return the tags that identify the cluster, the pool and the launch of an instance."""
     return {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
     """Return the labels of an instance and of the disk, by key.
 
-    Custom labels cannot replace the labels of the cluster, the pool, the intent and the owner.
+    Custom labels cannot replace the labels of the cluster, the pool, the launch and the owner.
     """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}

@@ -446,7 +446,10 @@ def _check_operation(answer: JsonObject) -> JsonObject:
 
 
 def _check_request(result: BulkResult, request: IntentRow) -> None:
-    """Raise TokenReused if an operation names an instance of a different request."""
+    """Raise TokenReused if an operation of a bulk insert names an instance of another request.
+
+    Another launch has then already used the request's token. Google is not called.
+    """
     other = next(
         (instance.name for instance in result.named if not is_named_by(instance.name, request)),
         None,

@@ -23,10 +23,10 @@ def describe_instances(region: Region, params: Params) -> Result:
     if ids and params.get("MaxResults"):
         text = "The parameter instancesSet cannot be used with the parameter maxResults"
         raise Ec2Error("InvalidParameterCombination", text)
-    shown = list(region.visible_machines())
+    visible = list(region.visible_machines())
     if ids:
         _check_ids(region, ids)
-        shown = [machine for machine in shown if machine.id in ids]
+        visible = [machine for machine in visible if machine.id in ids]
     fields: Fields[Machine] = {
         "instance-id": lambda item: item.id,
         "instance-state-name": lambda item: item.state(now_ms),
@@ -37,8 +37,8 @@ def describe_instances(region: Region, params: Params) -> Result:
         "subnet-id": lambda item: item.subnet,
         "image-id": lambda item: item.image,
     }
-    found = _apply_filters(shown, params, fields, lambda item: item.tags)
-    page, more = _page(found, params)
+    matching = _apply_filters(visible, params, fields, lambda item: item.tags)
+    page, more = _page(matching, params)
     return {
         "Reservations": [
             {
@@ -53,7 +53,9 @@ def describe_instances(region: Region, params: Params) -> Result:
 
 
 def get_console_output(region: Region, params: Params) -> Result:
-    """Return what a machine wrote, also after its end; the latest only of types of Nitro."""
+    """Return the console output of a machine, also after its end. Refuse `Latest` for types without
+    Nitro.
+    """
     name = params["InstanceId"]
     _check_ids(region, [name])
     machine = region.machines[name]
@@ -67,10 +69,11 @@ def get_console_output(region: Region, params: Params) -> Result:
 def terminate_instances(region: Region, params: Params) -> Result:
     ids = list(dict.fromkeys(params["InstanceIds"]))
     _check_ids(region, ids)
-    now_ms, told = region.clock(), []
+    now_ms, changes = region.clock(), []
     machines = [region.machines[name] for name in ids]
     kept = {machine.zone: machine.id for machine in machines if machine.protected}
-    # Whoever is in the zone of a protected one is kept with it, and the call fails for all.
+    # A protected machine protects its zone: the machines of the zone are kept, and the call fails
+    # for all.
     for machine in machines:
         if machine.zone in kept:
             continue
@@ -78,14 +81,14 @@ def terminate_instances(region: Region, params: Params) -> Result:
         code = "Client.UserInitiatedShutdown"
         machine.end(now_ms, code, f"{code}: User initiated shutdown")
         after = shown_state(machine.state(now_ms))
-        told.append(
+        changes.append(
             {"InstanceId": machine.id, "PreviousState": shown_state(before), "CurrentState": after}
         )
     if kept:
         text = f"The instance '{min(kept.values())}' may not be terminated. Modify its "
         text += "'disableApiTermination' instance attribute and try again."
         raise Ec2Error("OperationNotPermitted", text)
-    return {"TerminatingInstances": told}
+    return {"TerminatingInstances": changes}
 
 
 def describe_spot_instance_requests(region: Region, params: Params) -> Result:
@@ -96,9 +99,9 @@ def describe_spot_instance_requests(region: Region, params: Params) -> Result:
         "state": lambda item: "active" if item.is_billed(now_ms) else "closed",
         "status-code": lambda item: _spot_status(item, now_ms),
     }
-    shown = [machine for machine in region.visible_machines() if machine.is_spot]
-    # What tags an instance does not tag its request.
-    page, more = _page(_apply_filters(shown, params, fields, lambda item: {}), params)
+    visible = [machine for machine in region.visible_machines() if machine.is_spot]
+    # Tags of an instance do not tag the instance's spot request.
+    page, more = _page(_apply_filters(visible, params, fields, lambda item: {}), params)
     return {
         "SpotInstanceRequests": [
             {
@@ -125,17 +128,17 @@ def _spot_status(machine: Machine, now_ms: int) -> str:
 
 def describe_launch_templates(region: Region, params: Params) -> Result:
     names, ids = params.get("LaunchTemplateNames"), params.get("LaunchTemplateIds")
-    shown = [
+    visible = [
         template
         for template in region.templates.values()
         if (not names or template.name in names) and (not ids or template.id in ids)
     ]
-    if names and len(shown) < len(names):
+    if names and len(visible) < len(names):
         code = "InvalidLaunchTemplateName.NotFoundException"
         raise Ec2Error(code, "At least one of the launch templates does not exist.")
     fields: Fields[Template] = {"launch-template-name": lambda template: template.name}
     page, more = _page(
-        _apply_filters(shown, params, fields, lambda template: template.tags), params
+        _apply_filters(visible, params, fields, lambda template: template.tags), params
     )
     return {"LaunchTemplates": [shown_template(template) for template in page], **more}
 
@@ -153,11 +156,11 @@ def describe_subnets(region: Region, params: Params) -> Result:
         "availability-zone": lambda word: region.subnets[word],
     }
     page, more = _page(_apply_filters(names, params, fields, lambda item: {}), params)
-    found = [
+    subnets = [
         {"SubnetId": item, "AvailabilityZone": region.subnets[item], "State": "available"}
         for item in page
     ]
-    return {"Subnets": found, **more}
+    return {"Subnets": subnets, **more}
 
 
 def describe_capacity_reservations(region: Region, params: Params) -> Result:
@@ -166,8 +169,8 @@ def describe_capacity_reservations(region: Region, params: Params) -> Result:
         if name not in region.reservations:
             code = "InvalidCapacityReservationId.NotFound"
             raise Ec2Error(code, f"The capacity reservation ID '{name}' was not found.")
-    shown = [{"CapacityReservationId": item, **region.reservations[item]} for item in names]
-    return {"CapacityReservations": shown}
+    reservations = [{"CapacityReservationId": item, **region.reservations[item]} for item in names]
+    return {"CapacityReservations": reservations}
 
 
 def describe_images(region: Region, params: Params) -> Result:
@@ -177,11 +180,11 @@ def describe_images(region: Region, params: Params) -> Result:
         if name not in region.images:
             raise Ec2Error("InvalidAMIID.NotFound", f"The image id '[{name}]' does not exist")
     names = params.get("ImageIds") or list(region.images)
-    found = [
+    images = [
         {"ImageId": item, "RootDeviceName": region.images[item], "State": "available"}
         for item in names
     ]
-    return {"Images": found}
+    return {"Images": images}
 
 
 def describe_spot_price_history(region: Region, params: Params) -> Result:
@@ -227,19 +230,19 @@ def describe_instance_type_offerings(region: Region, params: Params) -> Result:
     }
     page, more = _page(_apply_filters(sold, params, fields, lambda item: {}), params)
     kind_of_place = "availability-zone" if by_zone else "region"
-    found = [
+    offerings = [
         {"InstanceType": kind, "LocationType": kind_of_place, "Location": place}
         for kind, place in page
     ]
-    return {"InstanceTypeOfferings": found, **more}
+    return {"InstanceTypeOfferings": offerings, **more}
 
 
 def _check_ids(region: Region, ids: Sequence[str]) -> None:
     for name in ids:
         if not _ID.match(name):
             raise Ec2Error("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
-    known = {machine.id for machine in region.visible_machines()}
-    unknown = [name for name in ids if name not in known]
+    visible = {machine.id for machine in region.visible_machines()}
+    unknown = [name for name in ids if name not in visible]
     if unknown:
         many = len(unknown) > 1
         text = f"The instance ID{'s' * many} '{', '.join(unknown)}' do{'es' * (not many)} not exist"
@@ -247,26 +250,28 @@ def _check_ids(region: Region, ids: Sequence[str]) -> None:
 
 
 def _apply_filters(
-    shown: Sequence[T],
+    items: Sequence[T],
     params: Params,
     fields: Fields[T],
     tags: Callable[[T], Mapping[str, str]],
 ) -> list[T]:
-    found = list(shown)
+    matching = list(items)
     for given in params.get("Filters") or []:
         name, values = given["Name"], given["Values"]
         if not (name in fields or name == "tag-key" or name.startswith("tag:")):
             raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        found = [item for item in found if _matches(_values(item, name, fields, tags), values)]
-    return found
+        matching = [
+            item for item in matching if _matches(_values(item, name, fields, tags), values)
+        ]
+    return matching
 
 
 def _values(
-    one: T, name: str, fields: Fields[T], tags: Callable[[T], Mapping[str, str]]
+    item: T, name: str, fields: Fields[T], tags: Callable[[T], Mapping[str, str]]
 ) -> list[str]:
     if name == "tag-key":
-        return list(tags(one))
-    value = tags(one).get(name[4:]) if name.startswith("tag:") else fields[name](one)
+        return list(tags(item))
+    value = tags(item).get(name[4:]) if name.startswith("tag:") else fields[name](item)
     return [] if value is None else [value]
 
 
@@ -274,7 +279,7 @@ def _matches(values: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(value, pattern) for value in values for pattern in patterns)
 
 
-def _page(found: Sequence[T], params: Params) -> tuple[Sequence[T], dict[str, Any]]:
+def _page(items: Sequence[T], params: Params) -> tuple[Sequence[T], dict[str, Any]]:
     first = int(params.get("NextToken") or 0)
     last = first + int(params.get("MaxResults") or PAGE)
-    return found[first:last], ({"NextToken": str(last)} if last < len(found) else {})
+    return items[first:last], ({"NextToken": str(last)} if last < len(items) else {})

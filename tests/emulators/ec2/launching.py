@@ -13,7 +13,7 @@ USER_DATA_BYTES_MAX = 16384
 
 
 class Place(NamedTuple):
-    """A place for the machines of a launch: one override of a fleet."""
+    """A candidate place for the machines of a launch, from an override of a fleet."""
 
     instance_type: str
     subnet: str
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """The settings that the machines of one launch have in common."""
+    """The common settings of a launch's machines."""
 
     data: Mapping[str, Any]
     is_spot: bool
@@ -53,9 +53,9 @@ def create_launch_template(region: Region, params: Params) -> Result:
 
 
 def delete_launch_template(region: Region, params: Params) -> Result:
-    found = _template(region, params)
-    del region.templates[found.id]
-    return {"LaunchTemplate": shown_template(found)}
+    template = _template(region, params)
+    del region.templates[template.id]
+    return {"LaunchTemplate": shown_template(template)}
 
 
 def shown_template(template: Template) -> Result:
@@ -95,9 +95,9 @@ def _fleet(region: Region, params: Params) -> Result:
         if options.get("SingleAvailabilityZone"):
             places = _places_of_one_zone(region, places, order, left)
         for place in _by_preference(region, places, is_spot, strategy):
-            found = list[Machine]()
+            machines = list[Machine]()
             while left and (refusal := _refusal(region, place, order)) is None:
-                found.append(_new_machine(region, place, order))
+                machines.append(_new_machine(region, place, order))
                 left -= 1
             about = {
                 "LaunchTemplateAndOverrides": {
@@ -106,8 +106,8 @@ def _fleet(region: Region, params: Params) -> Result:
                 },
                 "Lifecycle": order.market,
             }
-            if found:
-                ids = [machine.id for machine in found]
+            if machines:
+                ids = [machine.id for machine in machines]
                 groups.append({**about, "InstanceIds": ids, "InstanceType": place.instance_type})
             if left and refusal is not None:
                 errors.append({**about, "ErrorCode": refusal.code, "ErrorMessage": refusal.message})
@@ -134,7 +134,7 @@ def _check_options(params: Params, options: Mapping[str, Any]) -> None:
 def _places_of_one_zone(
     region: Region, places: list[Place], order: Order, count: int
 ) -> list[Place]:
-    """Return the places of the zone that has the most room, as far as that matters."""
+    """Return the places of the zone with the most room for `count` machines."""
     room = {
         place.zone: min(count, _room(region, place, order.market)) for place in reversed(places)
     }
@@ -155,32 +155,34 @@ def _run(region: Region, params: Params) -> Result:
     tags = params.get("TagSpecifications") or below.get("TagSpecifications") or []
     order = Order(data, is_spot, params.get("ClientToken", ""), tags)
     refusal = None
-    found = list[Machine]()
-    while len(found) < params["MaxCount"] and refusal is None:
+    machines = list[Machine]()
+    while len(machines) < params["MaxCount"] and refusal is None:
         refusal = _refusal(region, place, order)
         if refusal is None:
-            found.append(_new_machine(region, place, order))
-    if refusal is not None and len(found) < params["MinCount"]:
-        for machine in found:
+            machines.append(_new_machine(region, place, order))
+    if refusal is not None and len(machines) < params["MinCount"]:
+        for machine in machines:
             del region.machines[machine.id]
         raise refusal
     if params.get("DryRun"):
-        for machine in found:
+        for machine in machines:
             del region.machines[machine.id]
         text = "Request would have succeeded, but DryRun flag is set."
         raise Ec2Error("DryRunOperation", text)
     now_ms = region.clock()
     return {
         "ReservationId": f"r-{region.number():017x}",
-        "Instances": [machine.description(now_ms) for machine in found],
+        "Instances": [machine.description(now_ms) for machine in machines],
     }
 
 
 def _by_preference(
     region: Region, places: list[Place], is_spot: bool, strategy: str
 ) -> Iterable[Place]:
-    """Spot: where the most room is, then the cheapest, or by price alone where nothing else is
-    asked for. On demand: as they are named.
+    """Sort the places of a launch.
+
+    Spot places are sorted by room and then by price, or by price alone with `lowest-price`. Places
+    on demand keep their order.
     """
     if not is_spot:
         return places
@@ -209,7 +211,7 @@ def _room(region: Region, place: Place, market: str) -> int:
 
 
 def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
-    """Return why one more machine cannot be had at a place; None: it can."""
+    """Return why a place has no room for a further machine, or None if the launch is possible."""
     kind, zone = place.instance_type, place.zone
     if kind not in types():
         return Ec2Error("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
@@ -235,7 +237,7 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
 
 
 def _network_refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
-    """Return why a machine cannot have the interfaces or the placement group that it is to have."""
+    """Return why a machine cannot have the requested interfaces or placement group, or None."""
     interfaces = order.data.get("NetworkInterfaces") or []
     if len(interfaces) > 1 and any(
         "AssociatePublicIpAddress" in interface for interface in interfaces
@@ -254,8 +256,8 @@ def _network_refusal(region: Region, place: Place, order: Order) -> Ec2Error | N
         text = f"{place.instance_type} supports {most} EFA interfaces"
         return Ec2Error("InvalidParameterCombination", text)
     group = (place.override.get("Placement") or {}).get("GroupName")
-    known = region.placement_groups
-    if group is not None and known is not None and group not in known:
+    groups = region.placement_groups
+    if group is not None and groups is not None and group not in groups:
         return Ec2Error(
             "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
         )
@@ -338,11 +340,11 @@ def _template(region: Region, given: Mapping[str, Any]) -> Template:
 
 def _user_data(data: Mapping[str, Any]) -> bytes:
     try:
-        found = base64.b64decode(data.get("UserData") or "", validate=True)
+        content = base64.b64decode(data.get("UserData") or "", validate=True)
     except binascii.Error:
         raise Ec2Error(
             "InvalidUserData.Malformed", "Invalid BASE64 encoding of user data"
         ) from None
-    if len(found) > USER_DATA_BYTES_MAX:
+    if len(content) > USER_DATA_BYTES_MAX:
         raise Ec2Error("InvalidUserData.Malformed", "User data is limited to 16384 bytes")
-    return found
+    return content

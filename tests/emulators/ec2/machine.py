@@ -19,7 +19,7 @@ STATUS = {
 
 
 class Ec2Error(Exception):
-    """A refusal, as EC2 words it."""
+    """A refusal in EC2's format."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -34,10 +34,12 @@ class Ec2Error(Exception):
 
 @dataclass
 class Machine:
-    """An instance. `data`: what its launch template and its launch said of it; `boots`: the hook
-    `on_running` is called for it; `protected`: calls do not end it. Times are epoch
-    ms; `asked_ms`: it began to end; `notice_ms`: when it is taken away, as announced at
-    `noticed_ms`. `console`: what it wrote there.
+    """An instance. Times are epoch ms.
+
+    `data`: settings from the launch template and the launch. `boots`: whether the hook `on_running`
+    is called. `protected`: whether calls cannot terminate the machine. `asked_ms`: start of the
+    shutdown. `notice_ms`: time of the interruption that was announced at `noticed_ms`. `console`:
+    console output.
     """
 
     id: str
@@ -67,7 +69,7 @@ class Machine:
     console: str = ""
 
     def state(self, now_ms: int) -> str:
-        """Return the state, as EC2 names it."""
+        """Return EC2's name of the state."""
         if self.asked_ms is not None and now_ms >= self.asked_ms:
             is_over = now_ms >= self.asked_ms + self.ending_ms
             return "terminated" if is_over else "shutting-down"
@@ -79,13 +81,13 @@ class Machine:
 
     @property
     def script(self) -> bytes:
-        """The user data as cloud-init runs them: what is compressed is unpacked."""
+        """Return the decompressed user data, like cloud-init."""
         is_packed = self.user_data.startswith(b"\x1f\x8b")
         return gzip.decompress(self.user_data) if is_packed else self.user_data
 
     @property
     def spot_request(self) -> str:
-        """The id of the request that bought it."""
+        """The id of the machine's spot request."""
         return "sir-" + self.id[-8:]
 
     def end(self, now_ms: int, code: str, message: str) -> None:
@@ -95,9 +97,9 @@ class Machine:
             self.reason = (code, message)
 
     def description(self, now_ms: int) -> dict[str, Any]:
-        """Return the machine as DescribeInstances shows it."""
+        """Return the machine in the format of DescribeInstances."""
         state = self.state(now_ms)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "InstanceId": self.id,
             "ImageId": self.image,
             "InstanceType": self.instance_type,
@@ -109,25 +111,25 @@ class Machine:
             "MetadataOptions": {"State": "applied", **self.data.get("MetadataOptions", {})},
         }
         if state != "terminated":
-            found |= {"SubnetId": self.subnet, "PrivateIpAddress": self.address}
+            fields |= {"SubnetId": self.subnet, "PrivateIpAddress": self.address}
         if self.is_spot:
-            found |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": self.spot_request}
+            fields |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": self.spot_request}
         reserved = self.data.get("CapacityReservationSpecification", {})
         target = reserved.get("CapacityReservationTarget", {})
         if name := target.get("CapacityReservationId"):
-            found["CapacityReservationId"] = name
+            fields["CapacityReservationId"] = name
         if self.reason is not None:
-            found["StateReason"] = dict(zip(("Code", "Message"), self.reason, strict=True))
-        return found
+            fields["StateReason"] = dict(zip(("Code", "Message"), self.reason, strict=True))
+        return fields
 
 
 def shown_state(name: str) -> dict[str, Any]:
-    """Return a state with the number that EC2 gives it."""
+    """Return a state with EC2's number."""
     return {"Code": CODES[name], "Name": name}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as EC2 writes them."""
+    """Return tags in EC2's format."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
@@ -142,5 +144,5 @@ def tags_for(kind: str, specifications: list[dict[str, Any]] | None) -> dict[str
 
 
 def moment(time_ms: int) -> datetime:
-    """Return epoch ms as the serialiser takes them."""
+    """Return epoch ms as a datetime for the serialiser."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""The metadata of one machine as the machine itself reads it, version 2 of the service."""
+"""The metadata service, version 2, of a machine."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +23,9 @@ class Reply(NamedTuple):
 def answer(
     region: Region, machine: Machine, method: str, path: str, headers: Mapping[str, str]
 ) -> Reply:
-    """Answer a call of `path`, such as latest/meta-data/instance-id; `headers` are in lowercase."""
+    """Answer a call of `path`, for example latest/meta-data/instance-id. `headers` have lowercase
+    names.
+    """
     options = machine.data.get("MetadataOptions", {})
     if options.get("HttpEndpoint") == "disabled" or "x-forwarded-for" in headers:
         return Reply(403)
@@ -88,14 +90,14 @@ def _advice(machine: Machine) -> str | None:
 
 
 def _time(time_ms: int | None, known_ms: int | None) -> str | None:
-    """Return a time as EC2 writes it, in whole seconds."""
+    """Return a time in EC2's format, in whole seconds, or None if a time is unknown."""
     if time_ms is None or known_ms is None:
         return None
     return moment(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _identity(region: Region, machine: Machine) -> str:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "accountId": ACCOUNT,
         "availabilityZone": machine.zone,
         "imageId": machine.image,
@@ -106,16 +108,16 @@ def _identity(region: Region, machine: Machine) -> str:
         "region": region.name,
         "version": "2017-09-30",
     }
-    return json.dumps(found)
+    return json.dumps(document)
 
 
 def _credentials(region: Region, machine: Machine) -> str:
     now_ms = region.clock()
-    found = {
+    credentials = {
         "Code": "Success",
         "Type": "AWS-HMAC",
         "LastUpdated": _time(now_ms, now_ms),
         **region.keys(machine),
         "Expiration": _time(now_ms + 6 * 3_600_000, now_ms),
     }
-    return json.dumps(found)
+    return json.dumps(credentials)

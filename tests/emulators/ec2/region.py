@@ -1,4 +1,4 @@
-"""The state of one simulated region, which tests change directly, and the faults in it."""
+"""The state of a simulated region, which tests change directly, and injected faults."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from tests.emulators.ec2.machine import Ec2Error, Machine
 
 ACCOUNT = "123456789012"
-# An ended instance is shown for so long.
+# Terminated instances are listed for an hour.
 REMEMBERED_MS = 3_600_000
 SPOT_SHARE = 0.3
 
@@ -23,8 +23,9 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a call: it is refused with `error`, or its answer is lost if that is None;
-    `carried_out`: only after it was done.
+    """A fault of a call: a refusal with `error`, or a lost answer if `error` is None.
+
+    `carried_out`: the call takes effect before the fault.
     """
 
     error: Ec2Error | None = None
@@ -42,7 +43,7 @@ def made_up_keys(machine: Machine) -> Mapping[str, str]:
 
 @dataclass
 class Template:
-    """A launch template in its only version."""
+    """A launch template with a single version."""
 
     id: str
     name: str
@@ -53,16 +54,16 @@ class Template:
 
 @dataclass
 class Region:
-    """EC2 in one region. `clock` gives epoch ms; whatever is public may be changed at any time.
+    """EC2 in a region. Tests may change public fields at any time.
 
-    `visible_ms`, `running_ms`, `ending_ms`: until a machine is shown, runs, and is gone once it was
-    asked to end. `capacity`: machines there may be, by (type, zone, market); `quota`: vCPUs there
-    may be, by market, which is "spot" or "on-demand"; `not_offered`: types that a zone does not
-    have; `placement_groups`: their names, None where any is taken; `reservations`: of capacity, as
-    they are described, by their ids; launches look at none. `keys`: those of a machine's role, as
-    its metadata names them. `sleepers`: so many of the next machines never boot. Of each other one
-    `on_running` and `on_terminated` hear once; see `tend`. `lets_in` says whether a call with an
-    Authorization header, "" for none, is answered at all.
+    `clock`: epoch ms. `visible_ms`, `running_ms`, `ending_ms`: delays until a machine is listed,
+    runs, and is terminated after a termination call. `capacity`: numbers of machines by (type,
+    zone, market). `quota`: vCPUs by market, "spot" or "on-demand". `not_offered`: (type, zone)
+    pairs. `placement_groups`: known names, or None if all names are valid. `reservations`:
+    described capacity reservations by id, which launches ignore. `keys`: function for the keys of a
+    machine's role in its metadata. `sleepers`: number of next machines that never boot.
+    `on_running` and `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a
+    call with an Authorization header, or "" without a header, is answered.
     """
 
     clock: Callable[[], int]
@@ -89,7 +90,7 @@ class Region:
     calls: list[str] = field(default_factory=list)
     faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     metadata_tokens: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # Answers by action and client token, with the request that each belongs to.
+    # Answers with their requests, by action and client token.
     answers: dict[tuple[str, str], tuple[str, Result]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: int = 0
@@ -100,15 +101,17 @@ class Region:
 
     def fail(self, action: str, code: str, message: str = "", *, times: int = 1) -> None:
         """Refuse the next calls of an action; nothing is done."""
-        said = message or f"{code} was asked for"
-        self.faults[action].extend([Fault(Ec2Error(code, said))] * times)
+        text = message or f"{code} was asked for"
+        self.faults[action].extend([Fault(Ec2Error(code, text))] * times)
 
     def lose(self, action: str, *, carried_out: bool = True, times: int = 1) -> None:
-        """Break off the connection of the next calls, after they were carried out or before."""
+        """Lose answers of the next calls. Each call takes effect if `carried_out`."""
         self.faults[action].extend([Fault(None, carried_out)] * times)
 
     def interrupt(self, name: str, notice_ms: int = 120_000) -> None:
-        """Take a spot machine away, `notice_ms` after a notice; 0: without one."""
+        """Interrupt a spot machine after a notice of `notice_ms`, or at once without a notice for
+        0.
+        """
         with self.lock:
             machine, now_ms = self.machines[name], self.clock()
             machine.noticed_ms = now_ms if notice_ms else None
@@ -116,19 +119,21 @@ class Region:
             self.tend()
 
     def advise(self, name: str) -> None:
-        """Tell a machine that it is likely to be taken away."""
+        """Give a machine a rebalance recommendation."""
         self.machines[name].advised_ms = self.clock()
 
     def shut_down(self, name: str) -> None:
-        """Shut a machine down from inside, which by its template ends it."""
+        """Shut a machine down from inside, which terminates the machine."""
         with self.lock:
             text = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
             self.machines[name].end(self.clock(), text.partition(":")[0], text)
             self.tend()
 
     def tend(self) -> None:
-        """Let due events happen, and call the hooks. Servers do it before each call and at each
-        beat; tests with a clock of their own do it themselves.
+        """Let due events happen and call the hooks.
+
+        Servers do this before each call and at each beat. Tests with a separate clock call this
+        method.
         """
         with self.lock:
             now_ms = self.clock()
@@ -153,7 +158,7 @@ class Region:
         return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 
     def visible_machines(self) -> Iterable[Machine]:
-        """Return the machines that calls know of, in the order of their launch."""
+        """Yield the machines that calls can see, in launch order."""
         now_ms = self.clock()
         for machine in self.machines.values():
             over_ms = (machine.asked_ms or now_ms) + machine.ending_ms
@@ -190,14 +195,14 @@ class Region:
 
 @cache
 def types() -> Mapping[str, Any]:
-    """EC2's catalogue, as moto keeps it."""
-    # Not by the name of the package that they are in: to import all of that takes two seconds.
+    """Return EC2's catalogue of instance types from moto."""
+    # The package is not named by import path, because importing moto's EC2 takes two seconds.
     text = files("moto").joinpath("ec2/resources/instance_types.json.gz").read_bytes()
-    found: Mapping[str, Any] = json.loads(gzip.decompress(text))
-    return found
+    catalogue: Mapping[str, Any] = json.loads(gzip.decompress(text))
+    return catalogue
 
 
 def vcpus(instance_type: str) -> int:
     """Return the virtual processors of an instance."""
-    found: int = types()[instance_type]["VCpuInfo"]["DefaultVCpus"]
-    return found
+    count: int = types()[instance_type]["VCpuInfo"]["DefaultVCpus"]
+    return count

@@ -1,7 +1,7 @@
-"""The simulated EC2 over HTTP: its API at /, and each machine's metadata below the machine's id.
+"""The simulated EC2 over HTTP: the API at /, and the metadata of a machine below the machine's id.
 
-moto puts EC2's wire format to and from plain values by the model that boto3 has; what happens
-between is this package's own.
+moto converts EC2's wire format from and to plain values by boto3's model. This package implements
+the operations.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,14 +43,12 @@ _MODEL = get_service_model("ec2")
 
 
 class ConnectionLost(Exception):
-    """A call whose caller gets no answer."""
+    """A call without an answer."""
 
 
 @dataclass
 class Ec2Server:
-    """The API of `region` at `url`: AWS_ENDPOINT_URL_EC2 of another process. With another region
-    the account begins anew.
-    """
+    """The API of `region` at `url`, for AWS_ENDPOINT_URL_EC2. A new region resets the account."""
 
     region: Region
     url: str
@@ -60,7 +58,7 @@ class Ec2Server:
         return f"{self.url}/{machine}"
 
     def client(self) -> Any:
-        """A client of boto3, which repeats nothing by itself."""
+        """Return a boto3 client without retries."""
         return boto3.client(
             "ec2",
             endpoint_url=self.url,
@@ -73,8 +71,9 @@ class Ec2Server:
 
 @contextmanager
 def ec2_server(region: Region, *, beats: bool = False) -> Iterator[Ec2Server]:
-    """Serve a region on a port of its own. `beats`: its clock moves by itself, so that hooks are
-    called without a call.
+    """Serve a region on a free port.
+
+    `beats`: hooks are called periodically, also without calls.
     """
 
     class Handler(_Handler):
@@ -110,7 +109,7 @@ def _fault_error(fault: Fault) -> Exception:
 
 
 class _Handler(AnsweringHandler):
-    """One connection."""
+    """A connection of a client."""
 
     account: Ec2Server
 
@@ -150,10 +149,10 @@ class _Handler(AnsweringHandler):
     def _metadata(self) -> None:
         name, _, path = self.path.lstrip("/").partition("/")
         headers = {key.lower(): value for key, value in self.headers.items()}
-        region, found = self.account.region, metadata.Reply(404)
+        region, reply = self.account.region, metadata.Reply(404)
         with region.lock:
             region.tend()
             machine = region.machines.get(name)
             if machine is not None and machine.state(region.clock()) != "terminated":
-                found = metadata.answer(region, machine, self.command, path, headers)
-        self.answer(found.status, found.body, {"Content-Type": found.kind})
+                reply = metadata.answer(region, machine, self.command, path, headers)
+        self.answer(reply.status, reply.body, {"Content-Type": reply.kind})

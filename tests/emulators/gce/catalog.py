@@ -1,4 +1,4 @@
-"""The machine types and accelerators of the simulated Compute Engine, and where they are."""
+"""The machine types and accelerators of the simulated Compute Engine."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """The processors, memory and GPUs of a machine type."""
+    """Processors, memory and GPUs of a machine type."""
 
     vcpus: int
     memory_mb: int
@@ -28,7 +28,7 @@ TYPES: Mapping[str, TypeFacts] = {
     **{f"n1-standard-{n}": TypeFacts(n, 3840 * n) for n in (1, 2, 4, 8, 16, 32, 64, 96)},
     "e2-standard-4": TypeFacts(4, 16 * 1024),
 }
-# The accelerators that there are, and how many an instance takes at most.
+# Accelerators, with the maximum per instance.
 ACCELERATORS: Mapping[str, int] = {
     "nvidia-tesla-a100": 16,
     "nvidia-gb200": 4,
@@ -42,13 +42,13 @@ _CUSTOM = re.compile(r"(?:n1-)?custom-(\d+)-(\d+)")
 
 
 def find_type(name: str) -> TypeFacts | None:
-    """Return a type that instances may have; custom ones are in no list."""
+    """Return the facts of a machine type, custom types included, or None for an unknown name."""
     custom = _CUSTOM.fullmatch(name)
     return TypeFacts(int(custom[1]), int(custom[2])) if custom else TYPES.get(name)
 
 
 def describe_types(zones: Iterable[str], url: str, away: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the machine types of zones, but those (type, zone) that are `away`."""
+    """Return the machine types of zones, without the (type, zone) pairs in `away`."""
     missing = frozenset(away)
     return [
         {

@@ -1,4 +1,4 @@
-"""The lists of the simulated Compute Engine, page by page and filtered, and what else it tells."""
+"""The filtered and paged lists of the simulated Compute Engine, and its other descriptions."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,31 +20,31 @@ def list_instances(project: Project, query: Query) -> Result:
     reachable = [
         machine for machine in project.visible_machines() if machine.zone not in project.unreachable
     ]
-    shown = [machine.description(now_ms, project.url) for machine in reachable]
+    descriptions = [machine.description(now_ms, project.url) for machine in reachable]
     fields = _FIELDS.search(query.get("fields", ""))
-    found = _page(_matching(shown, query), query)
+    matching = _page(_matching(descriptions, query), query)
     if fields is not None:
         names = set(fields[1].split(","))
-        found[0][:] = [{key: item[key] for key in item if key in names} for item in found[0]]
-    return _aggregate(project, "instances", found, lambda item: _scope(item["zone"]))
+        matching[0][:] = [{key: item[key] for key in item if key in names} for item in matching[0]]
+    return _aggregate(project, "instances", matching, lambda item: _scope(item["zone"]))
 
 
 def list_operations(project: Project, query: Query) -> Result:
     operations = list(project.operations)
     if query.get("orderBy") == "creationTimestamp desc":
         operations.reverse()
-    shown = [project.shown_operation(operation) for operation in operations]
-    found = _page(_matching(shown, query), query)
+    descriptions = [project.shown_operation(operation) for operation in operations]
+    matching = _page(_matching(descriptions, query), query)
     return _aggregate(
-        project, "operations", found, lambda item: _scope(item.get("zone") or item["region"])
+        project, "operations", matching, lambda item: _scope(item.get("zone") or item["region"])
     )
 
 
 def list_machine_types(project: Project, query: Query, zone: str = "") -> Result:
     """Return the machine types of a zone, or of all zones."""
     zones = [zone] if zone else [name for some in project.zones.values() for name in some]
-    shown = describe_types(zones, project.url, project.not_offered)
-    page, token = _page(_matching(shown, query), query)
+    descriptions = describe_types(zones, project.url, project.not_offered)
+    page, token = _page(_matching(descriptions, query), query)
     if not zone:
         return _aggregate(project, "machineTypes", (page, token), lambda item: _scope(item["zone"]))
     return {"items": page, **({"nextPageToken": token} if token else {})}
@@ -52,8 +52,8 @@ def list_machine_types(project: Project, query: Query, zone: str = "") -> Result
 
 def list_accelerator_types(project: Project, query: Query) -> Result:
     zones = [name for some in project.zones.values() for name in some]
-    found = _page(_matching(describe_accelerators(zones, project.url), query), query)
-    return _aggregate(project, "acceleratorTypes", found, lambda item: _scope(item["zone"]))
+    matching = _page(_matching(describe_accelerators(zones, project.url), query), query)
+    return _aggregate(project, "acceleratorTypes", matching, lambda item: _scope(item["zone"]))
 
 
 def get_region(project: Project, region: str) -> Result:
@@ -110,16 +110,16 @@ def _scope(url: str) -> str:
 def _aggregate(
     project: Project,
     kind: str,
-    found: tuple[list[Result], str],
+    items_and_token: tuple[list[Result], str],
     scope: Callable[[Result], str],
 ) -> Result:
-    """Return a page by the places that its items are in; empty ones say that they are empty."""
+    """Return a page of items by place. Empty zones and unreachable zones have a warning."""
     items: dict[str, Any] = {
         f"zones/{zone}": {"warning": {"code": "NO_RESULTS_ON_PAGE"}}
         for zones in project.zones.values()
         for zone in zones
     }
-    page, token = found
+    page, token = items_and_token
     for item in page:
         place = items.setdefault(scope(item), {})
         place.pop("warning", None)
@@ -129,13 +129,13 @@ def _aggregate(
     return {"items": items, **({"nextPageToken": token} if token else {})}
 
 
-def _matching(shown: Iterable[Result], query: Query) -> list[Result]:
+def _matching(items: Iterable[Result], query: Query) -> list[Result]:
     text = query.get("filter", "")
     either = [_TERM.findall(part) for part in text.split(" OR ")] if text else [[]]
     rest = _TERM.sub("", text).replace("OR", "").replace("AND", "").strip()
     if rest:
         raise GceError(400, "invalid", f"Invalid value for field 'filter': '{text}'.")
-    return [item for item in shown if any(_matches(item, terms) for terms in either)]
+    return [item for item in items if any(_matches(item, terms) for terms in either)]
 
 
 def _matches(item: Result, terms: Sequence[tuple[str, str, str]]) -> bool:
@@ -148,7 +148,7 @@ def _value(item: Result, key: str) -> str:
     return str(item.get(key, ""))
 
 
-def _page(found: list[Result], query: Query) -> tuple[list[Result], str]:
+def _page(items: list[Result], query: Query) -> tuple[list[Result], str]:
     first = int(query.get("pageToken") or 0)
     last = first + min(PAGE, int(query.get("maxResults") or PAGE))
-    return found[first:last], str(last) if last < len(found) else ""
+    return items[first:last], str(last) if last < len(items) else ""

@@ -9,7 +9,7 @@ from tests.emulators.gce.machine import GceError, Machine
 from tests.emulators.gce.project import IMAGE_FAMILIES, Operation, Project, Result
 
 METADATA_BYTES_MAX = 262_144
-# The lowest of the limits that are told of a bulk insert.
+# The lowest documented limit of a bulk insert.
 INSTANCES_MAX = 1_000
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}\Z")
@@ -23,7 +23,7 @@ _N1_COUNTS = {
 
 
 class Order(NamedTuple):
-    """A bulk insert: at least `least` of the machines of these names, in some of these zones."""
+    """A bulk insert: names of machines, the minimal number `least`, and candidate zones."""
 
     names: Sequence[str]
     least: int
@@ -44,14 +44,14 @@ class Order(NamedTuple):
     def gpus(self) -> int:
         attached = self.properties.get("guestAccelerators") or ()
         more = sum(int(item["acceleratorCount"]) for item in attached)
-        known = find_type(self.machine_type)
-        return more + (known.gpus if known else 0)
+        facts = find_type(self.machine_type)
+        return more + (facts.gpus if facts else 0)
 
 
 def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_id: str) -> Result:
-    known = project.requests.get((place, request_id)) if request_id else None
-    if known is not None:
-        return project.shown_operation(known)
+    former = project.requests.get((place, request_id)) if request_id else None
+    if former is not None:
+        return project.shown_operation(former)
     now_ms = project.clock()
     running = [
         item
@@ -153,8 +153,8 @@ def _check_accelerators(order: Order) -> None:
 
 
 def _allocate(project: Project, order: Order) -> tuple[list[Machine], list[tuple[str, str, str]]]:
-    """Make the machines that there is room for; why the others cannot be had, with their names and
-    zones.
+    """Create machines while room is left. Return the machines, and (name, zone, code) of each
+    failure.
     """
     zones = [zone for zone in order.zones if (order.machine_type, zone) not in project.not_offered]
     if order.shape == "ANY_SINGLE_ZONE":

@@ -10,7 +10,7 @@ _PACIFIC = timezone(timedelta(hours=-8))
 
 
 class GceError(Exception):
-    """A refusal, as Compute Engine words it."""
+    """A refusal in Compute Engine's format."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -21,16 +21,18 @@ class GceError(Exception):
     @property
     def content(self) -> dict[str, Any]:
         """The content of the answer."""
-        one = {"reason": self.reason, "message": self.message, "domain": "global"}
-        return {"error": {"code": self.status, "message": self.message, "errors": [one]}}
+        error = {"reason": self.reason, "message": self.message, "domain": "global"}
+        return {"error": {"code": self.status, "message": self.message, "errors": [error]}}
 
 
 @dataclass
 class Machine:
-    """An instance. `properties`: those of its insert; `boots`: the hook `on_running` is called for
-    it; `protected`: calls do not delete it. Times are epoch ms; `asked_ms`: it begins to end;
-    `deleted`: it is gone after its end, and terminated if not. `console`: what it wrote to its
-    serial port.
+    """An instance. Times are epoch ms.
+
+    `properties`: properties of the insert. `boots`: whether the hook `on_running` is called.
+    `protected`: whether calls cannot delete the machine. `asked_ms`: start of the shutdown.
+    `deleted`: whether the machine is deleted after the shutdown, or stays as terminated. `console`:
+    output of the serial port.
     """
 
     name: str
@@ -68,12 +70,12 @@ class Machine:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The items of the instance's metadata, such as its `startup-script`."""
+        """The metadata items of the instance, for example `startup-script`."""
         items = self.properties.get("metadata", {}).get("items", ())
         return {item["key"]: item["value"] for item in items}
 
     def state(self, now_ms: int) -> str:
-        """Return the status, as Compute Engine names it; GONE once it is deleted."""
+        """Return Compute Engine's name of the status, or GONE for a deleted machine."""
         if self.asked_ms is not None and now_ms >= self.asked_ms:
             if now_ms < self.asked_ms + self.ending_ms:
                 return "STOPPING"
@@ -87,13 +89,15 @@ class Machine:
         return self.state(now_ms) in ("PROVISIONING", "STAGING", "RUNNING", "STOPPING")
 
     def end(self, now_ms: int, ending_ms: int, *, delete: bool) -> None:
-        """Begin to end, unless the machine has begun before; a delete also ends a stopped one."""
+        """Begin the shutdown unless a shutdown began before. `delete` also applies to a stopped
+        machine.
+        """
         if self.asked_ms is None or now_ms < self.asked_ms:
             self.asked_ms, self.ending_ms = now_ms, ending_ms
         self.deleted = self.deleted or delete
 
     def description(self, now_ms: int, url: str) -> dict[str, Any]:
-        """Return the machine as the API shows it."""
+        """Return the machine in the API's format."""
         zone_url = f"{url}/zones/{self.zone}"
         scheduling = {"automaticRestart": True, **self.properties.get("scheduling", {})}
         return {

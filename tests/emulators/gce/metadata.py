@@ -1,4 +1,4 @@
-"""The metadata server of one machine of Compute Engine, as the machine itself reads it."""
+"""The metadata server of a machine of Compute Engine."""
 
 import hashlib
 import json
@@ -24,9 +24,11 @@ HOLD_SECONDS_MAX = 300.0
 
 @dataclass
 class MachineMetadata:
-    """The metadata of a machine. `account`: the e-mail of its service account, "" for none, whose
-    number is `subject`; `attributes`: its own, the startup script among them; `access_tokens`:
-    those that were given out. Requests that wait are told what changes.
+    """The metadata of a machine.
+
+    `account`: the e-mail of the service account, or "" without an account. `subject`: the account's
+    number. `attributes`: instance attributes, for example the startup script. `access_tokens`:
+    issued tokens. Changes answer waiting requests.
     """
 
     name: str
@@ -54,7 +56,7 @@ class MachineMetadata:
             self._changed.notify_all()
 
     def set_maintenance_event(self, event: str) -> None:
-        """Announce what becomes of the machine in maintenance of its host, NONE for nothing."""
+        """Announce a maintenance event of the host, or NONE."""
         with self._changed:
             self._maintenance_event = event
             self._changed.notify_all()
@@ -72,7 +74,7 @@ class MachineMetadata:
             self._changed.notify_all()
 
     def answer(self, path: str, query: Mapping[str, str]) -> str | None:
-        """The value at `path`, such as instance/name; None for what is not there."""
+        """Return the value at `path`, for example instance/name, or None for an unknown path."""
         account = f"instance/service-accounts/{self.account}/"
         path = re.sub("^instance/service-accounts/default(?=/|$)", account.rstrip("/"), path)
         if self.account and path == f"{account}identity":
@@ -89,8 +91,8 @@ class MachineMetadata:
         return self._values().get(path)
 
     def wait(self, path: str, query: Mapping[str, str]) -> str | None:
-        """The value at `path` once it is another one than the query's `last_etag`, or its
-        `timeout_sec` is over.
+        """Return the value at `path` once the value differs from `last_etag` of the query, or after
+        `timeout_sec`.
         """
         hold = min(float(query.get("timeout_sec", HOLD_SECONDS_MAX)), HOLD_SECONDS_MAX)
         with self._changed:
@@ -170,7 +172,7 @@ def metadata_server(machine: MachineMetadata, host: str = "127.0.0.1") -> Iterat
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            # Who forwards requests of others has not made them.
+            # Forwarded requests are not the machine's own.
             is_own = self.headers.get("Metadata-Flavor") == "Google"
             if not is_own or "X-Forwarded-For" in self.headers:
                 self._answer(403, "")
@@ -204,7 +206,7 @@ def metadata_server(machine: MachineMetadata, host: str = "127.0.0.1") -> Iterat
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A call whose maker has gone is no error."""
+            """Ignore callers that closed the connection."""
 
     with Server((host, 0), Handler) as server:
         server.block_on_close = False

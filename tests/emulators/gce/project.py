@@ -1,4 +1,4 @@
-"""The state of one simulated project, which tests change directly, and the faults in it."""
+"""The state of a simulated project, which tests change directly, and injected faults."""
 
 import threading
 from collections import defaultdict, deque
@@ -16,8 +16,9 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a call: it is refused with `error`, or its answer is lost if that is None;
-    `carried_out`: only after it was done.
+    """A fault of a call: a refusal with `error`, or a lost answer if `error` is None.
+
+    `carried_out`: the call takes effect before the fault.
     """
 
     error: GceError | None = None
@@ -26,8 +27,8 @@ class Fault:
 
 @dataclass
 class Operation:
-    """An operation in `place`, zones/ZONE or regions/REGION, which is over at `done_ms`. `errors`
-    are shown from then on.
+    """An operation in `place`, zones/ZONE or regions/REGION, that ends at `done_ms` and then shows
+    `errors`.
     """
 
     name: str
@@ -55,19 +56,17 @@ IMAGE_FAMILIES = (
 
 @dataclass
 class Project:
-    """Compute Engine in one project. `clock` gives epoch ms; whatever is public may be changed at
-    any time.
+    """Compute Engine in a project. Tests may change public fields at any time.
 
-    `visible_ms`, `staging_ms`, `running_ms`, `ending_ms`: until a machine is shown, is staged,
-    runs, and is gone once it was asked to end; `operation_ms`: until a bulk insert is over.
-    `capacity`: machines there may be, by (type, zone, market); `quota`: GPUs there may be, by
-    market, which is "spot" or "on-demand"; `not_offered`: types that a zone does not have. `late`:
-    what cannot be had is told by the operation and not by the call. `unreachable`: zones whose
-    machines no list has, which says so. `sleepers`: so many of the next machines never boot. Of
-    each other one `on_running` and `on_terminated` hear once, and `on_notice`, with the seconds
-    that are left; see `tend`. `lets_in` says whether a call with an Authorization header, "" for
-    none, is answered at all; `on_call` hears of each that is answered: its method, the names in its
-    path and its body.
+    `clock`: epoch ms. `visible_ms`, `staging_ms`, `running_ms`, `ending_ms`: delays until a machine
+    is listed, is staged, runs, and is gone after a delete. `operation_ms`: duration of a bulk
+    insert. `capacity`: numbers of machines by (type, zone, market). `quota`: GPUs by market, "spot"
+    or "on-demand". `not_offered`: (type, zone) pairs. `late`: missing capacity fails the operation,
+    not the call. `unreachable`: zones that lists omit with a warning. `sleepers`: number of next
+    machines that never boot. `on_running`, `on_notice` (with the remaining seconds) and
+    `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a call with an
+    Authorization header, or "" without a header, is answered. `on_call`: called with method, names
+    in the path and body of each answered call.
     """
 
     clock: Callable[[], int]
@@ -101,34 +100,36 @@ class Project:
     operations: list[Operation] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
-    # Operations by the place and id of the request that they were made by.
+    # Operations by (place, request id).
     requests: dict[tuple[str, str], Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: int = 0
 
     @property
     def url(self) -> str:
-        """The beginning of the URLs of its resources."""
+        """The common prefix of the URLs of the project's resources."""
         return f"https://www.googleapis.com/compute/v1/projects/{self.name}"
 
     def fail(
         self, action: str, status: int, reason: str, message: str = "", *, times: int = 1
     ) -> None:
         """Refuse the next calls of an action; nothing is done."""
-        said = message or f"{reason} was asked for"
-        self.faults[action].extend([Fault(GceError(status, reason, said))] * times)
+        text = message or f"{reason} was asked for"
+        self.faults[action].extend([Fault(GceError(status, reason, text))] * times)
 
     def lose(self, action: str, *, carried_out: bool = True, times: int = 1) -> None:
-        """Break off the connection of the next calls, after they were carried out or before."""
+        """Lose answers of the next calls. Each call takes effect if `carried_out`."""
         self.faults[action].extend([Fault(None, carried_out)] * times)
 
     def forget_requests(self) -> None:
-        """Forget the ids of requests: one that is repeated is another one."""
+        """Forget the ids of requests, so that a repeated request is a new request."""
         self.requests.clear()
 
     def preempt(self, name: str) -> None:
-        """Take a spot machine away: it is told at once, its shutdown begins with that or, where its
-        scheduling asks for more, after as long, and 30 s later it is switched off.
+        """Preempt a spot machine.
+
+        The notice is immediate. The shutdown begins after the notice period of the machine's
+        scheduling, by default 0 s, and takes 30 s.
         """
         with self.lock:
             machine, now_ms = self.machines[name], self.clock()
@@ -139,7 +140,7 @@ class Project:
             self.tend()
 
     def shut_down(self, name: str) -> None:
-        """Shut a machine down from inside: it is terminated, and stays."""
+        """Shut a machine down from inside. The machine stays as terminated."""
         with self.lock:
             machine, now_ms = self.machines[name], self.clock()
             machine.end(now_ms, self.ending_ms, delete=False)
@@ -154,8 +155,10 @@ class Project:
         return operation
 
     def tend(self) -> None:
-        """Let due events happen, and call the hooks. Servers do it before each call and at each
-        beat; tests with a clock of their own do it themselves.
+        """Let due events happen and call the hooks.
+
+        Servers do this before each call and at each beat. Tests with a separate clock call this
+        method.
         """
         with self.lock:
             now_ms = self.clock()
@@ -186,17 +189,17 @@ class Project:
     def add_operation(
         self, kind: str, place: str, target: str, started_ms: int, done_ms: int
     ) -> Operation:
-        """Add an operation to those that are listed."""
+        """Add an operation to the list of operations."""
         name = f"operation-{self.number():013d}"
         operation = Operation(name, place, kind, target, started_ms, done_ms)
         self.operations.append(operation)
         return operation
 
     def shown_operation(self, operation: Operation) -> Result:
-        """Return an operation as the API shows it."""
+        """Return an operation in the API's format."""
         now_ms = self.clock()
         kind = operation.place.partition("s/")[0]
-        shown: Result = {
+        description: Result = {
             "kind": "compute#operation",
             "name": operation.name,
             "operationType": operation.kind,
@@ -206,19 +209,19 @@ class Project:
             kind: f"{self.url}/{operation.place}",
         }
         if operation.group:
-            shown["operationGroupId"] = operation.group
+            description["operationGroupId"] = operation.group
         if operation.request_id:
-            shown["clientOperationId"] = operation.request_id
+            description["clientOperationId"] = operation.request_id
         if operation.locations:
             locations = {key: {"status": "CREATING"} for key in operation.locations}
-            is_over = shown["status"] == "DONE"
-            shown["instancesBulkInsertOperationMetadata"] = {
+            is_over = description["status"] == "DONE"
+            description["instancesBulkInsertOperationMetadata"] = {
                 "perLocationStatus": operation.locations if is_over else locations
             }
-        if operation.errors and shown["status"] == "DONE":
-            shown["error"] = {"errors": operation.errors}
-            shown |= {"httpErrorStatusCode": 503, "httpErrorMessage": "SERVICE UNAVAILABLE"}
-        return shown
+        if operation.errors and description["status"] == "DONE":
+            description["error"] = {"errors": operation.errors}
+            description |= {"httpErrorStatusCode": 503, "httpErrorMessage": "SERVICE UNAVAILABLE"}
+        return description
 
     def billed_machines(self) -> list[Machine]:
         """Return the machines that are billed."""
@@ -226,7 +229,7 @@ class Project:
         return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 
     def visible_machines(self) -> Iterator[Machine]:
-        """Return the machines that calls know of, in the order of their insert."""
+        """Yield the machines that calls can see, in the order of their insert."""
         now_ms = self.clock()
         for machine in self.machines.values():
             if now_ms >= machine.visible_ms and machine.state(now_ms) != "GONE":

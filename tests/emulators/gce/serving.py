@@ -30,7 +30,7 @@ ROUTES: Mapping[tuple[str, str], str] = {
     ("GET", r"regions/(?P<region>[^/]+)"): "getRegion",
 }
 
-# What there is, whatever instances there are.
+# Descriptions that do not depend on instances.
 CATALOGUE: Mapping[str, Callable[[Project, Mapping[str, str], Mapping[str, str]], Result]] = {
     "listMachineTypes": lambda project, names, query: describing.list_machine_types(project, query),
     "listMachineTypesOfZone": lambda project, names, query: describing.list_machine_types(
@@ -44,14 +44,12 @@ CATALOGUE: Mapping[str, Callable[[Project, Mapping[str, str], Mapping[str, str]]
 
 
 class ConnectionLost(Exception):
-    """A call whose caller gets no answer."""
+    """A call without an answer."""
 
 
 @dataclass
 class GceServer:
-    """The API of `project` at `url`: DETCLOUD_COMPUTE_ENDPOINT of a process. With another project
-    everything begins anew.
-    """
+    """The API of `project` at `url`, for DETCLOUD_COMPUTE_ENDPOINT. A new project resets all."""
 
     project: Project
     url: str
@@ -59,8 +57,9 @@ class GceServer:
 
 @contextmanager
 def gce_server(project: Project, *, beats: bool = False) -> Iterator[GceServer]:
-    """Serve a project on a port of its own. `beats`: its clock moves by itself, so that hooks are
-    called without a call.
+    """Serve a project on a free port.
+
+    `beats`: hooks are called periodically, also without calls.
     """
 
     class Handler(_Handler):
@@ -77,11 +76,11 @@ def call(
     project: Project, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]
 ) -> Result:
     """Carry a call out. Raises GceError, ConnectionLost."""
-    found = _PATH.fullmatch(path)
-    if found is None or found["project"] != project.name:
+    match = _PATH.fullmatch(path)
+    if match is None or match["project"] != project.name:
         raise GceError(404, "notFound", f"The resource '{path}' was not found")
     with project.lock:
-        action, names = _action(method, found["rest"])
+        action, names = _action(method, match["rest"])
         project.calls.append(action)
         project.on_call(action, names, body)
         project.tend()
@@ -136,7 +135,7 @@ def _fault_error(fault: Fault) -> Exception:
 
 
 class _Handler(AnsweringHandler):
-    """One connection."""
+    """A connection of a client."""
 
     account: GceServer
 

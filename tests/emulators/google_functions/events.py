@@ -1,5 +1,5 @@
-"""A function of Google's functions-framework, as its users write them: it notes the events that it
-is handed, a line each, in the file that EVENTS names.
+"""A function of Google's functions-framework that appends each event as a line to the file in
+EVENTS.
 """
 
 import base64
@@ -13,7 +13,7 @@ import functions_framework
 
 @functions_framework.cloud_event  # type: ignore[untyped-decorator]
 def note_event(event: Any) -> None:
-    """Note an event's attributes, and its data in base64."""
+    """Append an event's attributes and its data in base64 to the file in EVENTS."""
     data = None if event.data is None else base64.b64encode(event.data).decode()
     line = json.dumps({"attributes": dict(event.get_attributes()), "data": data})
     with Path(os.environ["EVENTS"]).open("a", encoding="utf-8") as file:

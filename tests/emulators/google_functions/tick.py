@@ -1,5 +1,6 @@
-"""The tick as an asynchronous function of Google's functions-framework, which answers with what a
-function returns, if that is an ASGI application.
+"""The tick as an asynchronous function of Google's functions-framework.
+
+The framework answers by the returned value if the value is an ASGI application.
 """
 
 import functions_framework.aio

@@ -12,7 +12,7 @@ from detcloud.agent.storage_credentials import CredentialServer
 
 @pytest.fixture
 def server(tmp_path: Path, cluster: Any) -> Iterator[CredentialServer]:
-    """A server of what the test's `cluster` gives out."""
+    """Serve the keys and tokens that the test's `cluster` issues; close the server at the end."""
     running = CredentialServer(tmp_path, cluster.fetch, print)
     yield running
     running.close()
@@ -20,7 +20,7 @@ def server(tmp_path: Path, cluster: Any) -> Iterator[CredentialServer]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> AllocationDirectory:
-    """The directory of an allocation, made."""
+    """Create and return the directory of allocation 4.1."""
     allocation = AllocationDirectory(tmp_path / "allocations", "4.1")
     allocation.create()
     return allocation

@@ -1,4 +1,4 @@
-"""The agent's main loop: what it looks at and sends while something of its own fails."""
+"""The agent's main loop while a write to its own disk fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from detcloud.shared.notices import FileNotices
 
 
 class RecordingSchedule(SyncSchedule):
-    """Keeps the urgency of each sync that is requested."""
+    """Schedule that records the urgency of each requested sync."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class RecordingSchedule(SyncSchedule):
 
 
 class RefusedSession:
-    """The cluster does not want this agent, which therefore looks once and leaves."""
+    """Session refused by the cluster: the agent polls once and ends."""
 
     refusal = "enough"
     announced_end = None
@@ -43,28 +43,30 @@ class RefusedSession:
         pass
 
 
-def test_reports_are_sent_while_a_record_of_the_agents_own_finds_no_room(
+def test_reports_are_sent_while_the_disk_is_full(
     tmp_path: Path, directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find_no_room(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    # Nothing proves that the trial's supervisor lives, so its end is to be recorded.
+    # The trial has no living supervisor, so the agent must record an end.
     (directory.agent / "launch.json").write_text("{}")
     (directory.out / "report-0.jsonl").write_text('{"kind": "exit", "reason": "completed"}\n')
     monkeypatch.setattr(AgentReport, "append", find_no_room)
     monkeypatch.setattr(agent_module, "RETRY_SECONDS", 0.0)
-    said: list[str] = []
+    logged: list[str] = []
     no_code = cast(CodeCache, None)
-    node = Node(tmp_path, [], ProcessRuntime(), no_code, said.append)
+    node = Node(tmp_path, [], ProcessRuntime(), no_code, logged.append)
     schedule, session = RecordingSchedule(), cast(Session, RefusedSession())
     notices = FileNotices(tmp_path / "none.json")
     alive = AliveFile(tmp_path / "alive")
     alive.record_answer()
     os.utime(tmp_path / "alive", (1, 1))
-    agent = Agent(node, schedule, session, notices, 0.0, said.append, alive)
+    agent = Agent(node, schedule, session, notices, 0.0, logged.append, alive)
     agent.run()
     assert schedule.requests == [True]
-    # What has not been reported yet is work that the machine must not end with.
+    # An unreported trial is work: the machine must not be shut down.
     assert (tmp_path / "alive").stat().st_mtime > 1
-    assert said == ["4.1 could not be monitored, trying again: [Errno 28] No space left on device"]
+    assert logged == [
+        "4.1 could not be monitored, trying again: [Errno 28] No space left on device"
+    ]

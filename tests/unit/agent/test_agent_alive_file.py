@@ -1,4 +1,4 @@
-"""The file that a machine's watchdog looks at."""
+"""The file by which a machine's watchdog sees that the agent works."""
 
 import os
 from pathlib import Path
@@ -14,19 +14,19 @@ ANSWERED = 1_800_000_000
 @pytest.mark.parametrize(
     ("silent_seconds", "is_fresh"), [(OUTAGE_SECONDS_MAX, True), (OUTAGE_SECONDS_MAX + 1, False)]
 )
-def test_a_machine_that_works_waits_six_hours_for_the_cluster(
+def test_alive_file_stays_fresh_for_six_hours_without_the_cluster(
     tmp_path: Path, silent_seconds: int, is_fresh: bool
 ) -> None:
     path = tmp_path / "alive"
     AliveFile(path, lambda: ANSWERED).record_answer()
     os.utime(path, (1, 1))
-    # Another process of the agent goes on from the same answer.
+    # A second process of the agent continues from the recorded answer.
     AliveFile(path, lambda: ANSWERED + silent_seconds).refresh()
     assert (path.stat().st_mtime > 1) is is_fresh
 
 
 @pytest.mark.parametrize("content", [None, "", "soon"])
-def test_a_machine_that_never_reached_the_cluster_waits_for_nothing(
+def test_alive_file_is_not_refreshed_before_the_first_answer(
     tmp_path: Path, content: str | None
 ) -> None:
     path = tmp_path / "alive"
@@ -37,7 +37,7 @@ def test_a_machine_that_never_reached_the_cluster_waits_for_nothing(
     assert not path.exists() or path.stat().st_mtime == 1
 
 
-def test_the_file_is_touched_once_a_minute(tmp_path: Path) -> None:
+def test_alive_file_is_touched_once_a_minute(tmp_path: Path) -> None:
     now, path = [0.0], tmp_path / "alive"
     alive = AliveFile(path, lambda: ANSWERED, lambda: now[0])
     alive.record_answer()

@@ -1,4 +1,4 @@
-"""How long a machine whose boot failed tries to tell its cluster of it."""
+"""Retries of the report that an instance sends to the cluster after a failed boot."""
 
 import urllib.error
 from collections.abc import Callable, Iterator
@@ -16,7 +16,10 @@ BOOT_SCRIPT_SECONDS = 120
 
 
 def answers_of(*statuses: int) -> Callable[[], None]:
-    """Return a call that is answered with one status after the other, and then with success."""
+    """Return a send function that fails by the given statuses in turn, and then succeeds.
+
+    Status 0 raises OSError, 200 succeeds, and all other statuses raise HTTPError.
+    """
     left: Iterator[int] = iter(statuses)
 
     def send() -> None:
@@ -29,13 +32,13 @@ def answers_of(*statuses: int) -> Callable[[], None]:
     return send
 
 
-def test_an_instance_that_the_cluster_does_not_know_yet_tries_again() -> None:
+def test_boot_report_of_an_unknown_instance_is_retried() -> None:
     pauses: list[float] = []
     assert deliver(answers_of(404, 404, 503, 404), pauses.append)
     assert pauses == [5, 5, 1, 5]
 
 
-def test_one_that_stays_unknown_gives_up_before_the_boot_script_does() -> None:
+def test_boot_report_is_abandoned_before_the_boot_script_timeout() -> None:
     pauses: list[float] = []
     assert not deliver(answers_of(*[404] * 100), pauses.append)
     # 90 / 5 = 18 tries.
@@ -43,14 +46,14 @@ def test_one_that_stays_unknown_gives_up_before_the_boot_script_does() -> None:
     assert sum(pauses) < BOOT_SCRIPT_SECONDS
 
 
-def test_an_api_that_does_not_answer_is_asked_a_few_times() -> None:
+def test_boot_report_without_an_answer_is_retried_a_few_times() -> None:
     pauses: list[float] = []
     assert not deliver(answers_of(*[0] * 9), pauses.append)
     assert pauses == [1, 2, 3, 4]
     assert len(pauses) == ATTEMPTS_MAX
 
 
-def test_unreadable_answer_is_a_failure_that_is_retried() -> None:
+def test_boot_report_is_retried_after_an_unreadable_answer() -> None:
     failures = [BadStatusLine("SSH-2.0")]
 
     def send() -> None:
@@ -60,7 +63,7 @@ def test_unreadable_answer_is_a_failure_that_is_retried() -> None:
     assert deliver(send, lambda _: None)
 
 
-def test_a_report_that_is_refused_is_not_sent_again() -> None:
+def test_a_refused_boot_report_is_not_retried() -> None:
     pauses: list[float] = []
     assert not deliver(answers_of(401), pauses.append)
     assert pauses == []

@@ -1,4 +1,4 @@
-"""The deletion of cached folders: the least recently used first, and none that a trial uses."""
+"""Deletion of cached folders: least recently used first, and never a folder in use."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def layer(work: Path, name: str, size: int, used_at: float, *, complete: bool = 
 def test_the_least_recently_used_kernels_are_deleted(tmp_path: Path) -> None:
     old = kernels(tmp_path, "ada", 1, 60, NOW - 2)
     new = kernels(tmp_path, "bob", 1, 60, NOW - 1)
-    # 120 bytes in all: one of 60 must go.
+    # 120 bytes exceed the limit of 100: the older 60 bytes are deleted.
     prune_caches(tmp_path, CacheLimits(kernels=100), NOW)
     assert (old.exists(), new.exists()) == (False, True)
     prune_caches(tmp_path, CacheLimits(kernels=60), NOW)
     assert new.exists()
 
 
-def test_kernels_in_use_stay_and_later_trials_begin_an_empty_folder(tmp_path: Path) -> None:
+def test_used_kernels_are_kept_and_later_trials_get_an_empty_folder(tmp_path: Path) -> None:
     used = kernels(tmp_path, "ada", 1, 60, NOW)
     record = tmp_path / "allocations/1.1/agent/kernels.json"
     record.parent.mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_layers_are_deleted_with_their_links(tmp_path: Path) -> None:
     assert sorted(path.name for path in new.parent.iterdir()) == ["b", "build-b"]
 
 
-def test_layers_in_use_stay(tmp_path: Path) -> None:
+def test_layers_in_use_are_kept(tmp_path: Path) -> None:
     used = layer(tmp_path, "a", 60, NOW)
     home = tmp_path / "allocations/1.1/home/.python"
     home.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_layers_in_use_stay(tmp_path: Path) -> None:
     assert used.exists()
 
 
-def test_what_a_killed_installation_left_is_deleted_when_it_is_old(tmp_path: Path) -> None:
+def test_old_remains_of_a_killed_installation_are_deleted(tmp_path: Path) -> None:
     young = layer(tmp_path, "a", 1, NOW - BUILD_SECONDS_MAX + 1, complete=False)
     old = layer(tmp_path, "b", 1, NOW - BUILD_SECONDS_MAX - 1, complete=False)
     prune_caches(tmp_path, CacheLimits(packages=0), NOW)

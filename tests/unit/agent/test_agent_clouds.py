@@ -1,4 +1,4 @@
-"""The registry of the agent's clouds: what it names is there, and is imported when it is used."""
+"""The registry of the agent's clouds: named functions exist, and modules are imported on use."""
 
 import inspect
 import os
@@ -16,13 +16,13 @@ REQUIRED = ("--url", "http://127.0.0.1:1", "--name", "a", "--pool", "p", "--slot
 
 @pytest.mark.parametrize("cloud", CLOUDS, ids=lambda cloud: cloud.name)
 @pytest.mark.parametrize("name", ["make_proof", "start_notices"])
-def test_the_module_of_a_cloud_has_the_functions(cloud: AgentCloud, name: str) -> None:
+def test_cloud_modules_have_the_required_functions(cloud: AgentCloud, name: str) -> None:
     function = getattr(load_instance(cloud.name), name)
-    asked = list(inspect.signature(getattr(CloudInstance, name)).parameters)
-    assert ["self", *inspect.signature(function).parameters] == asked
+    required = list(inspect.signature(getattr(CloudInstance, name)).parameters)
+    assert ["self", *inspect.signature(function).parameters] == required
 
 
-def test_no_value_of_an_option_is_two_clouds() -> None:
+def test_option_values_of_clouds_are_unique() -> None:
     assert len({cloud.name for cloud in CLOUDS}) == len(CLOUDS)
     assert len({"file", *(cloud.notices for cloud in CLOUDS)}) == len(CLOUDS) + 1
 
@@ -34,7 +34,7 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_agent_imports_no_cloud_before_an_option_names_it() -> None:
+def test_agent_imports_no_cloud_module_by_default() -> None:
     names = " or ".join(f"m.startswith('detcloud.agent.{cloud.name}')" for cloud in CLOUDS)
     code = f"import sys, detcloud.agent.__main__; print([m for m in sys.modules if {names}])"
     assert _run("-c", code).stdout == "[]\n"
@@ -44,15 +44,15 @@ CHOICE = " or ".join(["--token-file", *(f"--identity {cloud.name}" for cloud in 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ((), f"give either {CHOICE}"),
         (("--identity", "aws", "--token-file", "x"), f"give either {CHOICE}"),
         (("--identity", "aws"), "--identity aws needs --cluster, the id of the cluster"),
     ],
 )
-def test_an_agent_without_a_way_to_say_who_it_is_ends(
-    flags: tuple[str, ...], said: str, tmp_path: Path
+def test_agent_requires_exactly_one_form_of_identity(
+    flags: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     done = _run("-m", "detcloud.agent", *REQUIRED, "--work-dir", str(tmp_path), *flags)
-    assert (done.returncode, done.stderr) == (2, f"detcloud agent: {said}\n")
+    assert (done.returncode, done.stderr) == (2, f"detcloud agent: {message}\n")

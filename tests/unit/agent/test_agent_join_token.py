@@ -1,4 +1,4 @@
-"""An instance gets its join token: made by itself, kept, and proved until the cluster knows it."""
+"""The join token of an instance: created and stored locally, proved to the cluster by a digest."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ INSTANCE = "i-0123456789abcdef0"
 
 
 class Api(HTTPServer):
-    """Answers with `statuses`, the last of them for ever."""
+    """HTTP server that answers with `statuses` in turn and repeats the last; records `requests`."""
 
     statuses: list[int]
-    asked: list[tuple[str, dict[str, Any]]]
+    requests: list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def api() -> Iterator[Api]:
         def do_PUT(self) -> None:
             assert isinstance(self.server, Api)
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.asked.append((self.path, body))
+            self.server.requests.append((self.path, body))
             statuses = self.server.statuses
             status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
             answer = {} if status == 200 else {"error": {"code": "x", "message": f"said {status}"}}
@@ -45,7 +45,7 @@ def api() -> Iterator[Api]:
             pass
 
     server = Api(("127.0.0.1", 0), Handler)
-    server.statuses, server.asked = [200], []
+    server.statuses, server.requests = [200], []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -63,49 +63,47 @@ def make_proof(digest: str) -> IdentityProof:
     return IdentityProof(INSTANCE, {"signature": f"of {digest}"})
 
 
-def obtain_token(api: Api, path: Path, said: list[str] | None = None) -> str:
+def obtain_token(api: Api, path: Path, logged: list[str] | None = None) -> str:
     url = f"http://127.0.0.1:{api.server_port}"
-    say = (said if said is not None else []).append
-    return obtain_join_token(path, url, "gpus", make_proof, say)
+    log_line = (logged if logged is not None else []).append
+    return obtain_join_token(path, url, "gpus", make_proof, log_line)
 
 
-def test_the_token_is_proved_by_its_digest_and_stays_here(api: Api, tmp_path: Path) -> None:
+def test_only_the_digest_of_the_join_token_is_sent(api: Api, tmp_path: Path) -> None:
     token = obtain_token(api, tmp_path / "join.token")
     digest = hashlib.sha256(token.encode()).hexdigest()
     fields = {"resource_pool": "gpus", "token_sha256": digest, "signature": f"of {digest}"}
-    assert api.asked == [(f"/api/v1/instances/{INSTANCE}/identity", fields)]
+    assert api.requests == [(f"/api/v1/instances/{INSTANCE}/identity", fields)]
     assert token not in json.dumps(fields)
     assert stat.S_IMODE((tmp_path / "join.token").stat().st_mode) == 0o600
 
 
-def test_the_next_agent_proves_the_same_token(api: Api, tmp_path: Path) -> None:
+def test_join_token_is_kept_for_the_next_agent(api: Api, tmp_path: Path) -> None:
     path = tmp_path / "join.token"
     assert obtain_token(api, path) == obtain_token(api, path)
-    (_, first), (_, second) = api.asked
+    (_, first), (_, second) = api.requests
     assert first["token_sha256"] == second["token_sha256"]
 
 
-def test_a_cluster_that_does_not_know_the_instance_yet_is_asked_again(
-    api: Api, tmp_path: Path
-) -> None:
+def test_join_token_is_retried_until_the_instance_is_known(api: Api, tmp_path: Path) -> None:
     api.statuses = [404, 503, 200]
-    said: list[str] = []
-    obtain_token(api, tmp_path / "join.token", said)
-    assert len(api.asked) == 3
-    assert ["said 404" in said[0], "said 503" in said[1]] == [True, True]
+    logged: list[str] = []
+    obtain_token(api, tmp_path / "join.token", logged)
+    assert len(api.requests) == 3
+    assert ["said 404" in logged[0], "said 503" in logged[1]] == [True, True]
 
 
 @pytest.mark.parametrize("status", [401, 403, 422])
-def test_a_refusal_is_final(api: Api, tmp_path: Path, status: int) -> None:
+def test_a_refused_identity_is_not_retried(api: Api, tmp_path: Path, status: int) -> None:
     api.statuses = [status]
     with pytest.raises(IdentityRefused, match=f"said {status}"):
         obtain_token(api, tmp_path / "join.token")
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1
 
 
-def test_a_cloud_that_does_not_help_yet_is_asked_again(api: Api, tmp_path: Path) -> None:
+def test_identity_proof_is_retried_after_a_cloud_error(api: Api, tmp_path: Path) -> None:
     failures = [OSError("no role"), OSError("no role yet")]
-    said: list[str] = []
+    logged: list[str] = []
 
     def make_proof_later(digest: str) -> IdentityProof:
         if failures:
@@ -113,6 +111,6 @@ def test_a_cloud_that_does_not_help_yet_is_asked_again(api: Api, tmp_path: Path)
         return make_proof(digest)
 
     url = f"http://127.0.0.1:{api.server_port}"
-    obtain_join_token(tmp_path / "join.token", url, "gpus", make_proof_later, said.append)
-    assert len(api.asked) == 1
-    assert [line.rpartition(": ")[2] for line in said] == ["no role yet", "no role"]
+    obtain_join_token(tmp_path / "join.token", url, "gpus", make_proof_later, logged.append)
+    assert len(api.requests) == 1
+    assert [line.rpartition(": ")[2] for line in logged] == ["no role yet", "no role"]

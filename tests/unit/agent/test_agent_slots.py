@@ -26,7 +26,7 @@ def test_nvidia_devices_become_slots() -> None:
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Gives the machine an nvidia-smi that runs a shell script."""
+    """Return a function that installs the given shell script as nvidia-smi on the PATH."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     def install(script: str) -> None:
@@ -40,7 +40,7 @@ FAILS = "echo NVIDIA-SMI has failed; exit 9"
 
 
 @pytest.mark.parametrize("script", [FAILS, "echo No devices were found"])
-def test_an_image_for_gpus_on_a_machine_without_has_none(
+def test_gpu_image_without_a_gpu_has_no_gpu_slots(
     script: str, nvidia_smi: Callable[[str], None], tmp_path: Path
 ) -> None:
     nvidia_smi(script)
@@ -51,7 +51,7 @@ def test_an_image_for_gpus_on_a_machine_without_has_none(
 
 
 @pytest.mark.parametrize("place", ["sys/bus/pci/devices/0000:00:1e.0/vendor", "dev/nvidia0"])
-def test_a_gpu_that_cannot_be_asked_is_no_cpu(
+def test_an_unreadable_gpu_is_an_error(
     place: str, nvidia_smi: Callable[[str], None], tmp_path: Path
 ) -> None:
     nvidia_smi(FAILS)
@@ -62,7 +62,7 @@ def test_a_gpu_that_cannot_be_asked_is_no_cpu(
 
 
 @pytest.mark.parametrize(
-    ("listed", "count", "without_gpus", "found"),
+    ("listed", "count", "without_gpus", "types"),
     [
         ("", None, None, ["cpu"] * usable_cores()),
         ("", None, 1, ["cpu"]),
@@ -71,15 +71,15 @@ def test_a_gpu_that_cannot_be_asked_is_no_cpu(
         ("0, GPU-a, H100", 2, 0, ["cpu", "cpu"]),
     ],
 )
-def test_cpu_slots_are_for_machines_without_gpus_unless_they_are_asked_for(
+def test_cpu_slots_require_no_gpu_or_an_explicit_count(
     listed: str,
     count: int | None,
     without_gpus: int | None,
-    found: list[str],
+    types: list[str],
     nvidia_smi: Callable[[str], None],
 ) -> None:
     nvidia_smi(f"echo '{listed}'")
-    assert [slot.type for slot in discover_slots(count, without_gpus)] == found
+    assert [slot.type for slot in discover_slots(count, without_gpus)] == types
 
 
 def test_an_agent_may_have_no_slots() -> None:

@@ -1,4 +1,4 @@
-"""A trial fetches the keys for its storage from its agent, and nobody else's."""
+"""A trial fetches its storage keys from the agent, and cannot fetch keys of other trials."""
 
 import json
 import socket
@@ -28,18 +28,18 @@ URI, TOKEN = "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_
 
 @dataclass
 class Cluster:
-    """Gives out keys that are good for `seconds`, unless it is away."""
+    """Source of keys valid for `seconds`; raises TimeoutError while `is_away`."""
 
     seconds: float = 3600
     is_away: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def fetch(self, allocation: str) -> StorageKeys:
         if self.is_away:
             raise TimeoutError("the cluster did not answer")
-        self.asked.append(allocation)
+        self.requests.append(allocation)
         ends_ms = int((time.time() + self.seconds) * 1000)
-        return StorageKeys(f"KEY{len(self.asked)}", "hush", f"session of {allocation}", ends_ms)
+        return StorageKeys(f"KEY{len(self.requests)}", "hush", f"session of {allocation}", ends_ms)
 
 
 @pytest.fixture
@@ -57,24 +57,22 @@ def ask(uri: str, token: str | None) -> tuple[int, dict[str, Any]]:
             return error.code, json.loads(error.read())
 
 
-def test_awss_own_client_finds_the_keys(
+def test_aws_client_finds_the_keys(
     server: CredentialServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in server.variables("4.1").items():
         monkeypatch.setenv(name, value)
-    found = Session().get_credentials().get_frozen_credentials()
-    assert (found.access_key, found.secret_key, found.token) == (
+    keys = Session().get_credentials().get_frozen_credentials()
+    assert (keys.access_key, keys.secret_key, keys.token) == (
         "KEY1",
         "hush",
         "session of 4.1",
     )
 
 
-def test_the_code_gets_keys_of_its_own_where_the_cluster_issues_such(
-    server: CredentialServer, cluster: Cluster
-) -> None:
+def test_code_and_store_get_separate_keys(server: CredentialServer, cluster: Cluster) -> None:
     offered = server.variables("4.1", data=True)
     store = (
         offered["DETCLOUD_STORAGE_CREDENTIALS_URI"],
@@ -82,17 +80,17 @@ def test_the_code_gets_keys_of_its_own_where_the_cluster_issues_such(
     )
     assert ask(*store)[1]["Token"] == "session of 4.1"
     assert ask(offered[URI], offered[TOKEN])[1]["Token"] == "session of 4.1/data"
-    # Neither token opens what the other one does.
+    # The tokens of store and code are not interchangeable.
     assert ask(store[0], offered[TOKEN])[0] == ask(offered[URI], store[1])[0] == 403
-    assert cluster.asked == ["4.1", "4.1/data"]
+    assert cluster.requests == ["4.1", "4.1/data"]
 
 
-def test_a_store_with_keys_of_its_own_is_offered_none(server: CredentialServer) -> None:
+def test_a_store_with_configured_keys_is_offered_no_keys(server: CredentialServer) -> None:
     offered = server.variables("4.1", storage=False, data=True)
     assert not [name for name in offered if name.startswith("DETCLOUD_")]
 
 
-def test_a_region_is_offered_to_the_store_and_to_the_users_code(tmp_path: Path) -> None:
+def test_region_is_offered_to_store_and_code(tmp_path: Path) -> None:
     grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print, "eu-west-3")
     code = {"AWS_DEFAULT_REGION", "AWS_REGION"}
     assert set(grants.variables("4.1", {})) == code
@@ -104,28 +102,26 @@ def test_a_region_is_offered_to_the_store_and_to_the_users_code(tmp_path: Path) 
     assert nowhere.variables("4.1", {}) == {}
 
 
-def test_another_trials_token_opens_nothing(server: CredentialServer, cluster: Cluster) -> None:
+def test_token_of_a_foreign_trial_is_refused(server: CredentialServer, cluster: Cluster) -> None:
     own, other = server.variables("4.1"), server.variables("5.1")
     for token in (other[TOKEN], "", None, own[TOKEN][:-1]):
         assert ask(own[URI], token)[0] == 403
     assert ask(other[URI], own[TOKEN])[0] == 403
     assert ask(own[URI] + "/", own[TOKEN])[0] == 403
-    assert cluster.asked == []
+    assert cluster.requests == []
 
 
-def test_keys_are_asked_for_again_before_they_end(
-    server: CredentialServer, cluster: Cluster
-) -> None:
+def test_keys_are_renewed_before_expiry(server: CredentialServer, cluster: Cluster) -> None:
     cluster.seconds = RENEW_SECONDS + 60
     assert server.valid_keys("4.1") == server.valid_keys("4.1")
-    assert cluster.asked == ["4.1"]
+    assert cluster.requests == ["4.1"]
     server.valid_keys("5.1")
     cluster.seconds = RENEW_SECONDS - 60
-    assert cluster.asked == ["4.1", "5.1"]
+    assert cluster.requests == ["4.1", "5.1"]
     assert server.valid_keys("6.1") != server.valid_keys("6.1")
 
 
-def test_keys_that_are_good_yet_outlive_a_cluster_that_is_away(
+def test_valid_keys_are_served_while_the_cluster_is_unreachable(
     server: CredentialServer, cluster: Cluster
 ) -> None:
     cluster.seconds = RENEW_SECONDS - 60
@@ -137,7 +133,7 @@ def test_keys_that_are_good_yet_outlive_a_cluster_that_is_away(
     assert ask(other[URI], other[TOKEN])[0] == 503
 
 
-def test_a_trial_that_goes_on_finds_the_next_agent_where_the_last_one_was(
+def test_a_restarted_credential_server_keeps_address_and_token(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     first = CredentialServer(tmp_path, cluster.fetch, print)
@@ -151,11 +147,11 @@ def test_a_trial_that_goes_on_finds_the_next_agent_where_the_last_one_was(
 
 def free_ports(number: int) -> list[int]:
     with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(number)]
-        return [one.getsockname()[1] for one in found]
+        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(number)]
+        return [server.getsockname()[1] for server in sockets]
 
 
-def test_its_port_is_one_that_no_trial_may_take_where_the_agent_may(
+def test_credential_server_prefers_a_privileged_port(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 0 < min(credentials.PORTS) <= max(credentials.PORTS) < 1024
@@ -164,7 +160,7 @@ def test_its_port_is_one_that_no_trial_may_take_where_the_agent_may(
     with socket.create_server((HOST, first)):
         running = CredentialServer(tmp_path, cluster.fetch, print)
         assert f":{second}/" in running.variables("4.1")[URI]
-        # Neither of them is to be had: any port will do.
+        # Both ports are taken: the server takes any free port.
         (tmp_path / "other").mkdir()
         other = CredentialServer(tmp_path / "other", cluster.fetch, print)
     known = other.variables("4.1")
@@ -173,7 +169,7 @@ def test_its_port_is_one_that_no_trial_may_take_where_the_agent_may(
     other.close()
 
 
-def test_a_port_that_somebody_else_has_is_waited_for(
+def test_credential_server_waits_for_its_occupied_port(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.01)
@@ -181,21 +177,23 @@ def test_a_port_that_somebody_else_has_is_waited_for(
     known = first.variables("4.1")
     first.close()
     port = int(known[URI].split(":")[2].partition("/")[0])
-    taken, said = socket.create_server((HOST, port)), list[str]()
+    taken, logged = socket.create_server((HOST, port)), list[str]()
 
     def log_line(message: str) -> None:
-        said.append(message)
+        logged.append(message)
         threading.Timer(0.1, taken.close).start()
 
     second = CredentialServer(tmp_path, cluster.fetch, log_line)
     assert second.variables("4.1") == known
-    (message,) = said
+    (message,) = logged
     assert f"port {port} of 127.0.0.1" in message
     assert "trying again" in message
     second.close()
 
 
-def test_what_it_keeps_is_the_agents_alone(server: CredentialServer, tmp_path: Path) -> None:
+def test_stored_tokens_are_private_and_keys_are_never_printed(
+    server: CredentialServer, tmp_path: Path
+) -> None:
     (kept,) = tmp_path.iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert "hush" not in kept.read_text()
@@ -204,29 +202,29 @@ def test_what_it_keeps_is_the_agents_alone(server: CredentialServer, tmp_path: P
     assert "session of" not in shown
 
 
-def test_a_checkpoint_waits_for_keys_while_the_cluster_is_away(
+def test_fetching_keys_waits_for_an_unreachable_cluster(
     server: CredentialServer, cluster: Cluster
 ) -> None:
-    """The keys that the agent had have ended."""
+    """Every fetch fails until the second long wait."""
     cluster.is_away = True
     slept: list[float] = []
-    said: list[str] = []
+    logged: list[str] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        # Three attempts of the client's own, a second apart, and then a wait; twice of that.
+        # Three attempts of AWS's client, a second apart, and then a long wait; all twice.
         cluster.is_away = slept.count(WAIT_SECONDS) < 2
 
-    fetcher = PatientFetcher(sleep, said.append)
+    fetcher = PatientFetcher(sleep, logged.append)
     variables = server.variables("4.1")
     headers = {"Authorization": variables[TOKEN]}
-    found = fetcher.retrieve_full_uri(variables[URI], headers)
-    assert found["AccessKeyId"] == "KEY1"
+    keys = fetcher.retrieve_full_uri(variables[URI], headers)
+    assert keys["AccessKeyId"] == "KEY1"
     assert slept == [1, 1, 1, WAIT_SECONDS] * 2
-    assert len(said) == 1
+    assert len(logged) == 1
 
 
-def test_a_refusal_of_keys_is_not_waited_for(server: CredentialServer) -> None:
+def test_refused_keys_are_not_retried(server: CredentialServer) -> None:
     slept: list[float] = []
     uri = server.variables("4.1")[URI]
     with pytest.raises(MetadataRetrievalError, match="403"):
@@ -235,9 +233,7 @@ def test_a_refusal_of_keys_is_not_waited_for(server: CredentialServer) -> None:
 
 
 @pytest.mark.parametrize(("status", "answered"), [(403, 403), (404, 403), (401, 503), (503, 503)])
-def test_the_agent_tells_a_refusal_from_an_outage(
-    tmp_path: Path, status: int, answered: int
-) -> None:
+def test_refusals_are_403_and_outages_are_503(tmp_path: Path, status: int, answered: int) -> None:
     def fetch(allocation: str) -> StorageKeys:
         raise ApiError(status, "code", "no", [])
 

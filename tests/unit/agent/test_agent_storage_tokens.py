@@ -1,4 +1,4 @@
-"""A trial's client of Google's store gets its tokens of the agent, and of nobody else."""
+"""A trial's client of Google Cloud Storage gets its tokens from the agent."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from detcloud.shared.google_credentials import (
 
 @dataclass
 class Cluster:
-    """Gives out tokens that are good for `seconds`, unless it is away."""
+    """Source of tokens valid for `seconds`; raises TimeoutError while `is_away`."""
 
     seconds: float = 3600
     is_away: bool = False
@@ -41,10 +41,10 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def test_a_trials_client_has_a_token_until_it_is_about_to_end(
+def test_token_is_valid_until_four_minutes_before_expiry(
     server: CredentialServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The address is this machine's own: nobody listens there.
+    # No proxy listens on port 1: a request through a proxy would fail.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     offered = server.variables("4.1", google=True)
     credentials = agent_credentials(offered)
@@ -53,8 +53,8 @@ def test_a_trials_client_has_a_token_until_it_is_about_to_end(
     credentials.refresh(None)
     assert credentials.token == "token 1 of 4.1"
     assert credentials.valid
-    # A token that ends within a quarter of an hour is replaced by the agent, and one that ends
-    # within four minutes by the client.
+    # The agent replaces a token that expires within 15 minutes; the client replaces a token that
+    # expires within 4 minutes.
     cluster.seconds = 200
     for number in (2, 3):
         cluster.is_away = False
@@ -65,7 +65,7 @@ def test_a_trials_client_has_a_token_until_it_is_about_to_end(
     assert agent_credentials({}) is None
 
 
-def test_awss_clients_are_told_of_no_token_of_googles(server: CredentialServer) -> None:
+def test_google_tokens_are_not_offered_to_aws_clients(server: CredentialServer) -> None:
     offered = server.variables("4.1", google=True)
     assert not [name for name in offered if name.startswith("AWS_")]
     assert offered["NO_GCE_CHECK"] == "true"
@@ -73,7 +73,7 @@ def test_awss_clients_are_told_of_no_token_of_googles(server: CredentialServer) 
     assert with_data["AWS_CONTAINER_CREDENTIALS_FULL_URI"].endswith("/4.1/data")
 
 
-def test_the_store_says_which_kind_a_trial_is_offered(tmp_path: Path) -> None:
+def test_type_of_the_store_selects_the_offered_credentials(tmp_path: Path) -> None:
     grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print)
     storage = {"type": "gcs", "bucket": "b", "credentials": "given"}
     names = set(grants.variables("4.1", {"storage": storage}))
@@ -83,12 +83,12 @@ def test_the_store_says_which_kind_a_trial_is_offered(tmp_path: Path) -> None:
     grants._server.close()
 
 
-def test_a_checkpoint_waits_for_a_token_while_the_cluster_is_away(
+def test_fetching_a_token_waits_for_an_unreachable_cluster(
     server: CredentialServer, cluster: Cluster
 ) -> None:
     cluster.is_away = True
     slept: list[float] = []
-    said: list[str] = []
+    logged: list[str] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -96,14 +96,14 @@ def test_a_checkpoint_waits_for_a_token_while_the_cluster_is_away(
 
     offered = server.variables("4.1", google=True)
     uri, token = offered["DETCLOUD_STORAGE_CREDENTIALS_URI"], server.token("4.1")
-    credentials = AgentCredentials(uri, token, sleep, said.append)
+    credentials = AgentCredentials(uri, token, sleep, logged.append)
     credentials.refresh(None)
     assert credentials.token == "token 1 of 4.1"
     assert slept == [WAIT_SECONDS] * 2
-    assert len(said) == 1
+    assert len(logged) == 1
 
 
-def test_cut_answer_is_asked_for_again(
+def test_token_is_fetched_again_after_a_cut_answer(
     server: CredentialServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered = server.variables("4.1", google=True)
@@ -118,7 +118,7 @@ def test_cut_answer_is_asked_for_again(
     assert credentials.token == "token 1 of 4.1"
 
 
-def test_a_refusal_of_a_token_is_not_waited_for(server: CredentialServer) -> None:
+def test_a_refused_token_is_not_retried(server: CredentialServer) -> None:
     slept: list[float] = []
     uri = server.variables("4.1", google=True)["DETCLOUD_STORAGE_CREDENTIALS_URI"]
     with pytest.raises(RefreshError, match="403"):
@@ -127,7 +127,7 @@ def test_a_refusal_of_a_token_is_not_waited_for(server: CredentialServer) -> Non
 
 
 class Answers:
-    """A connection to a cluster that says one thing."""
+    """Connection to a cluster with a fixed answer for allocation 4.1."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self._answer = answer
@@ -137,13 +137,13 @@ class Answers:
         return self._answer
 
 
-def test_the_cluster_says_whether_it_is_keys_or_a_token() -> None:
-    token: Any = Answers({"access_token": "hush", "expires_ms": 5, "later_field": 1})
-    found = fetch_keys(token, "node", "4.1")
-    assert found == StorageToken("hush", 5)
-    assert "hush" not in repr(found)
+def test_answer_of_the_cluster_is_keys_or_a_token() -> None:
+    answers: Any = Answers({"access_token": "hush", "expires_ms": 5, "later_field": 1})
+    token = fetch_keys(answers, "node", "4.1")
+    assert token == StorageToken("hush", 5)
+    assert "hush" not in repr(token)
     fields = {"key_id": "K", "secret": "S", "session_token": "T", "expires_ms": 5}
     keys: Any = Answers(fields)
     assert fetch_keys(keys, "node", "4.1") == StorageKeys("K", "S", "T", 5)
-    # A token that has ended says so.
-    assert json.loads(json.dumps(found.to_answer()))["expires_in"] == 0
+    # An expired token has 0 seconds left.
+    assert json.loads(json.dumps(token.to_answer()))["expires_in"] == 0

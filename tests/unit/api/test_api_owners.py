@@ -237,7 +237,10 @@ def test_changing_routes_have_a_row(cluster: Cluster) -> None:
         if rule.roles & {Role.USER, Role.ADMIN}
     }
     rows = [*REFUSED_TO_OTHERS, *ALLOWED_TO_OTHERS, *ADMINS_ONLY]
-    assert sorted(rows) == sorted(described & of_users)
+    missing = described & of_users - set(rows)
+    tables = "REFUSED_TO_OTHERS, ALLOWED_TO_OTHERS or ADMINS_ONLY"
+    assert not missing, f"add {missing} to {tables}"
+    assert sorted(rows) == sorted(described & of_users), "a route is gone, or has several rows"
 
 
 def test_other_users_are_refused_without_a_write(

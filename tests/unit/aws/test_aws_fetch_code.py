@@ -1,4 +1,4 @@
-"""An instance fetches its code from the bucket with the keys of its role."""
+"""The scripts that fetch the agent's code with the keys of an instance's role."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ ROLE = "metadata-role"
 
 @pytest.fixture(scope="module")
 def metadata(strict_aws: Ministack) -> Iterator[str]:
-    """The metadata of an instance with the stack's role for instances, behind version 2."""
+    """The URL of a metadata server, version 2, with keys of the stack's instance role."""
     s3, iam = strict_aws.client("s3"), strict_aws.client("iam")
     s3.create_bucket(Bucket=NAMES.objects)
     for key in ("agent-code/abc", "model-code/abc"):
@@ -44,13 +44,13 @@ def metadata(strict_aws: Ministack) -> Iterator[str]:
     iam.put_role_policy(RoleName=name, PolicyName="code", PolicyDocument=document)
     issued = strict_aws.client("sts").assume_role(RoleArn=role, RoleSessionName="i-1")
     keys = issued["Credentials"]
-    found = {
+    credentials = {
         "AccessKeyId": keys["AccessKeyId"],
         "SecretAccessKey": keys["SecretAccessKey"],
         "Token": keys["SessionToken"],
     }
     place = "/latest/meta-data/iam/security-credentials/"
-    pages = {place: ROLE, place + ROLE: json.dumps(found)}
+    pages = {place: ROLE, place + ROLE: json.dumps(credentials)}
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
@@ -82,7 +82,7 @@ def fetch(aws: Ministack, metadata: str, key: str, path: Path) -> subprocess.Com
 def run_script(
     name: str, aws: Ministack, metadata: str, *words: str
 ) -> subprocess.CompletedProcess[str]:
-    # The first refusal ends it: a real boot asks for half a minute.
+    # Without the sleeps a refusal ends the script at once; a real boot retries for half a minute.
     code = f"import runpy; runpy.run_path({str(BOOT / name)!r}, run_name='__main__')"
     sleepless = "import sys, time; time.sleep = lambda _: None\n"
     sleepless += f"sys.path.insert(0, {str(BOOT)!r})\n"
@@ -98,13 +98,17 @@ def run_script(
     )
 
 
-def test_an_instance_gets_its_code(strict_aws: Ministack, metadata: str, tmp_path: Path) -> None:
+def test_instance_fetches_the_agents_code(
+    strict_aws: Ministack, metadata: str, tmp_path: Path
+) -> None:
     done = fetch(strict_aws, metadata, "agent-code/abc", tmp_path / "code")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "code").read_bytes() == b"agent-code/abc"
 
 
-def test_its_role_opens_nothing_else(strict_aws: Ministack, metadata: str, tmp_path: Path) -> None:
+def test_instance_role_reads_only_the_agents_code(
+    strict_aws: Ministack, metadata: str, tmp_path: Path
+) -> None:
     done = fetch(strict_aws, metadata, "model-code/abc", tmp_path / "code")
     assert done.returncode == 1
     assert "could not be fetched from" in done.stdout
@@ -113,7 +117,7 @@ def test_its_role_opens_nothing_else(strict_aws: Ministack, metadata: str, tmp_p
         urllib.request.urlopen(f"{strict_aws.url}/{NAMES.objects}/agent-code/abc")
 
 
-def test_an_instance_of_another_clouds_cluster_proves_itself_for_its_code(
+def test_instance_of_a_cluster_elsewhere_gets_code_by_a_proof(
     strict_aws: Ministack, metadata: str, tmp_path: Path
 ) -> None:
     role = f"arn:aws:iam::{ACCOUNT}:role/{NAMES.role('instance')}"
@@ -129,13 +133,13 @@ def test_an_instance_of_another_clouds_cluster_proves_itself_for_its_code(
 
         def ask(name: str, pool: str) -> subprocess.CompletedProcess[str]:
             url = f"http://127.0.0.1:{live.port}/api/v1/instances/{name}/agent-code"
-            asked = (url, "cluster-1", pool, digest, REGION, str(tmp_path / name))
-            return run_script("ask_for_code.py", strict_aws, metadata, *asked)
+            arguments = (url, "cluster-1", pool, digest, REGION, str(tmp_path / name))
+            return run_script("ask_for_code.py", strict_aws, metadata, *arguments)
 
         done = ask("i-1", "on-aws")
         assert done.returncode == 0, done.stdout + done.stderr
         assert (tmp_path / "i-1").read_bytes() == agent_code().content
-        # It asks for its own, in the pool that launched it.
+        # An instance may only request code for the same instance, in the pool of the launch.
         assert "HTTP Error 403" in ask("i-2", "on-aws").stdout
         assert "HTTP Error 404" in ask("i-1", "default").stdout
     finally:

@@ -1,6 +1,4 @@
-"""Instances sign, AWS says who they are: the agent's own signature, before a token service that
-checks it.
-"""
+"""Proofs of an instance's identity by the agent's signature, against a checking token service."""
 
 import json
 import socket
@@ -28,7 +26,7 @@ ROLE, OTHER_ROLE = "detcloud-vision-instance", "detcloud-audio-instance"
 
 @pytest.fixture(scope="module")
 def roles(strict_aws: Ministack) -> dict[str, str]:
-    """The ARNs of two teams' roles."""
+    """The ARNs of the instance roles of two teams, by role name."""
     principal = {"AWS": "arn:aws:iam::000000000000:root"}
     allows = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [allows]})
@@ -47,7 +45,10 @@ def verifier(strict_aws: Ministack, roles: Mapping[str, str]) -> AwsIdentityVeri
 def proof(
     aws: Ministack, role: str, session: str = INSTANCE, left_out: str = "", **headers: str
 ) -> Proof:
-    """The proof of an instance with this role, with `headers` signed instead of the right ones."""
+    """Return the proof of an instance with a role.
+
+    `headers` replace signed headers, and the header `left_out` is not signed.
+    """
     sts = aws.client("sts")
     credentials = sts.assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
     keys = RoleCredentials(
@@ -69,7 +70,7 @@ def proof(
     return Proof(DIGEST, {"authorization": authorization, **fields})
 
 
-def test_the_instance_that_signed_is_named(
+def test_proof_names_the_signing_instance(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
     assert verifier.verify_proof(proof(strict_aws, roles[ROLE])) == INSTANCE
@@ -78,7 +79,7 @@ def test_the_instance_that_signed_is_named(
 @pytest.mark.parametrize(
     "signed_for", [{"x_detcloud_cluster": "detcloud-audio"}, {"x_detcloud_token": "e" * 64}]
 )
-def test_a_proof_for_another_cluster_or_token_is_refused(
+def test_refuses_a_proof_for_a_different_cluster_or_token(
     strict_aws: Ministack,
     verifier: AwsIdentityVerifier,
     roles: Mapping[str, str],
@@ -88,7 +89,7 @@ def test_a_proof_for_another_cluster_or_token_is_refused(
         verifier.verify_proof(proof(strict_aws, roles[ROLE], **signed_for))
 
 
-def test_a_proof_for_one_purpose_is_of_no_use_for_another(
+def test_proof_is_valid_for_a_single_purpose(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
     signed = proven_cluster(CLUSTER, BOOT_REPORT)
@@ -100,7 +101,7 @@ def test_a_proof_for_one_purpose_is_of_no_use_for_another(
         verifier.verify_proof(replace(proof(strict_aws, roles[ROLE]), purpose=BOOT_REPORT))
 
 
-def test_another_digest_than_the_signed_one_is_refused(
+def test_refuses_an_unsigned_digest(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
     with pytest.raises(InvalidProof, match="does not accept"):
@@ -108,7 +109,7 @@ def test_another_digest_than_the_signed_one_is_refused(
 
 
 @pytest.mark.parametrize("left_out", ["x-detcloud-cluster", "x-detcloud-token"])
-def test_a_signature_that_was_made_for_something_else_is_never_sent_on(
+def test_incomplete_signature_is_not_sent_to_aws(
     strict_aws: Ministack, roles: Mapping[str, str], left_out: str
 ) -> None:
     def send(request: urllib.request.Request) -> bytes:
@@ -119,21 +120,21 @@ def test_a_signature_that_was_made_for_something_else_is_never_sent_on(
         verifier.verify_proof(proof(strict_aws, roles[ROLE], left_out=left_out))
 
 
-def test_another_role_is_no_instance_of_ours(
+def test_refuses_a_foreign_role(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
     with pytest.raises(InvalidProof, match="not from an instance"):
         verifier.verify_proof(proof(strict_aws, roles[OTHER_ROLE]))
 
 
-def test_a_session_that_is_no_instance_is_refused(
+def test_refuses_a_session_without_an_instance_id(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
     with pytest.raises(InvalidProof, match="not from an instance"):
         verifier.verify_proof(proof(strict_aws, roles[ROLE], session="somebody"))
 
 
-def test_a_service_that_is_down_refuses_nobody(
+def test_unavailable_token_service_is_an_os_error(
     strict_aws: Ministack, roles: Mapping[str, str]
 ) -> None:
     def send(request: urllib.request.Request) -> bytes:
@@ -145,12 +146,12 @@ def test_a_service_that_is_down_refuses_nobody(
         verifier.verify_proof(proof(strict_aws, roles[ROLE]))
 
 
-def test_a_role_that_is_none_is_said_at_once() -> None:
+def test_malformed_role_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="not the ARN of a role"):
         AwsIdentityVerifier(CLUSTER, "vision", "https://sts.us-east-1.amazonaws.com")
 
 
-def test_answer_that_is_no_http_refuses_nobody() -> None:
+def test_answer_without_http_is_an_os_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer_once() -> None:

@@ -1,4 +1,4 @@
-"""The catalogue of instance types agrees with EC2's own, as moto has it."""
+"""The catalogue of instance types against EC2's catalogue in moto."""
 
 from control_plane.aws.instance_types import (
     CPU_FAMILIES,
@@ -14,45 +14,47 @@ from tests.emulators.ec2.region import types
 require("moto")
 
 
-def _cuda_gpus(found: dict[str, object]) -> int:
-    info = found.get("GpuInfo")
+def _cuda_gpus(description: dict[str, object]) -> int:
+    info = description.get("GpuInfo")
     assert info is None or isinstance(info, dict)
     gpus = info["Gpus"] if info else []
     return sum(gpu["Count"] for gpu in gpus if gpu["Manufacturer"] == "NVIDIA")
 
 
-def test_every_type_has_the_gpus_that_ec2_says() -> None:
-    # Two generations are older than that catalogue.
-    told = {name: gpu_kind.gpus for name, gpu_kind in GPU_TYPES.items() if name in types()}
-    assert {name.partition(".")[0] for name in GPU_TYPES.keys() - told.keys()} == {"p2", "p3"}
-    assert told == {name: _cuda_gpus(types()[name]) for name in told}
+def test_gpus_match_ec2s_catalogue() -> None:
+    # Two generations are older than moto's catalogue.
+    gpus = {name: gpu_kind.gpus for name, gpu_kind in GPU_TYPES.items() if name in types()}
+    assert {name.partition(".")[0] for name in GPU_TYPES.keys() - gpus.keys()} == {"p2", "p3"}
+    assert gpus == {name: _cuda_gpus(types()[name]) for name in gpus}
 
 
-def test_no_type_with_gpus_is_missing() -> None:
-    missing = {name for name, found in types().items() if _cuda_gpus(found)} - GPU_TYPES.keys()
+def test_catalogue_has_all_types_with_gpus() -> None:
+    missing = {
+        name for name, description in types().items() if _cuda_gpus(description)
+    } - GPU_TYPES.keys()
     assert not missing
 
 
-def test_every_type_has_the_network_cards_that_ec2_says() -> None:
-    found = {}
+def test_network_cards_match_ec2s_catalogue() -> None:
+    cards = {}
     for name in GPU_TYPES.keys() & types().keys():
         network = types()[name]["NetworkInfo"]
         if network["EfaSupported"]:
             adapters = network["EfaInfo"]["MaximumEfaInterfaces"]
-            found[name] = NetworkCards(adapters, network["MaximumNetworkCards"])
-    assert found == NETWORK_CARDS
+            cards[name] = NetworkCards(adapters, network["MaximumNetworkCards"])
+    assert cards == NETWORK_CARDS
 
 
 def test_cpu_families_exist_and_have_no_accelerators() -> None:
     families = {name.partition(".")[0] for name in types()}
     assert families >= CPU_FAMILIES
-    for name, found in types().items():
+    for name, description in types().items():
         if name.partition(".")[0] in CPU_FAMILIES:
-            has = {"GpuInfo", "InferenceAcceleratorInfo", "NeuronInfo"} & found.keys()
+            has = {"GpuInfo", "InferenceAcceleratorInfo", "NeuronInfo"} & description.keys()
             assert not has, name
 
 
-def test_slots_are_gpus_unless_somebody_says_otherwise() -> None:
+def test_slots_default_to_the_gpus() -> None:
     assert slots_of("g5.12xlarge", None, False) == 4
     assert slots_of("g5.12xlarge", 2, False) == 2
     assert slots_of("m5.large", None, False) == 0
@@ -62,8 +64,8 @@ def test_slots_are_gpus_unless_somebody_says_otherwise() -> None:
     assert slots_of("trn1.2xlarge", 0, True) == 1
 
 
-def test_prices_are_of_whole_machines() -> None:
-    # A larger one of a family is never the cheaper one.
+def test_on_demand_prices_are_per_machine() -> None:
+    # A larger type of a family is never cheaper.
     assert on_demand_price("p4d.24xlarge") == 21.95764
     assert on_demand_price("g5.xlarge") < on_demand_price("g5.12xlarge")
     assert on_demand_price("m5.large") == 0.0

@@ -1,4 +1,4 @@
-"""Faults that no emulator makes: they are put between the table and the client."""
+"""DynamoDB's table under faults that are injected between table and client."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ THROTTLES = [
 
 
 def refusal(code: str, status: int = 400, **more: Any) -> ClientError:
-    """An answer of DynamoDB that is an error."""
+    """Build an error answer of DynamoDB."""
     answer = {
         "Error": {"Code": code, "Message": "injected"},
         "ResponseMetadata": {"HTTPStatusCode": status},
@@ -49,7 +49,7 @@ def refusal(code: str, status: int = 400, **more: Any) -> ClientError:
 
 
 def cancellation(*codes: str) -> ClientError:
-    """A transaction that did not happen, with a reason for each of its operations."""
+    """Build the error of a cancelled transaction, with a reason for each operation."""
     reasons = [{"Code": code, "Message": "injected"} for code in codes]
     return refusal("TransactionCanceledException", CancellationReasons=reasons)
 
@@ -59,8 +59,10 @@ UNREACHED = ConnectTimeoutError(endpoint_url="http://here")
 
 
 class FaultyClient:
-    """A client whose next calls fail: before they are sent, or, for `after`, once they were carried
-    out. `sent` are the calls that were carried out.
+    """A client with injected faults.
+
+    `before`: errors of the next calls, which are not sent. `after`: errors after the next sent
+    calls. `sent`: operation and request of each sent call.
     """
 
     def __init__(self, client: Any) -> None:
@@ -103,13 +105,13 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def table(faulty_client: FaultyClient, name: str, pauses: list[float]) -> DynamoDbTable:
-    # A table that sleeps for real would show in the duration of the tests.
+    # Real pauses would slow the tests down.
     return DynamoDbTable(faulty_client, name, sleep=pauses.append)
 
 
 @pytest.mark.parametrize("code", THROTTLES)
-@pytest.mark.parametrize("writes", [ONE, TWO], ids=["one write", "a transaction"])
-def test_a_throttled_commit_is_tried_again(
+@pytest.mark.parametrize("writes", [ONE, TWO], ids=["single write", "transaction"])
+def test_throttled_commit_is_retried(
     table: DynamoDbTable,
     faulty_client: FaultyClient,
     pauses: list[float],
@@ -122,7 +124,7 @@ def test_a_throttled_commit_is_tried_again(
     assert len(pauses) == 2
 
 
-def test_pauses_are_drawn_below_a_ceiling_that_doubles(
+def test_pauses_are_random_below_a_doubling_ceiling(
     table: DynamoDbTable, faulty_client: FaultyClient, pauses: list[float]
 ) -> None:
     for _ in range(50):
@@ -133,13 +135,13 @@ def test_pauses_are_drawn_below_a_ceiling_that_doubles(
     for n in range(TRIES_MAX - 1):
         drawn = pauses[n :: TRIES_MAX - 1]
         ceiling = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_FIRST * 2**n)
-        # Of 50 evenly drawn numbers all are in one half with a probability of 2 in 10^15.
+        # 50 uniform numbers are all in the same half with a probability of 2 in 10^15.
         assert 0 <= min(drawn) < ceiling / 2 < max(drawn) <= ceiling
     assert table.get(KEY) is None
 
 
 @pytest.mark.parametrize("reason", ["TransactionConflict", "ThrottlingError"])
-def test_a_transaction_that_met_another_is_sent_again_with_its_token(
+def test_conflicting_transaction_is_retried(
     table: DynamoDbTable, faulty_client: FaultyClient, reason: str
 ) -> None:
     faulty_client.before = [cancellation("None", reason)]
@@ -147,7 +149,7 @@ def test_a_transaction_that_met_another_is_sent_again_with_its_token(
     assert table.get(OTHER) == Row(OTHER, 1, b"")
 
 
-def test_a_write_that_met_a_transaction_is_sent_again(
+def test_write_that_meets_a_transaction_is_retried(
     table: DynamoDbTable, faulty_client: FaultyClient
 ) -> None:
     faulty_client.before = [refusal("TransactionConflictException")]
@@ -156,7 +158,7 @@ def test_a_write_that_met_a_transaction_is_sent_again(
 
 
 @pytest.mark.parametrize("fault", [LOST, refusal("InternalServerError", 500)], ids=["lost", "500"])
-def test_a_transaction_whose_answer_was_lost_happens_once(
+def test_transaction_with_a_lost_answer_happens_once(
     table: DynamoDbTable, faulty_client: FaultyClient, fault: Exception
 ) -> None:
     faulty_client.after = [fault]
@@ -169,7 +171,7 @@ def test_a_transaction_whose_answer_was_lost_happens_once(
 
 
 @pytest.mark.parametrize("fault", [LOST, refusal("InternalServerError", 500)], ids=["lost", "500"])
-def test_of_a_write_whose_answer_was_lost_nothing_is_claimed(
+def test_write_with_a_lost_answer_is_unavailable(
     table: DynamoDbTable, faulty_client: FaultyClient, fault: Exception
 ) -> None:
     faulty_client.after = [fault]
@@ -179,8 +181,8 @@ def test_of_a_write_whose_answer_was_lost_nothing_is_claimed(
     assert table.get(KEY) == Row(KEY, 1, b"")
 
 
-@pytest.mark.parametrize("writes", [ONE, TWO], ids=["one write", "a transaction"])
-def test_what_was_never_sent_is_sent_again(
+@pytest.mark.parametrize("writes", [ONE, TWO], ids=["single write", "transaction"])
+def test_unsent_commit_is_retried(
     table: DynamoDbTable, faulty_client: FaultyClient, writes: list[Put]
 ) -> None:
     faulty_client.before = [UNREACHED]
@@ -188,7 +190,7 @@ def test_what_was_never_sent_is_sent_again(
     assert table.get(KEY) == Row(KEY, 1, b"")
 
 
-def test_reads_are_tried_again(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
+def test_reads_are_retried(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=1)])
     reads: tuple[Callable[[], bool], ...] = (
         lambda: table.get(KEY) is not None,
@@ -201,7 +203,7 @@ def test_reads_are_tried_again(table: DynamoDbTable, faulty_client: FaultyClient
         assert read()
 
 
-def test_rows_left_out_of_an_answer_are_asked_for_again(
+def test_unprocessed_keys_are_read_again(
     table: DynamoDbTable, faulty_client: FaultyClient, name: str, pauses: list[float]
 ) -> None:
     table.commit(TWO)
@@ -215,7 +217,7 @@ def test_rows_left_out_of_an_answer_are_asked_for_again(
     whole = faulty_client._client
 
     class Partial:
-        """A client whose first answers leave rows out."""
+        """A client with incomplete first answers."""
 
         def batch_get_item(self, **request: Any) -> Any:
             return answers.pop(0) if answers else whole.batch_get_item(**request)
@@ -225,7 +227,7 @@ def test_rows_left_out_of_an_answer_are_asked_for_again(
     assert len(pauses) == 2
 
 
-def test_a_conflict_names_the_first_row_whose_condition_failed(
+def test_conflict_names_the_first_failed_row(
     table: DynamoDbTable, faulty_client: FaultyClient
 ) -> None:
     faulty_client.before = [
@@ -236,16 +238,14 @@ def test_a_conflict_names_the_first_row_whose_condition_failed(
     assert raised.value.key == OTHER
 
 
-def test_a_check_for_anything_shifts_no_reason(table: DynamoDbTable) -> None:
+def test_unconditional_check_does_not_shift_the_reasons(table: DynamoDbTable) -> None:
     table.commit([Put(OTHER, 1, b"", Expect.ABSENT)])
     with pytest.raises(Conflict) as raised:
         table.commit([Check(THIRD, Expect.ANYTHING), *TWO])
     assert raised.value.key == OTHER
 
 
-def test_what_can_never_succeed_is_refused(
-    table: DynamoDbTable, faulty_client: FaultyClient
-) -> None:
+def test_invalid_commit_is_refused(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
     for writes, fault in (
         (ONE, refusal("ValidationException")),
         (TWO, cancellation("None", "ValidationError")),
@@ -260,7 +260,7 @@ def test_what_can_never_succeed_is_refused(
     [refusal("AccessDeniedException"), refusal("ResourceNotFoundException"), NoCredentialsError()],
     ids=["denied", "no table", "no credentials"],
 )
-def test_what_only_a_person_can_mend_is_said_at_once(
+def test_permanent_errors_are_not_retried(
     table: DynamoDbTable, faulty_client: FaultyClient, pauses: list[float], fault: Exception
 ) -> None:
     faulty_client.before = [fault]
@@ -269,7 +269,9 @@ def test_what_only_a_person_can_mend_is_said_at_once(
     assert pauses == []
 
 
-def test_one_write_is_no_transaction(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
+def test_single_write_uses_no_transaction(
+    table: DynamoDbTable, faulty_client: FaultyClient
+) -> None:
     table.commit(ONE)
     table.commit([Delete(KEY, 1)])
     table.commit([*ONE, Check(OTHER, Expect.ANYTHING)])

@@ -1,6 +1,4 @@
-"""Credentials of one allocation against a store that checks policies: they open its own folder
-alone.
-"""
+"""Credentials of allocations, against a store that enforces policies."""
 
 import json
 import time
@@ -25,7 +23,7 @@ OTHERS = "1/3/1/uuid/state.pth"
 
 @pytest.fixture(scope="module")
 def issuer(strict_aws: Ministack) -> StsCredentialIssuer:
-    """An issuer with the role that the stack makes."""
+    """An issuer with the storage role of the stack."""
     strict_aws.client("s3").create_bucket(Bucket=BUCKET)
     for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth", OTHERS):
         strict_aws.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"weights")
@@ -42,7 +40,7 @@ def issuer(strict_aws: Ministack) -> StsCredentialIssuer:
 
 @pytest.fixture(scope="module")
 def s3(strict_aws: Ministack, issuer: StsCredentialIssuer) -> Any:
-    """A client with the credentials of an allocation."""
+    """An S3 client with the credentials of an allocation."""
     credentials = issuer.issue_credentials("trial-2.3", OWN)
     return boto3.client(
         "s3",
@@ -63,30 +61,30 @@ def is_refused(call: Callable[..., Any], **request: Any) -> bool:
     return False
 
 
-def test_a_run_writes_below_its_epoch_alone(s3: Any) -> None:
+def test_run_writes_only_below_the_epoch(s3: Any) -> None:
     assert not is_refused(s3.put_object, Key="1/2/3/uuid/state.pth", Body=b"new")
     for key in ("1/2/1/uuid/state.pth", OTHERS, "state.pth", "1/2/33/uuid/state.pth"):
         assert is_refused(s3.put_object, Key=key, Body=b"new"), key
 
 
-def test_a_run_reads_its_trial_and_where_it_began(s3: Any) -> None:
+def test_run_reads_the_trial_and_the_first_checkpoint(s3: Any) -> None:
     for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth"):
         assert not is_refused(s3.get_object, Key=key), key
     assert is_refused(s3.get_object, Key=OTHERS)
 
 
-def test_a_run_lists_nobody_elses_checkpoints(s3: Any) -> None:
+def test_run_lists_only_the_trials_checkpoints(s3: Any) -> None:
     assert not is_refused(s3.list_objects_v2, Prefix="1/2/1/")
     for prefix in ("", "1/", "1/3/", "1/22/"):
         assert is_refused(s3.list_objects_v2, Prefix=prefix), prefix
 
 
-def test_a_run_removes_nothing(s3: Any) -> None:
+def test_run_may_not_delete_objects(s3: Any) -> None:
     assert is_refused(s3.delete_object, Key="1/2/1/uuid/state.pth")
     assert is_refused(s3.delete_object, Key=OTHERS)
 
 
-def test_keys_end_within_an_hour(issuer: StsCredentialIssuer, strict_aws: Ministack) -> None:
+def test_keys_expire_within_an_hour(issuer: StsCredentialIssuer, strict_aws: Ministack) -> None:
     credentials = issuer.issue_credentials("trial-2.3", OWN)
     assert credentials.expires_ms / 1000 - time.time() <= SECONDS_MAX + 5
     assert credentials.secret not in repr(credentials)

@@ -1,4 +1,4 @@
-"""Sessions of trials' code and logins at ECR, against services that check policies."""
+"""Sessions of trials' code and logins at ECR, against services that enforce policies."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ IMAGE = f"{HOST}/ml/trial:1"
 
 @pytest.fixture(scope="module")
 def s3(strict_aws: Ministack) -> Any:
-    """A client with the keys of a trial's code, of the role that the stack makes."""
+    """An S3 client with the keys of a trial's code, from the stack's data role."""
     own, iam = strict_aws.client("s3"), strict_aws.client("iam")
     for bucket in (READ, WRITTEN, NAMES.checkpoints):
         own.create_bucket(Bucket=bucket)
@@ -68,7 +68,7 @@ def is_refused(call: Any, **request: Any) -> bool:
     return False
 
 
-def test_code_reads_the_folder_that_is_named_and_no_other(s3: Any) -> None:
+def test_trial_code_may_only_read_the_named_folder(s3: Any) -> None:
     assert not is_refused(s3.get_object, Bucket=READ, Key="ours/1")
     assert not is_refused(s3.list_objects_v2, Bucket=READ, Prefix="ours/")
     assert is_refused(s3.get_object, Bucket=READ, Key="theirs/1")
@@ -76,18 +76,18 @@ def test_code_reads_the_folder_that_is_named_and_no_other(s3: Any) -> None:
     assert is_refused(s3.put_object, Bucket=READ, Key="ours/1", Body=b"new")
 
 
-def test_code_writes_where_that_is_said(s3: Any) -> None:
+def test_trial_code_may_write_a_writable_bucket(s3: Any) -> None:
     assert not is_refused(s3.put_object, Bucket=WRITTEN, Key="theirs/2", Body=b"new")
     assert not is_refused(s3.delete_object, Bucket=WRITTEN, Key="theirs/2")
 
 
-def test_code_does_not_reach_checkpoints(s3: Any) -> None:
+def test_trial_code_does_not_reach_checkpoints(s3: Any) -> None:
     assert is_refused(s3.get_object, Bucket=NAMES.checkpoints, Key="ours/1")
 
 
 @dataclass
 class Tokens:
-    """STS and ECR that record what they were asked for."""
+    """STS and ECR stubs that record requested sessions and regions."""
 
     sessions: list[dict[str, Any]] = field(default_factory=list)
     regions: list[str] = field(default_factory=list)
@@ -107,14 +107,14 @@ class Tokens:
         return {"authorizationData": [{"authorizationToken": token}]}
 
 
-def test_a_login_is_fresh_and_pulls_from_the_images_repository_alone() -> None:
+def test_login_is_fresh_and_limited_to_the_images_repository() -> None:
     tokens = Tokens()
     grants = StsTrialGrants(
         tokens, tokens.registry, pull_role="PULL", repositories=(f"{HOST}/ml/*",)
     )
     passwords = [grants.issue_login("pull-1.1", IMAGE).password for _ in range(2)]
     assert passwords == ["hush1", "hush2"]
-    # The registry's own region, whatever the cluster's is.
+    # The registry's region counts, not the cluster's.
     assert tokens.regions == ["eu-west-1"] * 2
     repository = ecr_repository(IMAGE)
     assert repository == EcrRepository(ACCOUNT, "eu-west-1", "ml/trial")
@@ -146,14 +146,14 @@ def _as_list(actions: str | list[str]) -> list[str]:
         (f"{HOST}/*", "ml/trial", False),
     ],
 )
-def test_a_login_is_for_the_repositories_of_the_settings(
+def test_logins_are_limited_to_the_configured_repositories(
     pattern: str, image: str, is_given: bool
 ) -> None:
     grants = StsTrialGrants(None, no_registry, pull_role="PULL", repositories=(pattern,))
     assert grants.gives_login(image) is is_given
 
 
-def test_a_pools_own_role_takes_precedence() -> None:
+def test_pool_role_takes_precedence() -> None:
     tokens = Tokens()
     roles = {"gpus": "OWN"}
     grants = StsTrialGrants(tokens, no_registry, data_role="DATA", pool_roles=roles)
@@ -167,7 +167,7 @@ def test_a_pools_own_role_takes_precedence() -> None:
     assert (alone.gives_data_keys("gpus"), alone.gives_data_keys("other")) == (True, False)
 
 
-def test_web_page_in_place_of_answer_is_an_os_error() -> None:
+def test_web_page_instead_of_an_answer_is_an_os_error() -> None:
     client = boto3.client(
         "sts", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="s"
     )

@@ -1,4 +1,4 @@
-"""The quota that EC2 counts an instance against, by its family and market."""
+"""EC2's vCPU quota of an instance type, by family and market."""
 
 import pytest
 
@@ -24,24 +24,22 @@ SPOT, ON_DEMAND = Market.SPOT, Market.ON_DEMAND
         ("trn1.2xlarge", SPOT, "L-6B0D517C"),
     ],
 )
-def test_a_type_counts_against_the_quota_of_its_family(
-    name: str, market: Market, code: str
-) -> None:
+def test_quota_follows_family_and_market(name: str, market: Market, code: str) -> None:
     quota = vcpu_quota(name, market)
     assert quota is not None
     assert quota.code == code
 
 
-def test_every_type_of_the_catalogue_has_a_quota_in_both_markets_but_for_p6_on_spot() -> None:
+def test_all_types_have_quotas_except_p6_on_spot() -> None:
     names = [*GPU_TYPES, *(f"{family}.large" for family in CPU_FAMILIES)]
     without = {
         (name, market) for name in names for market in Market if not vcpu_quota(name, market)
     }
-    # The documentation's table of spot quotas names none for P6.
+    # The documentation's table of spot quotas has no row for P6.
     assert without == {(name, SPOT) for name in ("p6-b200.48xlarge", "p6-b300.48xlarge")}
 
 
-def test_the_advice_says_which_and_where() -> None:
+def test_advice_names_the_quota_and_the_page() -> None:
     assert quota_advice("g5.12xlarge", SPOT, "eu-central-1") == (
         'the quota "All G and VT Spot Instance Requests" (L-3819A6DF) counts vCPUs; raise it at '
         "https://eu-central-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/"

@@ -9,7 +9,7 @@ from bench.figures import Figure, Row, Scale, at_most
 
 
 def missing_target(scale: Scale) -> Iterator[Row]:
-    """Measure a figure that misses its target."""
+    """Measure a figure that misses the target."""
     yield at_most("a slow thing", 2, 1, "s")
 
 
@@ -31,7 +31,7 @@ def test_status_is_1_only_if_a_group_raised(
     assert "thing" in capsys.readouterr().out
 
 
-def test_broken_group_keeps_its_earlier_figures(
+def test_broken_group_keeps_earlier_figures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(cli.FIGURES, "tried", breaking)

@@ -1,4 +1,4 @@
-"""Counts of what a deployed cluster uses: a call, a commit or a read too many shows here."""
+"""Usage of a deployed cluster on AWS: requests, invocations, writes and reads."""
 
 import pytest
 
@@ -18,61 +18,62 @@ from bench.figures import QUICK  # noqa: E402
 from infra.aws import prices  # noqa: E402
 
 
-def test_a_life_of_ten_validations_keeps_to_its_budget() -> None:
+def test_trial_with_ten_validations_stays_within_usage_limits() -> None:
     used = life()
-    # Two to submit it and one for its code; three for each validation with its checkpoint, and
-    # a few as it starts and ends.
+    # Two to submit the trial and one for the code. Three for each validation with a checkpoint,
+    # and a few at the start and end.
     assert 33 <= used.requests <= 42
     assert used.write_units <= 930
     assert used.read_units <= 660
     assert used.invocations["advance"] <= 25
-    # Its log is small, so that its rows hold it.
+    # The log is small enough for rows.
     assert used.puts == 0
 
 
-def test_an_agent_that_has_nothing_to_say_renews_its_lease_and_no_more() -> None:
+def test_steady_agent_sends_only_lease_renewals() -> None:
     used = steady_agent_usage(10)
-    # One in 10 to 15 s.
+    # A renewal every 10 to 15 s.
     assert 40 <= used.requests <= 60
     assert set(used.invocations) == {"api"}
     assert used.write_units == used.requests
-    # Its token, head, lease and session, and for the answer the trial's head and the experiment's.
+    # The agent's token, head, lease and session, and the heads of the trial and experiment for the
+    # answer.
     assert used.read_units == 6 * used.requests
     assert used.puts == 0
 
 
-def test_a_machine_that_trains_keeps_to_its_share_of_the_bill() -> None:
+def test_control_plane_of_a_training_machine_is_within_the_cost_limit() -> None:
     used = machine_hour_usage("g5.12xlarge", 1, machines=1)
-    # As many as if its trial said nothing, but for what is urgent.
+    # As many as for a silent trial, and the urgent reports.
     assert used.requests <= 330
     assert used.puts == 0
-    # 0.15 % of 40 % of 5.672 $.
+    # 0.15 % of the spot price, 40 % of $5.672.
     assert list_price_dollars(used) <= 0.0034
 
 
-def test_a_machine_with_four_trials_keeps_to_its_share_of_the_bill() -> None:
-    # The ticks are those of one machine: of a thousand each has next to none.
+def test_control_plane_of_four_trials_on_a_machine_is_within_the_cost_limit() -> None:
+    # A single machine would bear all ticks. With a thousand machines, the share is negligible.
     used = machine_hour_usage("g5.12xlarge", 4, machines=1).without("tick")
     assert used.requests <= 330
-    # 0.2 % of 40 % of 5.672 $.
+    # 0.2 % of the spot price, 40 % of $5.672.
     assert list_price_dollars(used) <= 0.00454
-    # A hundred and a few rows of metrics and as many of logs for each trial, of two units each, and
-    # the end of the former.
+    # About 105 rows of metrics and as many of logs for each trial, of two units each, and the
+    # deletion of the metric rows.
     assert used.write_units <= 5_500
 
 
-def test_an_idle_cluster_does_nothing_but_tick() -> None:
+def test_idle_cluster_invokes_only_the_tick() -> None:
     invocations, month, reads = idle_cost(QUICK)
     assert (invocations.value, invocations.verdict) == (1440, "met")
     assert month.verdict == "met"
-    # docs/aws.md says 29.5.
+    # The value in docs/aws.md.
     assert reads.value is not None
     assert reads.value <= 29.5
 
 
-def test_a_request_costs_what_aws_asks_for() -> None:
+def test_request_cost_matches_list_prices() -> None:
     used = steady_agent_usage(5)
-    # 1,024 MB for 0.02 s and 5 calls of 0.005 s; 1,030 bytes of logs; a lease and 6 reads.
-    each = prices.API_REQUEST + prices.INVOCATION + 0.045 * prices.GB_SECOND
-    each += 1030 * prices.LOG_GB / 1e9 + prices.WRITE_UNIT + 6 * prices.READ_UNIT
-    assert list_price_dollars(used) == pytest.approx(used.requests * each)
+    # 1,024 MB for 0.02 s and 5 calls of 0.005 s, 1,030 bytes of logs, a written lease, 6 reads.
+    request_dollars = prices.API_REQUEST + prices.INVOCATION + 0.045 * prices.GB_SECOND
+    request_dollars += 1030 * prices.LOG_GB / 1e9 + prices.WRITE_UNIT + 6 * prices.READ_UNIT
+    assert list_price_dollars(used) == pytest.approx(used.requests * request_dollars)

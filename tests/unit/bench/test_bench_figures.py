@@ -1,4 +1,4 @@
-"""The bench measures what it says: its rows, its decisions, its peers, its command line."""
+"""The rows of figures, counts of decisions, peers, and the output of the bench."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
         (row_without_value("", "why"), "not measured"),
     ],
 )
-def test_a_row_says_whether_its_target_was_met(row: Row, verdict: str) -> None:
+def test_row_has_a_verdict(row: Row, verdict: str) -> None:
     assert row.verdict == verdict
 
 
@@ -41,7 +41,7 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_a_decision_is_a_message_that_the_journal_says_was_folded() -> None:
+def test_decisions_are_the_messages_in_the_journal() -> None:
     body = json.dumps(
         {"in": [{"messages": [["A", {}], ["B", {}]]}, {"messages": [["A", {}]]}], "command": []}
     )
@@ -49,32 +49,32 @@ def test_a_decision_is_a_message_that_the_journal_says_was_folded() -> None:
     mail = Put(Key("pool#default", "M#1"), 1, b"{}", Expect.ABSENT)
     account = writes.Account()
     account.take((journal, mail), Bill(9, 100))
-    account.take((mail,), Bill(3, 50))  # the agent's session: it folds nothing
+    account.take((mail,), Bill(3, 50))  # the agent's session, without processed messages
     assert account.decisions == [3, 0]
     assert account.per_decision() == [3.0]  # 9 units, 3 messages
     assert account.units_per_decision() == 4.0  # 12 units, 3 messages
 
 
 def test_every_trial_of_a_load_completes() -> None:
-    # run() raises unless all of them have.
+    # run() raises an exception for an incomplete trial.
     assert trials.run(trials.Load(20, concurrent=0)) > 0
 
 
-def test_a_peer_that_fails_is_a_line_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_peer_has_no_rate_and_an_error_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     measured = peers.measure("optuna", 1)
     assert measured.rate is None
     assert "No module named" in measured.text
 
 
-def test_a_peer_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is found, and then takes longer to begin than it is given.
+def test_hanging_peer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The peer exists, but the start takes longer than the limit.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     measured = peers.measure("optuna", 1, seconds_max=0.01)
     assert measured.text == "not measured: no end after 0 s"
 
 
-def test_a_figure_that_breaks_leaves_the_others(
+def test_broken_figure_does_not_stop_other_figures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def raise_error(scale: object) -> None:
@@ -82,14 +82,14 @@ def test_a_figure_that_breaks_leaves_the_others(
 
     monkeypatch.setitem(cli.FIGURES, "cluster", raise_error)
     monkeypatch.setitem(cli.FIGURES, "peers", lambda scale: iter([at_least("x", 1, 1, "y")]))
-    assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 0
+    assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 1
     out = capsys.readouterr().out
     assert "RuntimeError: no luck" in out
     assert " met " in out
 
 
 @pytest.mark.parametrize(("words", "measured"), [([], "cluster"), (["aws"], "idle")])
-def test_the_deployed_form_is_measured_by_itself(
+def test_deployed_form_is_measured_separately(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
@@ -106,18 +106,18 @@ def test_the_deployed_form_is_measured_by_itself(
     assert [name for name in ("cluster", "idle") if f"this is {name}" in out] == [measured]
 
 
-def test_a_busy_machine_is_warned_about() -> None:
+def test_header_warns_about_a_busy_machine() -> None:
     idle = Machine(cores=2, python="3", sqlite="3", system="s", load=1.0, sync_ms=1.0)
     assert "warning" not in header(idle)
     assert "warning: the machine is busy" in header(idle._replace(load=1.1))
 
 
-def test_the_costs_of_small_experiments_stay_below_the_target() -> None:
+def test_small_experiments_meet_the_write_target() -> None:
     rows = {row.what: row for row in writes.writes(QUICK)}
     assert rows["write units per decision, 30 trials"].verdict == "met"
 
 
-def test_it_runs_from_anywhere_and_prints_json(tmp_path: Path) -> None:
+def test_bench_runs_from_any_folder_and_prints_json(tmp_path: Path) -> None:
     line = [sys.executable, str(ROOT / "bench" / "__main__.py"), "--quick", "--json"]
     only = ["--only", "trials", "--only", "commands"]
     done = subprocess.run(
@@ -128,14 +128,14 @@ def test_it_runs_from_anywhere_and_prints_json(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
-    assert found["machine"]["quick"] is True
-    assert len(found["rows"]) == 6
-    assert all(row["verdict"] in ("met", "missed") for row in found["rows"])
+    printed = json.loads(done.stdout)
+    assert printed["machine"]["quick"] is True
+    assert len(printed["rows"]) == 6
+    assert all(row["verdict"] in ("met", "missed") for row in printed["rows"])
     assert "run 1 of 1" in done.stderr
 
 
-def test_a_cluster_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_cluster_start_is_a_row_without_value(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; sys.exit('no server here')"
     monkeypatch.setattr(cluster, "CLI", (sys.executable, "-c", program))
     (row,) = cluster.cluster(QUICK)
@@ -143,7 +143,7 @@ def test_a_cluster_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch
     assert row.beside == "`detcloud up` ended with 1: no server here"
 
 
-def test_a_process_is_named_by_its_module() -> None:
+def test_process_has_the_name_of_its_module_or_program() -> None:
     def name_of(command: str) -> str:
         return cluster.process_name(Process(1, 0, 0, command))
 

@@ -1,4 +1,4 @@
-"""The deployed cluster that the bench counts: what wakes its provisioner."""
+"""Wake-ups of the provisioner in the metered cluster."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def notice(cluster: MeteredCluster, instance: str) -> None:
     record_notice(cluster.table, InstanceNotice(instance, cluster.now_ms + 120_000), cluster.now_ms)
 
 
-def test_a_notice_just_after_another_waits_for_seconds_and_not_for_the_minute(
+def test_second_notice_waits_seconds_for_its_pass(
     tmp_path: Path,
 ) -> None:
     with MeteredCluster(tmp_path, SILENT) as cluster:
@@ -27,7 +27,7 @@ def test_a_notice_just_after_another_waits_for_seconds_and_not_for_the_minute(
         cluster.pass_time(4_000)
         assert len(cluster.cloud.machines) == 3
         notice(cluster, second)
-        # Its record is gathered for 2 s, and comes 4 s after the pass for the first.
+        # The stream collects records for 2 s, and passes are at least 4 s apart.
         cluster.pass_time(2_999)
         assert len(cluster.cloud.machines) == 3
         cluster.pass_time(1_001)

@@ -1,7 +1,7 @@
-"""Bills worked out by hand from the rules in bench/metered_table.py.
+"""Bills of reads and writes, calculated by hand from the rules in bench/metered_table.py.
 
-A row counts its keys, its body and 64 bytes: with partition "p" and sort "s", 66 bytes beside the
-body, so that a body of 958 bytes fills the first KB.
+A row counts its keys, its body and 64 bytes. With partition "p" and sort key "s", these are 66
+bytes beside the body, so a body of 958 bytes fills the first KB.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,66 +61,62 @@ def _put(size: int, *, expect: Expect = Expect.ANYTHING, due_ms: int | None = No
         (KB_BODY + 1024, 2),
     ],
 )
-def test_a_put_alone_costs_a_unit_for_each_started_kilobyte(
+def test_single_put_costs_a_unit_per_started_kilobyte(
     table: MeteredTable, bills: list[Bill], size: int, units: int
 ) -> None:
     table.commit((_put(size),))
     assert bills == [Bill(units, size + 66)]
 
 
-def test_a_row_that_shrinks_is_billed_by_what_it_was(
-    table: MeteredTable, bills: list[Bill]
-) -> None:
+def test_shrunk_row_is_billed_by_its_former_size(table: MeteredTable, bills: list[Bill]) -> None:
     table.commit((_put(3000),))  # 3,066 bytes: 3 KB started
     table.commit((_put(10),))
     assert [bill.units for bill in bills] == [3, 3]
     assert bills[1].bytes == 76
 
 
-def test_a_delete_is_billed_by_the_row_it_removes(table: MeteredTable, bills: list[Bill]) -> None:
+def test_delete_is_billed_by_the_deleted_row(table: MeteredTable, bills: list[Bill]) -> None:
     table.commit((_put(3000),))
     table.commit((Delete(KEY, Expect.PRESENT),))
-    table.commit((Delete(KEY, Expect.ANYTHING),))  # nothing there: the least there is
+    table.commit((Delete(KEY, Expect.ANYTHING),))  # no row: the minimum
     assert bills == [Bill(3, 3066), Bill(3, 0), Bill(1, 0)]
 
 
-def test_a_condition_costs_two_units(table: MeteredTable, bills: list[Bill]) -> None:
+def test_condition_costs_two_units(table: MeteredTable, bills: list[Bill]) -> None:
     table.commit((_put(3000),))
-    # Alone it is a transaction, too.
+    # A single condition is a transaction, too.
     table.commit((Check(KEY, 1),))
     assert bills[1] == Bill(2, 0)
 
 
-def test_a_condition_that_asks_nothing_is_not_sent(table: MeteredTable, bills: list[Bill]) -> None:
+def test_condition_without_expectation_is_not_sent(table: MeteredTable, bills: list[Bill]) -> None:
     table.commit((_put(0), Check(OTHER, Expect.ANYTHING)))
     table.commit((Check(OTHER, Expect.ANYTHING),))
     assert bills == [Bill(1, 66), Bill(0, 0)]
 
 
-def test_an_index_entry_costs_a_unit_when_it_appears_moves_or_goes(
-    table: MeteredTable, bills: list[Bill]
-) -> None:
-    table.commit((_put(0, due_ms=5),))  # 1 and the entry
+def test_added_or_removed_index_entry_costs_a_unit(table: MeteredTable, bills: list[Bill]) -> None:
+    table.commit((_put(0, due_ms=5),))  # 1 unit and the entry
     table.commit((_put(1, due_ms=5),))  # the entry stays
-    table.commit((_put(1, due_ms=6),))  # one out, one in
-    table.commit((_put(1),))  # one out
+    table.commit((_put(1, due_ms=6),))  # a removed and an added entry
+    table.commit((_put(1),))  # a removed entry
     table.commit((_put(1, due_ms=7),))
     table.commit((Delete(KEY, Expect.PRESENT),))
     assert [bill.units for bill in bills] == [2, 1, 3, 2, 2, 2]
 
 
-def test_several_writes_are_a_transaction_which_costs_twice(
+def test_several_writes_are_a_transaction_at_double_cost(
     table: MeteredTable, bills: list[Bill]
 ) -> None:
     table.commit((_put(0, due_ms=5), Put(OTHER, 1, b"x" * 1000, Expect.ABSENT)))
-    # 2 and the entry of the index for the first; 1,066 bytes are 2 KB, 4 units
+    # 2 units and the index entry for the first. 1,066 bytes are 2 KB, 4 units.
     assert bills == [Bill(3 + 4, 66 + 1066)]
     table.commit((Delete(KEY, Expect.PRESENT), Check(OTHER, Expect.PRESENT)))
-    # 2 and the entry for the delete, 2 for the condition
+    # 2 units and the index entry for the delete, 2 for the condition.
     assert bills[1] == Bill(3 + 2, 0)
 
 
-def test_a_lost_race_is_billed_and_a_refused_commit_is_not(
+def test_conflict_is_billed_and_invalid_commit_is_not(
     table: MeteredTable, bills: list[Bill]
 ) -> None:
     with pytest.raises(Conflict):
@@ -138,30 +134,28 @@ def test_a_lost_race_is_billed_and_a_refused_commit_is_not(
         (4096 - 65, 2),
     ],
 )
-def test_a_row_that_is_read_costs_a_unit_for_each_started_4_kilobytes(
+def test_read_costs_a_unit_per_started_4_kilobytes(
     table: MeteredTable, reads: list[float], size: int, units: int
 ) -> None:
     table.commit((_put(size),))
     table.get(KEY)
-    table.get(OTHER)  # nothing there: the least there is
+    table.get(OTHER)  # no row: the minimum
     table.get_many((KEY, OTHER, KEY))  # each row once
     assert reads == [units, 1, units + 1]
 
 
-def test_a_query_costs_by_all_that_it_reads_of_the_range(
-    table: MeteredTable, reads: list[float]
-) -> None:
+def test_query_is_billed_by_all_read_rows(table: MeteredTable, reads: list[float]) -> None:
     for n in range(5):
         table.commit((Put(Key("p", f"s{n}"), 1, b"x" * 1000, Expect.ABSENT),))
     table.query("p", "s", "t")  # 5 of 1,067 bytes: 5,335 bytes
-    page = table.query("p", "s", "t", limit=1)  # asked for 3, as the table does: 3,201 bytes
-    table.query("p", "t", "u")  # nothing there
-    table.query("p", "u", "t")  # not asked at all
+    page = table.query("p", "s", "t", limit=1)  # the table requests 3: 3,201 bytes
+    table.query("p", "t", "u")  # an empty range
+    table.query("p", "u", "t")  # an impossible range, not requested
     assert [row.key.sort for row in page.rows] == ["s0"]
     assert reads == [2, 1, 1]
 
 
-def test_the_due_index_is_read_at_half(table: MeteredTable, reads: list[float]) -> None:
+def test_due_index_reads_cost_half(table: MeteredTable, reads: list[float]) -> None:
     for n in range(50):
         # 1 + 99 bytes of keys and 64: 164 in the index, 8,200 in all, so 3 units.
         table.commit((Put(Key("p", f"{n:099d}"), 1, b"x" * 9000, Expect.ABSENT, 5),))

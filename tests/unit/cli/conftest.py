@@ -44,7 +44,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def detcloud(capfd: pytest.CaptureFixture[str]) -> Detcloud:
-    """Runs a command in this process."""
+    """Return a function that runs a command in this process and returns a CommandResult."""
 
     def run(*words: str) -> CommandResult:
         try:
@@ -59,7 +59,7 @@ def detcloud(capfd: pytest.CaptureFixture[str]) -> Detcloud:
 
 @pytest.fixture
 def ended_cluster(fake: FakeCluster, detcloud: Detcloud) -> FakeCluster:
-    """Experiment 1, COMPLETED, with trials 1 and 2."""
+    """Add experiment 1 with trials 1 and 2 to the fake cluster, and train to COMPLETED."""
     fake.add_experiment({"name": "digits"}, {})
     assert detcloud("wait", "1", "--polling-interval", "0.001").code == 0
     return fake

@@ -1,4 +1,4 @@
-"""The command line as a real process: version, help, wrong words, no tracebacks."""
+"""The command line as a process: version, help, usage errors, no tracebacks."""
 
 import importlib
 import os
@@ -100,7 +100,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["list", "--json", "--csv"], "not allowed with", "`detcloud list --help`"),
     ],
 )
-def test_wrong_usage_is_a_line_a_hint_and_exit_2(
+def test_usage_error_prints_an_error_and_a_hint(
     words: list[str], message: str, hint: str, detcloud: Detcloud
 ) -> None:
     code, out, err = detcloud(*words)
@@ -121,7 +121,7 @@ def test_failures_are_a_line_without_a_traceback() -> None:
     assert "Traceback" in debug.stderr
 
 
-def test_even_our_own_mistakes_are_a_line(
+def test_internal_errors_are_a_single_line(
     monkeypatch: pytest.MonkeyPatch, detcloud: Detcloud
 ) -> None:
     def fail(arguments: object) -> int:
@@ -133,7 +133,7 @@ def test_even_our_own_mistakes_are_a_line(
     assert err.splitlines()[0] == "error: internal: KeyError: 'missing'"
 
 
-def test_a_reader_that_has_enough_is_no_error(fake: FakeCluster) -> None:
+def test_a_closed_pipe_is_no_error(fake: FakeCluster) -> None:
     for _ in range(2000):
         fake.add_experiment({"name": "x" * 50}, {})
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
@@ -148,7 +148,7 @@ def test_a_reader_that_has_enough_is_no_error(fake: FakeCluster) -> None:
         assert process.stderr.read() == b""
 
 
-def test_the_index_and_the_modules_have_the_same_commands() -> None:
+def test_index_and_modules_have_identical_commands() -> None:
     indexed = {(command.module, command.name) for command in COMMANDS}
     assert len(indexed) == len(COMMANDS)
     registered = set()
@@ -161,7 +161,7 @@ def test_the_index_and_the_modules_have_the_same_commands() -> None:
     assert indexed == registered
 
 
-def test_no_word_means_two_things() -> None:
+def test_words_are_unique() -> None:
     flat = [word for command in COMMANDS for word in command.flat]
     assert len(flat) == len(set(flat)) == len(flat_commands())
     assert not set(flat) & {*NOUNS, *NOUN_ALIASES}
@@ -171,14 +171,14 @@ def test_no_word_means_two_things() -> None:
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_a_noun_alone_shows_its_commands(noun: str, detcloud: Detcloud) -> None:
+def test_help_of_a_noun_lists_its_commands(noun: str, detcloud: Detcloud) -> None:
     helped = detcloud(noun, "--help")
     assert helped.code == 0
     assert all(f"  {command.verb}" in helped.out for command in COMMANDS if command.noun == noun)
     assert detcloud(noun).code == 2
 
 
-def test_flat_noun_and_alias_are_one_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_flat_form_noun_form_and_alias_are_equal(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": "one"}, {"paused": True})
     forms = [("list",), ("ls",), ("experiment", "list"), ("experiment", "ls"), ("e", "ls")]
     outputs = {detcloud(*words).out for words in forms}
@@ -195,13 +195,13 @@ def test_the_url_may_stand_before_or_after_the_command(
     assert detcloud("list", "--url", fake.url).code == 0
 
 
-def test_without_a_cluster_the_error_says_what_to_do(detcloud: Detcloud) -> None:
+def test_error_without_a_cluster_names_the_next_step(detcloud: Detcloud) -> None:
     code, _, err = detcloud("list")
     assert code == 4
     assert err.startswith("error: no cluster is configured and none runs here; start one with")
 
 
-def test_ctrl_c_is_no_traceback(
+def test_ctrl_c_prints_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(arguments: object) -> int:
@@ -213,14 +213,14 @@ def test_ctrl_c_is_no_traceback(
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_every_option_says_what_it_does() -> None:
+def test_all_options_have_help() -> None:
     for command in COMMANDS:
         parser, _ = load_command(command, command.name)
         for action in parser._actions:
             assert action.help, (parser.prog, action.dest)
 
 
-def test_a_word_that_is_no_address_is_told_before_the_token(detcloud: Detcloud) -> None:
+def test_malformed_url_is_reported_before_a_missing_token(detcloud: Detcloud) -> None:
     assert detcloud("--url", "x", "list").err == (
         "error: 'x' is not an address; expected http://HOST:PORT or https://HOST\n"
     )

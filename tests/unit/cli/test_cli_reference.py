@@ -1,4 +1,4 @@
-"""Reference in docs/: the commands as they are."""
+"""The generated reference docs/cli.md."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from detcloud.cli.reference import render_reference
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
-def test_the_document_is_up_to_date() -> None:
+def test_cli_reference_is_up_to_date() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == render_reference(), "run `make references`"
 
 
-def test_every_command_and_exit_code_is_in_it() -> None:
+def test_reference_contains_all_commands_and_exit_codes() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f"\n### detcloud {command.name}\n" in text
     assert all(f"\n| {code} | " in text for code in EXIT_CODES)
 
 
-def test_every_list_and_description_has_three_forms() -> None:
+def test_lists_and_descriptions_have_three_formats() -> None:
     forms = command_forms()
     verbs = ("list", "describe", "history", "replay", "metrics", "files", "info", "whoami")
     described = [command for command in COMMANDS if command.verb.split("-")[0] in verbs]
@@ -32,13 +32,13 @@ def test_every_list_and_description_has_three_forms() -> None:
         assert flags >= {"--json", "--yaml", "--csv"}, command.name
 
 
-def test_no_table_is_broken() -> None:
+def test_tables_of_the_reference_are_well_formed() -> None:
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         if line.startswith("| "):
             assert line.replace("\\|", "").count("|") == 3, line
 
 
-def test_what_is_elsewhere_is_not_here() -> None:
+def test_replaced_commands_do_not_exist() -> None:
     assert not REPLACED_NOUNS.keys() & {*NOUNS, *NOUN_ALIASES}
     here = {command.name for command in COMMANDS}
     assert not REPLACED_VERBS.keys() & here

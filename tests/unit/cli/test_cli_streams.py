@@ -1,4 +1,4 @@
-"""Output to closed descriptors, full devices, readers that left; odd characters."""
+"""Output to closed descriptors, full devices and closed pipes; control characters."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 def run_redirected(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command below a shell that redirects its output, which Python buffers."""
+    """Run a command through `sh` with the given redirection and buffered output."""
     command = f'unset PYTHONUNBUFFERED; "$@" {redirection}'
     return subprocess.run(
         ["sh", "-c", command, "sh", sys.executable, "-m", "detcloud.cli.main", *words],
@@ -32,7 +32,7 @@ def run_redirected(redirection: str, *words: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0)])
-def test_a_closed_output_is_as_dev_null(redirection: str, code: int) -> None:
+def test_closed_output_acts_like_dev_null(redirection: str, code: int) -> None:
     done = run_redirected(redirection, "list", "--help")
     assert done.returncode == code
     assert "Traceback" not in done.stderr
@@ -42,13 +42,13 @@ def test_a_closed_output_is_as_dev_null(redirection: str, code: int) -> None:
 
 @full_device
 @pytest.mark.parametrize("words", [("--help",), ("list", "--help"), ("completion", "bash")])
-def test_a_full_device_is_an_error_for_help_too(words: tuple[str, ...]) -> None:
+def test_help_on_a_full_device_is_an_error(words: tuple[str, ...]) -> None:
     done = run_redirected(f">{FULL}", *words)
     assert (done.returncode, done.stderr) == (1, LOST)
 
 
 @full_device
-def test_a_checked_configuration_meets_a_full_device(tmp_path: Path) -> None:
+def test_config_check_on_a_full_device_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
     done = run_redirected(f">{FULL}", "config", "check", "--json", str(config))
@@ -57,7 +57,7 @@ def test_a_checked_configuration_meets_a_full_device(tmp_path: Path) -> None:
     assert shell("config", "check", str(config)).stdout.startswith("name:")
 
 
-def test_a_wrong_word_cannot_steer_the_terminal(detcloud: Detcloud) -> None:
+def test_unknown_words_cannot_steer_the_terminal(detcloud: Detcloud) -> None:
     for words in (["list", "\x1b[2J\u202e"], ["\x1b[2J\u202e"], ["pause", "\x1b[2J"]):
         code, _, err = detcloud(*words)
         assert code == 2

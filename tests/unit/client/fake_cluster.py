@@ -1,4 +1,4 @@
-"""A cluster of one process that speaks docs/api.md and keeps its state; trials train as we look."""
+"""A cluster in one process, with the requests of docs/api.md; read requests train its trials."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
 
 
 class FakeCluster:
-    """State of a cluster; a look at an ACTIVE experiment trains its trials by 100 of 200 steps."""
+    """State of a cluster; a read of an ACTIVE experiment trains its trials by 100 of 200 steps."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -36,14 +36,14 @@ class FakeCluster:
         self.places: dict[str, Item] = {}
         self.unrecorded: list[Item] = []
         self.files: dict[str, list[Item]] = {}
-        # Of a model of any name.
+        # Versions by number, for every name of a model.
         self.versions: dict[int, Item] = {}
         self.answers: dict[str, tuple[str, Item]] = {}
         self.requests: list[tuple[str, str]] = []
         self.object_tokens: set[str | None] = set()
         self.ending = "COMPLETED"
         self.losses_left = 0
-        # Uploads whose answers are lost, and the status of those that would replace an object.
+        # Number of uploads with a lost answer, and the status for an upload of a stored object.
         self.upload_losses = 0
         self.replacing: int | None = None
         self.refuses_uploads = False
@@ -51,7 +51,7 @@ class FakeCluster:
         self.differences: dict[str, Item] = {}
         self.merged_trials_max = 100
         self.deletion = "DELETED"
-        # Reports of every trial, instead of one report of each group.
+        # Metric reports of every trial; an empty list stands for one report per group.
         self.reports: list[Item] = []
         self.rank_reports: dict[int, list[Item]] = {}
         self.warnings: list[str] = []
@@ -133,7 +133,7 @@ class FakeCluster:
             return dict(checkpoint)
         return self.machines.delete(path)
 
-    def _get(self, path: str, asked: dict[str, list[str]], query: Item) -> Item | bytes:
+    def _get(self, path: str, query_lists: dict[str, list[str]], query: Item) -> Item | bytes:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
             (r"/cost", lambda: fake_costs.cost_report(query)),
@@ -172,7 +172,7 @@ class FakeCluster:
             ),
             (
                 r"/trials/(\d+)/metrics/series",
-                lambda id: fake_measures.metric_series(self._trial(int(id)), asked),
+                lambda id: fake_measures.metric_series(self._trial(int(id)), query_lists),
             ),
             (r"/trials/(\d+)/logs", lambda id: self._log(int(id), query)),
             (
@@ -350,10 +350,10 @@ class FakeCluster:
         return {"text": text.decode(), "next": after + len(text), "complete": complete}
 
     def _checkpoint(self, prefix: str) -> Item:
-        found = [item for item in self.checkpoints if item["uuid"].startswith(prefix)]
-        if len(found) != 1:
-            raise Refusal(404, "not_found", f"{len(found)} checkpoints begin with {prefix}")
-        return found[0]
+        matches = [item for item in self.checkpoints if item["uuid"].startswith(prefix)]
+        if len(matches) != 1:
+            raise Refusal(404, "not_found", f"{len(matches)} checkpoints begin with {prefix}")
+        return matches[0]
 
     def add_checkpoint(self, uuid: str, contents: dict[str, bytes]) -> list[Item]:
         """Return the list of files, which may be changed afterwards."""

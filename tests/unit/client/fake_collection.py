@@ -1,10 +1,10 @@
-"""The previews of deletions of a fake cluster, each of which takes a second."""
+"""Previews of deletions of a fake cluster; each deletion takes a second."""
 
 from tests.unit.client.fake_refusal import Item
 
 
 def collection_preview(checkpoints: list[Item], query: Item) -> Item:
-    """The preview of a collection that keeps the first checkpoints, one unless it is asked."""
+    """Return the preview of a collection that keeps the first `save_trial_latest` checkpoints."""
     kept = 0 if "delete_experiment" in query else int(query.get("save_trial_latest", 1))
     gone = checkpoints[kept:]
     return {
@@ -19,7 +19,7 @@ def collection_preview(checkpoints: list[Item], query: Item) -> Item:
 
 
 def deletion_preview(checkpoint: Item) -> Item:
-    """The preview of the deletion of a checkpoint, which a pinned one refuses."""
+    """Return the preview of the deletion of a checkpoint; a pinned checkpoint has a problem."""
     return {
         "uuid": checkpoint["uuid"],
         "delete_files": checkpoint["files"] + 1,

@@ -19,16 +19,16 @@ def metric_names(trial: Item) -> Item:
     return {"items": items}
 
 
-def metric_series(trial: Item, asked: dict[str, list[str]]) -> Item:
-    [group] = asked["group"]
-    wanted = asked.get("name")
-    points_max = int(asked.get("points", ["500"])[0])
+def metric_series(trial: Item, query_lists: dict[str, list[str]]) -> Item:
+    [group] = query_lists["group"]
+    wanted = query_lists.get("name")
+    points_max = int(query_lists.get("points", ["500"])[0])
     known = {item["name"] for item in metric_names(trial)["items"] if item["group"] == group}
-    found = [name for name in sorted(known) if wanted is None or name in wanted]
+    names = [name for name in sorted(known) if wanted is None or name in wanted]
     return {
         "series": [
             {"group": group, "name": name, "points": POINTS[:points_max], "total": 2}
-            for name in found
+            for name in names
         ]
     }
 
@@ -46,10 +46,10 @@ def best_trials_series(cluster: "FakeCluster", number: int, query: Item) -> Item
 
 
 def log_lines_page(known: list[Item], query: Item, has_ended: bool) -> Item:
-    """Answer two lines a page, so that cursors are used."""
+    """Answer at most two lines per page, so a longer log needs a cursor."""
     after = int(query.get("after", -1))
     least = LEVELS.index(query["level"]) if "level" in query else 0
-    found = [
+    lines = [
         line
         for line in known
         if line["offset"] > after
@@ -59,5 +59,5 @@ def log_lines_page(known: list[Item], query: Item, has_ended: bool) -> Item:
         and ("level" not in query or LEVELS.index(line["level"] or "INFO") >= least)
         and query.get("search", "").lower() in line["text"].lower()
     ]
-    cursor = str(found[1]["offset"]) if len(found) > 2 else None
-    return {"items": found[:2], "next_cursor": cursor, "complete": has_ended and cursor is None}
+    cursor = str(lines[1]["offset"]) if len(lines) > 2 else None
+    return {"items": lines[:2], "next_cursor": cursor, "complete": has_ended and cursor is None}

@@ -1,4 +1,4 @@
-"""Patches in the cluster of one process: settings, and metadata that others change, too."""
+"""Patches in the fake cluster: settings, and metadata with concurrent changes."""
 
 from tests.unit.client.fake_refusal import Item, Refusal
 
@@ -8,7 +8,7 @@ PATCHED = {"name", "description", "labels", "weight", "priority", *LIMITS, *KEPT
 
 
 class FakeMetadata:
-    """Changes that somebody else comes before, so many or all."""
+    """Patches of metadata: the first `conflicts`, or all, meet a concurrent change."""
 
     def __init__(self) -> None:
         self.conflicts = 0
@@ -17,11 +17,11 @@ class FakeMetadata:
     def patch(self, trials: list[Item], checkpoints: list[Item], path: str, body: Item) -> Item:
         kind, name = path.strip("/").split("/")
         items, key = (trials, "id") if kind == "trials" else (checkpoints, "uuid")
-        found = next(item for item in items if str(item[key]) == name)
+        patched = next(item for item in items if str(item[key]) == name)
         if self.conflicts:
             self.conflicts -= 1
-            found.update(metadata={"theirs": 1}, metadata_revision="b")
-        if self.refuses_all or body["revision"] != found.get("metadata_revision"):
+            patched.update(metadata={"theirs": 1}, metadata_revision="b")
+        if self.refuses_all or body["revision"] != patched.get("metadata_revision"):
             raise Refusal(409, "conflict", "was changed in the meantime")
-        found.update(metadata=body["metadata"])
-        return dict(found)
+        patched.update(metadata=body["metadata"])
+        return dict(patched)

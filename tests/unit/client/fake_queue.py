@@ -1,4 +1,4 @@
-"""Resource pools and the job queue of the fake cluster: it notes what it is asked to change."""
+"""Resource pools and job queue of the fake cluster, with a record of the requested changes."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ class FakeQueue:
         self.asked: list[tuple[str, Any]] = []
 
     def get(self, path: str, query: Item) -> Item | None:
-        """Answer a request about pools and jobs; None for any other."""
+        """Answer a read of pools and jobs; return None for other paths."""
         if path == "/resource-pools":
             return page(list(self.pools.values()), query)
         if found := re.fullmatch(r"/resource-pools/([^/]+)", path):
@@ -36,7 +36,7 @@ class FakeQueue:
         return None
 
     def change(self, method: str, path: str, body: Any) -> Item | None:
-        """Answer a request about pools and jobs; None for any other."""
+        """Answer a change of pools and jobs; return None for other paths."""
         if found := re.fullmatch(r"/resource-pools/([^/]+)(?:/(drain|undrain))?", path):
             self.asked.append((f"{method} {path}", body))
             return self._change_pool(method, found[1], found[2])
@@ -135,7 +135,7 @@ def fake_instance(id: str) -> Item:
 
 
 def fake_job(number: int, digits: str) -> Item:
-    """Make a job: the first has its slot, the second waits."""
+    """Make a job: job 1 runs, other jobs wait."""
     runs = number == 1
     return {
         "job_id": f"{digits}-0000-4000-8000-000000000000",

@@ -5,7 +5,7 @@ from tests.unit.client.fake_refusal import Item
 
 
 def new_experiment(number: int, tree: Item, body: Item, warnings: list[str]) -> Item:
-    """An experiment of the configuration `tree`, as the request `body` submits it."""
+    """Make an experiment with the configuration `tree` from the request `body`."""
     return {
         "id": number,
         "name": tree.get("name", "unnamed"),
@@ -69,7 +69,7 @@ def new_trial(trial_id: int, experiment_id: int, number: int) -> Item:
 
 
 def new_checkpoint(uuid: str, contents: dict[str, bytes]) -> Item:
-    """A complete checkpoint of trial 1 with these files."""
+    """Make a complete checkpoint of trial 1 with the files `contents`."""
     return {
         "uuid": uuid,
         "trial_id": 1,

@@ -1,4 +1,4 @@
-"""Refusals and pages as docs/api.md has them."""
+"""Refusals and pages in the format of docs/api.md."""
 
 from typing import Any
 

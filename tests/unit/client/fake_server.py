@@ -1,4 +1,4 @@
-"""An HTTP server for the answers of a fake cluster, which loses some of them when told to."""
+"""An HTTP server for a fake cluster; it loses `losses_left` answers."""
 
 import json
 import threading
@@ -29,7 +29,7 @@ def serve_cluster(cluster: FakeCluster) -> Iterator[FakeCluster]:
 def _request_handler(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # An answer is one packet: in two, the second waits for the first to be acknowledged.
+        # Send each answer in one packet: a second packet would wait for an acknowledgement.
         wbufsize = -1
 
         def do_GET(self) -> None:
@@ -48,7 +48,7 @@ def _request_handler(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
             except Refusal as refusal:
                 status, answer = refusal.status, refusal.body
             if self.command != "GET" and cluster.losses_left:
-                # The mutation happened and its answer is lost.
+                # The mutation is done, but the client gets no answer.
                 cluster.losses_left -= 1
                 self.close_connection = True
                 return

@@ -38,7 +38,7 @@ def test_model_code_is_sent_once(
     assert (tmp_path / "out" / "model_def.py").read_text() == "print('hello')\n"
 
 
-def test_a_file_or_a_mapping_configures(
+def test_configuration_is_a_file_or_a_mapping(
     fake: FakeCluster, cluster: Client, model_dir: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
@@ -46,10 +46,10 @@ def test_a_file_or_a_mapping_configures(
     cluster.create_experiment(
         path, model_dir, overrides=["max_restarts=2"], template="small", test_mode=True
     )
-    asked = fake.experiments[0]["asked"]
-    assert asked["config"] == "name: from-file\n"
-    assert asked["overrides"] == ["max_restarts=2"]
-    assert (asked["template"], asked["test_mode"], asked["paused"]) == ("small", True, False)
+    request = fake.experiments[0]["asked"]
+    assert request["config"] == "name: from-file\n"
+    assert request["overrides"] == ["max_restarts=2"]
+    assert (request["template"], request["test_mode"], request["paused"]) == ("small", True, False)
     with pytest.raises(DetcloudError, match="could not be read"):
         cluster.create_experiment(tmp_path / "missing.yaml", model_dir)
     path.write_bytes(b"#" * ((1 << 20) + 1))
@@ -57,7 +57,7 @@ def test_a_file_or_a_mapping_configures(
         cluster.create_experiment(path, model_dir)
 
 
-def test_a_mutation_whose_answer_was_lost_happens_once(
+def test_a_mutation_with_a_lost_answer_happens_once(
     fake: FakeCluster, cluster: Client, model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
@@ -69,7 +69,7 @@ def test_a_mutation_whose_answer_was_lost_happens_once(
 
 
 @pytest.mark.parametrize("status", [403, 412])
-def test_an_upload_whose_answer_was_lost_is_known_by_its_object(
+def test_an_upload_with_a_lost_answer_succeeds_by_the_existing_object(
     fake: FakeCluster,
     cluster: Client,
     model_dir: Path,
@@ -77,29 +77,27 @@ def test_an_upload_whose_answer_was_lost_is_known_by_its_object(
     status: int,
 ) -> None:
     monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
-    # The address is good for one object that is not there, which the repeated upload finds.
+    # An upload address creates an object but never replaces it: the repeated upload is refused.
     fake.upload_losses, fake.replacing = 1, status
     sha256 = cluster.upload_model_code(model_dir)
     assert uploads(fake) == 2
     assert list(fake.objects) == [sha256]
 
 
-def test_an_upload_that_is_refused_and_not_there_is_an_error(
-    fake: FakeCluster, cluster: Client, model_dir: Path
-) -> None:
+def test_a_refused_upload_is_an_error(fake: FakeCluster, cluster: Client, model_dir: Path) -> None:
     fake.refuses_uploads = True
     with pytest.raises(ApiError, match="the signature is not right"):
         cluster.upload_model_code(model_dir)
 
 
-def test_lists_go_over_all_pages(fake: FakeCluster, cluster: Client) -> None:
+def test_lists_read_all_pages(fake: FakeCluster, cluster: Client) -> None:
     for number in range(1201):
         fake.add_experiment({"name": str(number)}, {"paused": number % 2})
-    assert [found.id for found in cluster.experiments()] == list(range(1201, 0, -1))
+    assert [listed.id for listed in cluster.experiments()] == list(range(1201, 0, -1))
     # ids 1, 3, ... 1201 were not paused.
     assert len(list(cluster.experiments(states=["ACTIVE"]))) == 601
-    assert [found.id for found in cluster.experiments(limit=2)] == [1201, 1200]
-    # 1201 items at 500 a page are three requests, 601 are two, and two items are one.
+    assert [listed.id for listed in cluster.experiments(limit=2)] == [1201, 1200]
+    # Requests at 500 items a page: three for 1201 items, two for 601 and one for two.
     assert sum(path == "/api/v1/experiments" for _, path in fake.requests) == 6
 
 
@@ -143,7 +141,7 @@ def test_a_followed_log_ends_with_the_trial(fake: FakeCluster, cluster: Client) 
     assert pieces == ["step 100 ünder way\n", "step 200 ünder way\n"]
 
 
-def test_a_wrong_token_is_told(fake: FakeCluster) -> None:
+def test_a_wrong_token_is_an_error(fake: FakeCluster) -> None:
     cluster = Client(fake.url, "wrong")
     with pytest.raises(ApiError, match="not known"):
         cluster.overview()
@@ -154,14 +152,14 @@ def test_a_download_is_complete_or_absent(
     fake: FakeCluster, cluster: Client, tmp_path: Path
 ) -> None:
     fake.add_checkpoint("abcd-1", {"state.pt": b"x" * 600_000, "code/a.py": b"1", "empty": b""})
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     checkpoint = cluster.checkpoint("abcd")
-    checkpoint.download(tmp_path / "new" / "out", lambda done, total: told.append((done, total)))
+    checkpoint.download(tmp_path / "new" / "out", lambda done, total: calls.append((done, total)))
     assert (tmp_path / "new" / "out" / "state.pt").read_bytes() == b"x" * 600_000
     assert (tmp_path / "new" / "out" / "code" / "a.py").read_bytes() == b"1"
     assert (tmp_path / "new" / "out" / "empty").read_bytes() == b""
-    assert told[-1] == (600_001, 600_001)
-    assert told == sorted(told)
+    assert calls[-1] == (600_001, 600_001)
+    assert calls == sorted(calls)
     with pytest.raises(DetcloudError, match="exists"):
         checkpoint.download(tmp_path / "new" / "out")
 
@@ -178,7 +176,7 @@ def test_a_download_is_complete_or_absent(
         ({"path": "FIRST"}, "clashes"),
     ],
 )
-def test_a_bad_file_leaves_nothing(
+def test_a_bad_file_leaves_no_download(
     change: dict[str, object],
     reason: str,
     fake: FakeCluster,
@@ -194,7 +192,7 @@ def test_a_bad_file_leaves_nothing(
     assert list(place.iterdir()) == []
 
 
-def test_the_token_stays_with_the_cluster(
+def test_token_is_not_sent_to_other_hosts(
     fake: FakeCluster, cluster: Client, tmp_path: Path
 ) -> None:
     files = fake.add_checkpoint("abcd", {"first": b"1"})

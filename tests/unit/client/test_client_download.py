@@ -32,7 +32,7 @@ class SlowStore:
         return file.write(CONTENT)
 
 
-def test_addresses_are_asked_for_anew_before_they_expire(
+def test_download_urls_are_renewed_before_expiry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SlowStore(monkeypatch)

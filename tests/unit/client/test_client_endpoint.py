@@ -1,4 +1,4 @@
-"""Choice of the cluster that is used, and that its token goes nowhere else."""
+"""Choice of the cluster, and use of a token only for its own cluster."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ from detcloud.client.home import Home
 
 @contextmanager
 def run_embedded(folder: Path, url: str) -> Iterator[None]:
-    """Make a data folder as a running server keeps it."""
+    """Make the data folder of a running server."""
     folder.mkdir(parents=True, exist_ok=True)
     record = {"url": url, "pid": 1, "started_ms": 5, "version": "0.1.0"}
     (folder / "server.json").write_text(json.dumps(record))
@@ -32,13 +32,15 @@ def store_credentials(own_home: Path, url: str) -> None:
     (own_home / ".detcloud" / "credentials.json").write_text(json.dumps(credentials))
 
 
-def test_nothing_is_found_on_a_fresh_machine(own_home: Path) -> None:
+def test_a_fresh_machine_has_no_endpoint(own_home: Path) -> None:
     assert find_endpoint() is None
     assert not is_configured()
     assert list(own_home.iterdir()) == []
 
 
-def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
+def test_environment_overrides_stored_credentials(
+    monkeypatch: pytest.MonkeyPatch, own_home: Path
+) -> None:
     store_credentials(own_home, "http://stored")
     monkeypatch.setenv("DETCLOUD_URL", "http://env")
     monkeypatch.setenv("DETCLOUD_TOKEN", "env-token")
@@ -54,13 +56,13 @@ def test_given_token_goes_to_the_configured_address(
         Client(token="given")
     store_credentials(own_home, "http://stored")
     assert Client(token="given").url == "http://stored"
-    # The token of this address is unknown, and none is needed.
+    # The given token replaces the unknown token of the address http://env.
     monkeypatch.setenv("DETCLOUD_URL", "http://env")
     client = Client(token="given")
     assert (client.url, client.http.token) == ("http://env", "given")
 
 
-def test_a_stored_token_goes_to_its_own_address_only(
+def test_a_stored_token_is_used_only_for_its_url(
     monkeypatch: pytest.MonkeyPatch, own_home: Path
 ) -> None:
     store_credentials(own_home, "http://stored")
@@ -73,7 +75,7 @@ def test_a_stored_token_goes_to_its_own_address_only(
         find_endpoint("http://other")
 
 
-def test_the_embedded_cluster_is_found_while_its_lock_is_held(own_home: Path) -> None:
+def test_embedded_cluster_is_found_while_the_lock_is_held(own_home: Path) -> None:
     home = Home(own_home / ".detcloud")
     with run_embedded(home.folder, "http://here"):
         assert find_endpoint() == Endpoint("http://here", "embedded-token", home)
@@ -82,20 +84,20 @@ def test_the_embedded_cluster_is_found_while_its_lock_is_held(own_home: Path) ->
     assert find_endpoint() is None, "server.json was left, but nobody holds the lock"
 
 
-def test_a_named_home_beats_stored_credentials(
+def test_detcloud_home_overrides_stored_credentials(
     monkeypatch: pytest.MonkeyPatch, own_home: Path, tmp_path: Path
 ) -> None:
     store_credentials(own_home, "http://stored")
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
     assert find_endpoint() is None
     with run_embedded(tmp_path / "data", "http://here"):
-        found = find_endpoint()
-    assert found is not None
-    assert found.url == "http://here"
+        endpoint = find_endpoint()
+    assert endpoint is not None
+    assert endpoint.url == "http://here"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"url": "http://x"}', '"text"'])
-def test_broken_files_are_no_servers_and_clear_errors(content: str, own_home: Path) -> None:
+def test_malformed_server_and_credential_files(content: str, own_home: Path) -> None:
     folder = own_home / ".detcloud"
     with run_embedded(folder, "http://here"):
         (folder / "server.json").write_text(content)

@@ -1,4 +1,4 @@
-"""Misuse of the SDK in a notebook, and the errors that it gets."""
+"""Errors on misuse of the SDK in a notebook."""
 
 import copy
 import pickle
@@ -25,7 +25,9 @@ def client(fake: FakeCluster) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("key", ["", None, "1/2", "../agents", "..", "/"])
-def test_what_can_be_no_name_is_not_asked_for(client: Client, fake: FakeCluster, key: Any) -> None:
+def test_impossible_ids_are_refused_before_a_request(
+    client: Client, fake: FakeCluster, key: Any
+) -> None:
     before = len(fake.requests)
     for ask in (client.experiment, client.trial, client.checkpoint, client.template):
         with pytest.raises(DetcloudError, match="cannot identify anything on a cluster"):
@@ -41,16 +43,16 @@ def test_what_can_be_no_name_is_not_asked_for(client: Client, fake: FakeCluster,
         ("name: x\nentrypoint: y\n", "a text of several lines; expected the path"),
     ],
 )
-def test_a_configuration_that_is_none_is_named(
+def test_invalid_configuration_is_refused_with_the_cause(
     client: Client, model_dir: Path, config: Any, message: str
 ) -> None:
     with pytest.raises(DetcloudError, match=message):
         client.create_experiment(config, model_dir)
 
 
-def test_one_state_may_stand_alone(client: Client) -> None:
-    assert [found.id for found in client.experiments(states="ACTIVE")] == [1]
-    assert [found.id for found in client.experiments(states="ERROR")] == []
+def test_states_accepts_a_single_state(client: Client) -> None:
+    assert [listed.id for listed in client.experiments(states="ACTIVE")] == [1]
+    assert [listed.id for listed in client.experiments(states="ERROR")] == []
 
 
 def test_a_wait_may_end_before_the_experiment(client: Client, fake: FakeCluster) -> None:
@@ -63,7 +65,7 @@ def test_a_wait_may_end_before_the_experiment(client: Client, fake: FakeCluster)
     assert pauses == [0.5, 0.5]
 
 
-def test_handles_are_copied_pickled_and_sent_to_threads(client: Client) -> None:
+def test_handles_can_be_copied_pickled_and_used_in_threads(client: Client) -> None:
     experiment = client.experiment(1)
     for twin in (copy.deepcopy(experiment), pickle.loads(pickle.dumps(experiment))):
         twin.refresh()
@@ -83,12 +85,12 @@ def test_handles_are_copied_pickled_and_sent_to_threads(client: Client) -> None:
     assert seen == ["ada", "ada"]
 
 
-def test_a_client_names_its_cluster_and_keeps_its_token(client: Client) -> None:
+def test_repr_of_a_client_has_the_url_and_not_the_token(client: Client) -> None:
     assert repr(client) == f"Client({client.url!r})"
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\r", "☃"])
-def test_a_token_that_can_be_none_is_refused_and_not_repeated(token: str) -> None:
+def test_a_malformed_token_is_refused_and_not_repeated(token: str) -> None:
     with pytest.raises(ValueError, match="contains an invalid character") as refused:
         Transport("http://127.0.0.1:1", token)
     assert token not in str(refused.value)
@@ -96,17 +98,17 @@ def test_a_token_that_can_be_none_is_refused_and_not_repeated(token: str) -> Non
         Client("http://127.0.0.1:1", token)
 
 
-def test_an_address_that_can_be_none_is_refused() -> None:
+def test_a_malformed_url_is_refused() -> None:
     for url in ("", "ftp://x", "localhost:8080"):
         with pytest.raises(DetcloudError, match="is not an address; expected http"):
             Client(url, TOKEN)
-    # An empty one is a variable without a value: no reason to take another cluster.
+    # An empty address comes from an unset variable: another cluster would be a surprise.
     for ask in (find_endpoint, configured_url, is_configured):
         with pytest.raises(DetcloudError, match="'' is not an address"):
             ask("")
 
 
-def test_a_token_with_a_line_break_at_its_end_is_that_token(
+def test_trailing_line_break_of_a_token_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DETCLOUD_TOKEN", "secret\n")
@@ -115,7 +117,7 @@ def test_a_token_with_a_line_break_at_its_end_is_that_token(
     assert endpoint.token == "secret"
 
 
-def test_an_error_tells_what_its_message_leaves_out() -> None:
+def test_text_of_an_error_contains_details() -> None:
     details: list[dict[str, Any]] = [
         {"path": "rate", "message": "must be above 0", "line": 4, "hint": "try 0.1"},
         {"path": "seed", "message": "is required", "line": None},
@@ -128,12 +130,12 @@ def test_an_error_tells_what_its_message_leaves_out() -> None:
     assert error.message == "the configuration is not valid"
 
 
-def test_every_error_of_a_cluster_is_caught_as_one() -> None:
+def test_errors_of_a_cluster_are_detcloud_errors() -> None:
     for kind in (ApiError, Unreachable, NoCluster):
         assert issubclass(kind, DetcloudError)
     assert str(Unreachable("no answer")) == "no answer"
 
 
-def test_a_place_that_takes_no_files_is_named(client: Client) -> None:
+def test_unwritable_download_folder_is_named(client: Client) -> None:
     with pytest.raises(DetcloudError, match=r"^/dev/null/x could not be written: "):
         download_files(client.http, [], Path("/dev/null/x"))

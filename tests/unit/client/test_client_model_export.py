@@ -1,4 +1,4 @@
-"""Exports of model versions: what they hold, and what is left of one that fails."""
+"""Exports of model versions: contents, and removal of a failed export."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CONFIG = {"name": "digits", "searcher": {"name": "single"}}
 
 @pytest.fixture
 def version(fake: FakeCluster, model_dir: Path) -> Iterator[ModelVersion]:
-    """Version 2 of `digits`, whose checkpoint holds CONTENTS."""
+    """Yield version 2 of `digits`, with a checkpoint of CONTENTS."""
     with Client(fake.url, TOKEN) as client:
         client.create_experiment(CONFIG, model_dir)
         fake.add_checkpoint(UUID, CONTENTS)
@@ -31,7 +31,7 @@ def version(fake: FakeCluster, model_dir: Path) -> Iterator[ModelVersion]:
         yield ModelVersion(client, {**fields, "trial_id": 1, "experiment_id": 1})
 
 
-def test_an_export_has_all_that_the_version_is_made_of(
+def test_export_contains_checkpoint_code_and_configuration(
     fake: FakeCluster, version: ModelVersion, tmp_path: Path
 ) -> None:
     fake.checkpoints[0]["metadata"] = {"framework": "keras-3.1"}
@@ -56,11 +56,11 @@ def test_an_export_has_all_that_the_version_is_made_of(
     assert manifest["code"]["sha256"] in fake.objects
     assert manifest["hparams"] == {"lr": 0.1, "net": {"layers": 3}}
     assert manifest["framework"]["name"] == "keras-3.1"
-    # No trial class wrote it.
+    # No trial class wrote the checkpoint.
     assert (manifest["framework"]["trial_class"], manifest["load"]) == (None, None)
 
 
-def test_an_export_fills_an_empty_folder_and_no_other(
+def test_export_requires_a_new_or_empty_folder(
     version: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "empty"
@@ -74,12 +74,12 @@ def test_an_export_fills_an_empty_folder_and_no_other(
         version.export(folder / "manifest.json")
 
 
-def test_nothing_is_left_of_an_export_that_fails(
+def test_a_failed_export_leaves_no_files(
     fake: FakeCluster, version: ModelVersion, tmp_path: Path
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    # The checkpoint comes whole, and then the code is another one.
+    # The download of the checkpoint succeeds, but the code has another hash.
     digest = fake.experiments[0]["code_sha256"]
     fake.objects[digest] += b"x"
     for folder in (empty, tmp_path / "new"):
@@ -90,7 +90,7 @@ def test_nothing_is_left_of_an_export_that_fails(
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_of_two_exports_into_one_folder_the_first_is_whole(
+def test_a_second_export_into_the_same_folder_is_refused(
     fake: FakeCluster,
     version: ModelVersion,
     tmp_path: Path,
@@ -104,7 +104,7 @@ def test_of_two_exports_into_one_folder_the_first_is_whole(
     read = model_export.read_load_data
 
     def export_meanwhile(checkpoint: Path) -> dict[str, Any] | None:
-        """The second one begins and fails while the first is about to be moved to its place."""
+        """Try a second export before the first export is moved to its folder."""
         if not refusals:
             with pytest.raises(DetcloudError) as refused:
                 version.export(folder)
@@ -123,7 +123,7 @@ def test_of_two_exports_into_one_folder_the_first_is_whole(
     assert (folder / "checkpoint/weights/a.bin").read_bytes() == b"weights"
 
 
-def test_an_export_that_fails_leaves_what_others_put_into_its_folder(
+def test_a_failed_export_keeps_foreign_files(
     version: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "new"
@@ -145,18 +145,18 @@ def _files(*paths: str) -> list[CheckpointFile]:
     return [{"path": path, "size": 1, "sha256": "", "url": ""} for path in paths]
 
 
-def test_the_call_is_given_for_what_it_can_load() -> None:
+def test_load_call_depends_on_type_and_files() -> None:
     trial = {"trial_type": "PyTorchTrial"}
     plain = load_call(trial, _files("state_dict.pth", "code/model_def.py"))
     assert plain == (
         "from detcloud import pytorch\n"
         'trial = pytorch.load_trial_from_checkpoint_path("checkpoint")'
     )
-    # The copy of the code was too large for the checkpoint: it is imported from beside it.
+    # A checkpoint without a copy of the code imports the exported `code` folder.
     assert load_call(trial, _files("state_dict.pth")) == (
         f'import sys\nsys.path.insert(0, "code")\n{plain}'
     )
-    # Those of DeepSpeed have a state for each process.
+    # Checkpoints of DeepSpeed have one state per process.
     assert load_call(trial, _files("rank0/state_dict.pth", "code/model_def.py")) is None
     assert load_call(None, _files("state_dict.pth")) is None
 
@@ -166,8 +166,6 @@ def test_the_call_is_given_for_what_it_can_load() -> None:
     ["{", "[]", '{"trial_type": "TFKerasTrial"}', "[" * 100_000],
     ids=["broken", "list", "other", "deep"],
 )
-def test_a_file_of_that_name_that_no_trial_class_wrote_tells_nothing(
-    text: str, tmp_path: Path
-) -> None:
+def test_malformed_load_data_is_ignored(text: str, tmp_path: Path) -> None:
     (tmp_path / "load_data.json").write_text(text)
     assert read_load_data(tmp_path) is None

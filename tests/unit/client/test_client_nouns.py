@@ -33,7 +33,7 @@ def client(fake: FakeCluster) -> Iterator[Client]:
 
 
 def run_experiment(fake: FakeCluster, client: Client) -> Experiment:
-    """Run experiment 1 to its end, COMPLETED with two trials."""
+    """Run experiment 1 with two trials to COMPLETED."""
     fake.add_experiment(dict(CONFIG), {})
     experiment = client.experiment(1)
     experiment.wait(0.001)
@@ -45,7 +45,7 @@ def line(offset: int, **changed: object) -> Item:
     return {**standard, "text": f"line {offset}", **changed}
 
 
-def test_the_client_is_exported_and_loaded_on_first_use() -> None:
+def test_client_is_loaded_on_first_use() -> None:
     code = (
         "import sys, detcloud; before = 'detcloud.client' in sys.modules;"
         "from detcloud import Client; print(before, Client.__module__)"
@@ -58,7 +58,7 @@ def test_the_client_is_exported_and_loaded_on_first_use() -> None:
     assert package.Client is Client
 
 
-def test_without_arguments_the_environment_says_which_cluster(
+def test_client_without_arguments_uses_the_environment(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_URL", fake.url)
@@ -81,7 +81,7 @@ def test_fields_are_typed_documented_and_read_only(fake: FakeCluster, client: Cl
         _ = experiment.seed
 
 
-def test_settings_are_changed_one_by_one(fake: FakeCluster, client: Client) -> None:
+def test_settings_are_changed_separately(fake: FakeCluster, client: Client) -> None:
     fake.add_experiment(dict(CONFIG), {})
     experiment = client.experiment(1)
     experiment.set(name="new", labels=["a", "b"], max_slots=4)
@@ -97,9 +97,9 @@ def test_an_ended_experiment_is_archived_continued_and_deleted(
     experiment.archive()
     assert experiment.archived
     assert list(client.experiments()) == []
-    assert [found.id for found in client.experiments(archived=True)] == [1]
+    assert [listed.id for listed in client.experiments(archived=True)] == [1]
     experiment.unarchive()
-    assert [found.id for found in client.experiments(name="igit", archived=None)] == [1]
+    assert [listed.id for listed in client.experiments(name="igit", archived=None)] == [1]
     experiment.continue_(["max_restarts=9"])
     assert (experiment.state, experiment.data["asked"]) == (
         "ACTIVE",
@@ -111,37 +111,40 @@ def test_an_ended_experiment_is_archived_continued_and_deleted(
     assert experiment.state == "DELETING"
 
 
-def test_history_replay_and_curves(fake: FakeCluster, client: Client) -> None:
+def test_history_replay_and_metrics_of_an_experiment(fake: FakeCluster, client: Client) -> None:
     experiment = run_experiment(fake, client)
     actors = [entry["actor"] for entry in experiment.history()]
     assert actors == ["experiment#1", "trial#1", "trial#2"]
     assert [entry["actor"] for entry in experiment.history("trial#2")] == ["trial#2"]
     assert [actor["entries"] for actor in experiment.replay()] == [4, 4, 4]
     curves = experiment.metrics("loss", trials_max=1)
-    assert (curves["name"], [one["trial_id"] for one in curves["series"]]) == ("loss", [1])
+    assert (curves["name"], [line["trial_id"] for line in curves["series"]]) == ("loss", [1])
 
 
-def test_a_trial_tells_its_metrics_and_dies(fake: FakeCluster, client: Client) -> None:
+def test_metrics_of_a_trial_are_read_and_the_trial_is_killed(
+    fake: FakeCluster, client: Client
+) -> None:
     fake.add_experiment(dict(CONFIG), {})
     trial = client.trial(2)
     assert not trial.has_ended
     first, *_ = trial.metric_summaries()
     assert (first["group"], first["name"], first["mean"]) == ("training", "loss", 0.0075)
     series = trial.series(["loss", "accuracy"], group="training", points_max=1)
-    assert [(one["name"], len(one["points"])) for one in series] == [("accuracy", 1), ("loss", 1)]
-    assert {one["group"] for one in trial.series()} == {"validation"}
+    counts = [(line["name"], len(line["points"])) for line in series]
+    assert counts == [("accuracy", 1), ("loss", 1)]
+    assert {line["group"] for line in trial.series()} == {"validation"}
     trial.kill()
     assert trial.state == "STOPPING_KILLED"
 
 
-def test_lines_are_chosen_by_the_cluster_over_pages(fake: FakeCluster, client: Client) -> None:
+def test_log_lines_are_filtered_over_pages(fake: FakeCluster, client: Client) -> None:
     run_experiment(fake, client)
     fake.lines[1] = [line(n) for n in range(4)] + [line(4, level="ERROR", rank=1, text="Boom")]
     trial = client.trial(1)
-    assert [found["offset"] for found in trial.log_lines()] == [0, 1, 2, 3, 4]
+    assert [line["offset"] for line in trial.log_lines()] == [0, 1, 2, 3, 4]
 
     def offsets(wanted: LogFilter) -> list[int]:
-        return [found["offset"] for found in trial.log_lines(wanted)]
+        return [line["offset"] for line in trial.log_lines(wanted)]
 
     for wanted in (LogFilter(level="WARNING"), LogFilter(rank=1), LogFilter(search="boom")):
         assert offsets(wanted) == [4]
@@ -149,7 +152,7 @@ def test_lines_are_chosen_by_the_cluster_over_pages(fake: FakeCluster, client: C
     assert offsets(LogFilter(since_ms=1001, until_ms=1003)) == [1, 2]
 
 
-def test_followed_lines_come_once_each_until_the_trial_ends(
+def test_followed_log_lines_are_unique_and_end_with_the_trial(
     fake: FakeCluster, client: Client
 ) -> None:
     fake.add_experiment(dict(CONFIG), {"paused": True})
@@ -160,31 +163,29 @@ def test_followed_lines_come_once_each_until_the_trial_ends(
         if len(fake.lines[1]) == 6:
             fake.trials[0]["ended_ms"] = 9
 
-    found = client.trial(1).log_lines(follow=True, sleep=grow)
-    assert [entry["offset"] for entry in found] == [0, 1, 2, 3, 4, 5]
+    lines = client.trial(1).log_lines(follow=True, sleep=grow)
+    assert [line["offset"] for line in lines] == [0, 1, 2, 3, 4, 5]
 
 
-def test_checkpoints_are_ranked_by_their_own_metric_or_another(
-    fake: FakeCluster, client: Client
-) -> None:
+def test_best_checkpoints_are_ranked_by_any_metric(fake: FakeCluster, client: Client) -> None:
     experiment = run_experiment(fake, client)
     for uuid, metric in (("aa", 0.5), ("bb", 0.25), ("cc", None), ("dd", 0.125)):
         fake.add_checkpoint(uuid, {"f": b"1"})
         fake.checkpoints[-1]["metric"] = metric
     fake.checkpoints[3]["state"] = "DELETED"
-    assert [found.uuid for found in experiment.best_checkpoints()] == ["bb", "aa"]
+    assert [best.uuid for best in experiment.best_checkpoints()] == ["bb", "aa"]
     larger = experiment.best_checkpoints(smaller_is_better=False)
-    assert [found.uuid for found in larger] == ["aa", "bb"]
+    assert [best.uuid for best in larger] == ["aa", "bb"]
     with pytest.raises(DetcloudError, match="it is not known whether a smaller loss is better"):
         experiment.best_checkpoints("loss")
-    # All were stored after 100 steps of trial 1, so that they share its loss there.
+    # All checkpoints have the same loss, of trial 1 after 100 steps.
     by_loss = experiment.best_checkpoints("loss", smaller_is_better=True)
-    assert [found.uuid for found in by_loss] == ["aa", "bb", "cc"]
+    assert [best.uuid for best in by_loss] == ["aa", "bb", "cc"]
     by_loss[0].delete()
     assert by_loss[0].state == "DELETING"
 
 
-def test_model_code_comes_back_as_it_was_sent(
+def test_downloaded_model_code_equals_the_upload(
     fake: FakeCluster, client: Client, model_dir: Path, tmp_path: Path
 ) -> None:
     experiment = client.create_experiment(CONFIG, model_dir)
@@ -198,7 +199,7 @@ def test_model_code_comes_back_as_it_was_sent(
     assert not (tmp_path / "changed").exists()
 
 
-def test_included_files_lie_beside_the_code(
+def test_included_files_are_uploaded_with_the_code(
     fake: FakeCluster, client: Client, model_dir: Path, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
@@ -207,11 +208,11 @@ def test_included_files_lie_beside_the_code(
     (shared / "big.bin").write_text("big")
     (shared / ".detignore").write_text("*.bin\n")
     (tmp_path / "data.csv").write_text("1\n")
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     sent = client.upload_model_code(
         model_dir,
         includes=[shared, tmp_path / "data.csv"],
-        on_progress=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: calls.append((done, total)),
     )
     expected = tmp_path / "expected"
     (expected / "shared").mkdir(parents=True)
@@ -222,7 +223,7 @@ def test_included_files_lie_beside_the_code(
         assert sent == archive.sha256
     size = len(fake.objects[sent])
     assert hashlib.sha256(fake.objects[sent]).hexdigest() == sent
-    assert told[-1] == (size, size)
+    assert calls[-1] == (size, size)
     only = client.upload_model_code(None, includes=[tmp_path / "data.csv"])
     assert only in fake.objects
     for includes, reason in (
@@ -234,7 +235,7 @@ def test_included_files_lie_beside_the_code(
     assert client.upload_model_code(None) in fake.objects
 
 
-def test_agents_and_slots_go_out_of_use_and_back(fake: FakeCluster, client: Client) -> None:
+def test_client_disables_and_enables_agents_and_slots(fake: FakeCluster, client: Client) -> None:
     agent = client.agent("tower")
     assert agent.id == "a-2"
     agent.disable(drain=True)
@@ -251,10 +252,10 @@ def test_agents_and_slots_go_out_of_use_and_back(fake: FakeCluster, client: Clie
         client.agent("x")
 
 
-def test_templates_and_tokens_come_and_go(fake: FakeCluster, client: Client) -> None:
+def test_templates_and_tokens_are_created_and_removed(fake: FakeCluster, client: Client) -> None:
     template = client.set_template("small", "name: x\n")
     template.set("name: y\n")
-    assert [found.config for found in client.templates()] == ["name: y\n"]
+    assert [template.config for template in client.templates()] == ["name: y\n"]
     assert client.template("small").user == "ada"
     template.remove()
     with pytest.raises(ApiError, match="no template small"):
@@ -267,12 +268,12 @@ def test_templates_and_tokens_come_and_go(fake: FakeCluster, client: Client) -> 
     assert listed.token is None
 
 
-def test_a_token_that_is_remembered_is_found_again(own_home: Path) -> None:
+def test_stored_credentials_are_found_and_removed(own_home: Path) -> None:
     path = store_credentials("https://one.example", "t1")
     assert path.stat().st_mode & 0o777 == 0o600
-    found = find_endpoint()
-    assert found is not None
-    assert (found.url, found.token) == ("https://one.example", "t1")
+    endpoint = find_endpoint()
+    assert endpoint is not None
+    assert (endpoint.url, endpoint.token) == ("https://one.example", "t1")
     store_credentials("https://two.example", "t2")
     assert configured_url() == "https://two.example"
     assert configured_url("http://x") == "http://x"
@@ -292,11 +293,11 @@ def test_a_token_that_is_remembered_is_found_again(own_home: Path) -> None:
         (ModelSortBy.CREATION_TIME, ["a", "c", "b"]),
     ],
 )
-def test_models_are_sorted_by_each_of_determineds_keys(
+def test_models_are_sorted_by_determineds_keys(
     client: Client, sort_by: ModelSortBy, expected: list[str]
 ) -> None:
     rows = [("a", 3, "z", 1), ("b", 2, "x", 3), ("c", 1, "y", 2)]
     names = ("name", "versions", "workspace", "created_ms")
     models = [Model(client, dict(zip(names, row, strict=True))) for row in rows]
-    found = sort_models(iter(models), sort_by.value, descending=False)
-    assert [model.name for model in found] == expected
+    ordered = sort_models(iter(models), sort_by.value, descending=False)
+    assert [model.name for model in ordered] == expected

@@ -26,7 +26,7 @@ def make_files(root: Path, *names: str) -> None:
         path.touch()
 
 
-def test_some_names_are_always_ignored(model_dir: Path, tmp_path: Path) -> None:
+def test_fixed_names_are_never_uploaded(model_dir: Path, tmp_path: Path) -> None:
     make_files(
         model_dir,
         "__pycache__/a.cpython-311.pyc",
@@ -72,13 +72,13 @@ def test_an_ignored_folder_is_not_entered(model_dir: Path) -> None:
         assert archive.files == 1
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_skipped(model_dir: Path) -> None:
+def test_detignore_may_have_a_byte_order_mark_and_crlf(model_dir: Path) -> None:
     (model_dir / ".detignore").write_bytes(b"\xef\xbb\xbfbig.bin\r\nother.bin\r\n")
     keep = upload_filter(model_dir)
     assert [name for name in ("big.bin", "other.bin", "third.bin") if keep(name)] == ["third.bin"]
 
 
-def test_an_unreadable_list_is_a_clear_error(model_dir: Path) -> None:
+def test_undecodable_detignore_is_an_error(model_dir: Path) -> None:
     (model_dir / ".detignore").write_bytes(b"\xff\xfe")
     with pytest.raises(DetcloudError, match=r"\.detignore could not be read: byte 0 is not UTF-8"):
         upload_filter(model_dir)
@@ -97,7 +97,7 @@ def test_odd_patterns_of_git_are_accepted(model_dir: Path, pattern: str) -> None
     assert upload_filter(model_dir)("train.py")
 
 
-def test_files_that_a_fixed_rule_leaves_out_are_named(model_dir: Path) -> None:
+def test_files_excluded_by_a_fixed_rule_have_a_warning(model_dir: Path) -> None:
     make_files(model_dir, "terraform_utils.py", "shared_fs/x", "sub/.terraform.lock", "a.pyc")
     message = r"not uploaded: shared_fs/, sub/\.terraform\.lock, terraform_utils\.py; names like"
     with pytest.warns(LeftOutWarning, match=message), pack_model_code(model_dir):
@@ -107,7 +107,9 @@ def test_files_that_a_fixed_rule_leaves_out_are_named(model_dir: Path) -> None:
         warnings.simplefilter("error")
 
 
-def test_a_code_and_includes_over_the_limit_are_named(model_dir: Path, tmp_path: Path) -> None:
+def test_error_for_oversized_includes_names_the_largest_files(
+    model_dir: Path, tmp_path: Path
+) -> None:
     include = tmp_path / "data"
     include.mkdir()
     with (include / "big.bin").open("wb") as file:

@@ -32,22 +32,22 @@ class StoredCheckpoint(SimpleNamespace):
 
 
 def report(group: str, steps: int, value: float) -> dict[str, Any]:
-    """The answer of the cluster for one report."""
+    """Return a metrics report as the cluster answers."""
     times = {"steps_completed": steps, "time_ms": 1000 * steps}
     return {"group": group, **times, "metrics": {"loss": value}}
 
 
 class Cluster:
-    """Stands for detcloud.Client: experiment 3 with the trials 7 and 8, and what it was asked."""
+    """Substitute for detcloud.Client: experiment 3 with trials 7 and 8; `requests` has calls."""
 
-    asked: list[Any]
+    requests: list[Any]
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
-        Cluster.asked = []
+        Cluster.requests = []
 
     def create_experiment(self, *arguments: Any, **options: Any) -> Any:
-        Cluster.asked.append((*arguments, options))
+        Cluster.requests.append((*arguments, options))
         return self.experiment(3)
 
     def experiment(self, experiment_id: int) -> Any:
@@ -70,8 +70,8 @@ class Cluster:
             ),
         )
 
-    def experiments(self, **asked: Any) -> Iterator[Any]:
-        Cluster.asked.append({key: value for key, value in asked.items() if value is not None})
+    def experiments(self, **filters: Any) -> Iterator[Any]:
+        Cluster.requests.append({key: value for key, value in filters.items() if value is not None})
         return iter([self.experiment(3), self.experiment(4)])
 
     def workspaces(self) -> list[Any]:
@@ -82,7 +82,7 @@ class Cluster:
         return [{"workspace": workspace, "project": "Digits", **counts}]
 
     def trial(self, trial_id: int) -> Any:
-        stored = [one for one in self.checkpoints() if one.trial_id == trial_id]
+        stored = [known for known in self.checkpoints() if known.trial_id == trial_id]
         return SimpleNamespace(
             id=trial_id,
             experiment_id=3,
@@ -93,10 +93,10 @@ class Cluster:
         )
 
     def checkpoint(self, uuid: str) -> Any:
-        found = [one for one in self.checkpoints() if one.uuid == uuid]
-        if not found:
+        matches = [known for known in self.checkpoints() if known.uuid == uuid]
+        if not matches:
             raise ApiError(404, "not_found", f"there is no checkpoint {uuid}")
-        return found[0]
+        return matches[0]
 
     def checkpoints(self) -> list[Any]:
         return [
@@ -122,10 +122,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_experiment_is_created_and_waited_for() -> None:
+def test_create_experiment_returns_an_experiment_that_can_be_awaited() -> None:
     experiment = client.create_experiment({"name": "x"}, "code", ["more"], template="t")
     options = {"overrides": [], "includes": ("more",), "template": "t"}
-    assert Cluster.asked == [({"name": "x"}, "code", options)]
+    assert Cluster.requests == [({"name": "x"}, "code", options)]
     assert experiment.wait(interval=0.1) is ExperimentState.COMPLETED
     assert experiment.state is ExperimentState.COMPLETED
     assert (experiment.id, experiment.name) == (3, "first")
@@ -133,17 +133,17 @@ def test_an_experiment_is_created_and_waited_for() -> None:
     assert experiment.await_first_trial().id == 7
 
 
-def test_the_best_checkpoints_are_found() -> None:
+def test_best_checkpoints_of_an_experiment() -> None:
     experiment = client.get_experiment(3)
     assert experiment.top_checkpoint().uuid == "b"
     assert experiment.top_checkpoint("loss", smaller_is_better=False).uuid == "a"
-    # c and a are of one trial.
-    assert [one.uuid for one in experiment.list_checkpoints()] == ["b", "c", "a"]
-    assert [one.uuid for one in experiment.top_n_checkpoints(5)] == ["b", "c"]
-    assert [one.uuid for one in experiment.list_checkpoints(max_results=1)] == ["b"]
+    # Trial 7 stored both c and a.
+    assert [checkpoint.uuid for checkpoint in experiment.list_checkpoints()] == ["b", "c", "a"]
+    assert [checkpoint.uuid for checkpoint in experiment.top_n_checkpoints(5)] == ["b", "c"]
+    assert [checkpoint.uuid for checkpoint in experiment.list_checkpoints(max_results=1)] == ["b"]
 
 
-def test_a_trials_checkpoints_are_found_and_downloaded() -> None:
+def test_checkpoints_of_a_trial_are_selected_and_downloaded() -> None:
     trial = client.get_trial(7)
     assert trial.top_checkpoint().uuid == "c"
     assert trial.select_checkpoint(latest=True).uuid == "c"
@@ -153,18 +153,18 @@ def test_a_trials_checkpoints_are_found_and_downloaded() -> None:
         trial.select_checkpoint(latest=True, best=True)
     path = trial.top_checkpoint().download()
     assert path == "checkpoints/c"
-    # What is there already is not fetched again.
+    # An existing folder is not downloaded again.
     assert trial.top_checkpoint().download() == path
     assert Path(path).is_dir()
 
 
 def test_experiments_are_listed() -> None:
-    found = client.list_experiments(
+    listed = client.list_experiments(
         users=["ann"], labels=["nlp"], states=[ExperimentState.PAUSED], name="f"
     )
-    assert [one.id for one in found] == [3, 4]
+    assert [experiment.id for experiment in listed] == [3, 4]
     newest = {"sort_by": "id", "order_by": "desc"}
-    assert Cluster.asked == [{"states": ["PAUSED"], "name": "f", **newest}]
+    assert Cluster.requests == [{"states": ["PAUSED"], "name": "f", **newest}]
     assert client.list_experiments(users=["bob"]) == []
     for call in (client.list_experiments, client.create_experiment):
         with pytest.raises(DetcloudError, match="project_id=7: projects have no numbers here"):
@@ -179,7 +179,7 @@ def test_experiments_are_sorted_and_grouped() -> None:
         project="Digits",
     )
     order = {"sort_by": "metric", "order_by": "asc"}
-    assert Cluster.asked == [{"states": [], "workspace": "Vision", "project": "Digits", **order}]
+    assert Cluster.requests == [{"states": [], "workspace": "Vision", "project": "Digits", **order}]
     (workspace,) = client.list_workspaces()
     assert client.get_workspace("Vision") == workspace
     (project,) = workspace.list_projects()
@@ -190,27 +190,27 @@ def test_experiments_are_sorted_and_grouped() -> None:
         workspace.archive()
 
 
-def test_a_script_may_make_a_workspace_and_a_project_before_any_experiment_is_in_them() -> None:
+def test_created_workspaces_and_projects_exist_without_experiments() -> None:
     with pytest.raises(NotFoundException, match="no experiment is in a workspace 'Demo'"):
         client.get_workspace("Demo")
-    made = client.create_workspace("Demo")
-    assert client.get_workspace("Demo") == made
-    assert [one.name for one in client.list_workspaces()] == ["Vision", "Demo"]
-    assert (made.id, made.name) == ("Demo", "Demo")
+    created = client.create_workspace("Demo")
+    assert client.get_workspace("Demo") == created
+    assert [item.name for item in client.list_workspaces()] == ["Vision", "Demo"]
+    assert (created.id, created.name) == ("Demo", "Demo")
     with pytest.raises(NotFoundException, match="in a project 'Set'; there is Digits"):
-        made.get_project("Set")
-    made.create_project("Set")
+        created.get_project("Set")
+    created.create_project("Set")
     project = client.get_workspace("Demo").get_project("Set")
     assert (project.workspace_name, project.n_experiments) == ("Demo", 0)
     client.list_experiments(project_id=project.id)
-    assert Cluster.asked[-1]["workspace"] == "Demo"
-    assert Cluster.asked[-1]["project"] == "Set"
-    # One that experiments are in is there once.
-    made.create_project("Digits")
-    assert [one.name for one in made.list_projects()] == ["Digits", "Set"]
+    assert Cluster.requests[-1]["workspace"] == "Demo"
+    assert Cluster.requests[-1]["project"] == "Set"
+    # A created project with experiments is listed once.
+    created.create_project("Digits")
+    assert [item.name for item in created.list_projects()] == ["Digits", "Set"]
 
 
-def test_what_there_is_not_says_what_to_do() -> None:
+def test_unsupported_members_name_a_replacement() -> None:
     client.login("http://cluster")
     with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
         client.get_experiment(3).set_notes("x")
@@ -224,14 +224,16 @@ def test_what_there_is_not_says_what_to_do() -> None:
         client.login(user="ann", password="secret")
 
 
-def test_a_trial_has_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_is_unavailable_within_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     enter(make_trial(tmp_path), monkeypatch)
     with pytest.raises(DetcloudError, match="a trial holds no credential"):
         client.get_checkpoint("a")
 
 
-def test_a_checkpoint_knows_the_trial_that_stored_it_and_its_validation() -> None:
-    # b is the second of those stored, after 20 batches, of trial 8.
+def test_a_checkpoint_has_its_trial_and_validation() -> None:
+    # Checkpoint b is the second: stored by trial 8 after 20 batches.
     best = client.get_experiment(3).top_checkpoint()
     assert (best.training.trial_id, best.training.experiment_id) == (8, 3)
     assert best.training.hparams == best.hparams == {"lr": 8}
@@ -239,7 +241,7 @@ def test_a_checkpoint_knows_the_trial_that_stored_it_and_its_validation() -> Non
     assert best.training.validation_metrics == {"avgMetrics": {"loss": 8}}
     assert best.validation == {"metrics": {"validationMetrics": {"loss": 8}}}
     assert best.batch_number == 20
-    # c was stored after 30 batches, where nothing was validated.
+    # Checkpoint c was stored after 30 batches, without a validation.
     assert client.get_checkpoint("c").validation is None
     best.write_metadata_file("metadata.json")
     assert json.loads(Path("metadata.json").read_text()) == {"steps_completed": 20}
@@ -251,14 +253,14 @@ def test_a_trial_lists_partially_deleted_checkpoints_but_selects_stored_ones(
     checkpoints = Cluster.checkpoints
 
     def partially_deleted(cluster: Cluster) -> list[Any]:
-        found = checkpoints(cluster)
-        found[2].state = "PARTIALLY_DELETED"
-        return found
+        changed = checkpoints(cluster)
+        changed[2].state = "PARTIALLY_DELETED"
+        return changed
 
     monkeypatch.setattr(Cluster, "checkpoints", partially_deleted)
     trial = client.get_trial(7)
-    # Trial 7 stored a (0.3) and c (0.2); the smaller metric is the better one.
-    assert [(one.uuid, one.state) for one in trial.get_checkpoints()] == [
+    # Trial 7 stored a (0.3) and c (0.2); smaller is better.
+    assert [(checkpoint.uuid, checkpoint.state) for checkpoint in trial.get_checkpoints()] == [
         ("c", CheckpointState.PARTIALLY_DELETED),
         ("a", CheckpointState.COMPLETED),
     ]
@@ -268,25 +270,28 @@ def test_a_trial_lists_partially_deleted_checkpoints_but_selects_stored_ones(
 def test_checkpoints_are_sorted_by_a_field() -> None:
     experiment = client.get_experiment(3)
     by_steps = experiment.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESCENDING)
-    assert [one.uuid for one in by_steps] == ["c", "b", "a"]
+    assert [checkpoint.uuid for checkpoint in by_steps] == ["c", "b", "a"]
     by_metric = experiment.list_checkpoints(sort_by=CheckpointSortBy.SEARCHER_METRIC)
-    assert [one.uuid for one in by_metric] == ["b", "c", "a"]
-    assert [one.uuid for one in client.get_trial(7).get_checkpoints("loss")] == ["c", "a"]
+    assert [checkpoint.uuid for checkpoint in by_metric] == ["b", "c", "a"]
+    assert [checkpoint.uuid for checkpoint in client.get_trial(7).get_checkpoints("loss")] == [
+        "c",
+        "a",
+    ]
 
 
-def test_metrics_of_several_trials_are_read_in_turn() -> None:
-    found = list(client.stream_trials_validation_metrics([7, 8]))
-    assert [(one.trial_id, one.total_batches, one.metrics) for one in found] == [
+def test_metrics_of_several_trials_are_streamed_in_order() -> None:
+    streamed = list(client.stream_trials_validation_metrics([7, 8]))
+    assert [(report.trial_id, report.total_batches, report.metrics) for report in streamed] == [
         (7, 10, {"loss": 7}),
         (7, 20, {"loss": 7}),
         (8, 10, {"loss": 8}),
         (8, 20, {"loss": 8}),
     ]
-    assert {one.group for one in client.stream_trials_training_metrics([7])} == {"training"}
+    assert {report.group for report in client.stream_trials_training_metrics([7])} == {"training"}
     assert next(client.get_trial(7).stream_training_metrics()).group == "training"
 
 
-def test_what_is_not_there_is_an_error_that_scripts_catch_by_name() -> None:
+def test_missing_items_raise_not_found_exception() -> None:
     with pytest.raises(NotFoundException, match="there is no checkpoint z"):
         client.get_checkpoint("z")
     with pytest.raises(NotFoundException, match="no experiment is in a workspace 'Other'"):
@@ -294,7 +299,7 @@ def test_what_is_not_there_is_an_error_that_scripts_catch_by_name() -> None:
     assert MasterNotFoundException is Unreachable
 
 
-def test_a_version_of_a_model_has_what_its_checkpoint_has() -> None:
+def test_a_model_version_has_the_attributes_of_its_checkpoint() -> None:
     stored = client.get_checkpoint("b")
     found: Any = SimpleNamespace(number=2, model="m", notes="n", checkpoint=lambda: stored._found)
     version: Any = ModelVersion(found)

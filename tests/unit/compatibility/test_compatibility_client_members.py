@@ -1,7 +1,7 @@
 """Members of the classes of Determined's client.
 
 `client_members.json` has the public members of release 0.38.1: the parameters of a method, None for
-a field or a member of an enumeration. Each member works here, or its error names another call.
+a field or a member of an enumeration. A member works here, or the error names a replacement.
 """
 
 import inspect
@@ -26,7 +26,7 @@ MEMBERS: dict[str, dict[str, list[str] | None]] = json.loads(
     (Path(__file__).parent / "client_members.json").read_text("utf-8")
 )
 CASES = [(kind, name) for kind, members in MEMBERS.items() for name in members]
-# Classes of `detcloud.client`, whose fields are fields of Determined's objects too.
+# Classes of `detcloud.client`; their fields are also fields of Determined's objects.
 CLUSTER_CLASSES = {
     "Checkpoint": Checkpoint,
     "Experiment": Experiment,
@@ -75,7 +75,7 @@ def has_member(kind: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=[".".join(case) for case in CASES])
-def test_a_member_works_or_its_error_names_a_call(kind: str, name: str) -> None:
+def test_a_client_member_works_or_the_error_names_a_replacement(kind: str, name: str) -> None:
     if name in UNSORTABLE.get(kind, set()):
         assert not hasattr(class_of(kind), name)
         return
@@ -98,5 +98,7 @@ def test_a_method_has_the_original_parameters(kind: str, name: str) -> None:
     if isinstance(method, property):
         return
     ours = inspect.signature(method).parameters
-    accepts_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in ours.values())
+    accepts_others = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in ours.values()
+    )
     assert accepts_others or set(parameters) <= ours.keys()

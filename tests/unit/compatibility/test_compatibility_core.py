@@ -1,4 +1,4 @@
-"""Determined's `core.init` and `core_v2`: lengths in the configuration's unit, facts, ends."""
+"""Determined's `core.init` and `core_v2`: units of lengths, cluster info, and exits of trials."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def config_of(max_length: object) -> dict[str, Any]:
     return {"searcher": {"name": "single", "metric": "loss", "max_length": max_length}}
 
 
-def test_an_operation_counts_as_the_configuration_does_and_reports_batches(
+def test_an_operation_uses_configured_units_and_reports_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 3 epochs of 512 records in batches of 64 are 3 * 512 / 64 = 24 batches.
@@ -49,7 +49,7 @@ def test_an_operation_counts_as_the_configuration_does_and_reports_batches(
     assert kinds(trial)[-1] == "exit"
 
 
-def test_an_operation_in_epochs_that_nobody_converted_is_the_scripts_own(
+def test_an_unconverted_operation_in_epochs_reports_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
@@ -76,7 +76,7 @@ def test_an_operation_in_epochs_that_nobody_converted_is_the_scripts_own(
         ({"name": "custom", "unit": None}, None),
     ],
 )
-def test_the_configured_unit_is_that_of_the_searchers_lengths(
+def test_configured_unit_comes_from_the_searchers_length(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, Any],
@@ -88,7 +88,7 @@ def test_the_configured_unit_is_that_of_the_searchers_lengths(
         assert searcher.get_configured_units() is unit
 
 
-def test_a_script_on_several_slots_has_to_say_who_its_processes_are(
+def test_a_script_on_several_slots_requires_a_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial_of(tmp_path, monkeypatch, slots=[0, 1])
@@ -96,7 +96,7 @@ def test_a_script_on_several_slots_has_to_say_who_its_processes_are(
         core.init().__enter__()
 
 
-def test_the_facts_of_a_trial_have_the_names_that_scripts_read(
+def test_cluster_info_has_determineds_attribute_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial_of(
@@ -121,13 +121,13 @@ def test_the_facts_of_a_trial_have_the_names_that_scripts_read(
     )
     assert (info.container_slot_counts, info.container_rank) == ([1], 0)
     with core.init() as context:
-        # An adapter of detcloud's asks a context for the trial's specification.
+        # An adapter reads the trial's specification from the context.
         facts: Any = context.info
         assert facts.trial_id == facts.trial.trial_id == 4
         assert facts.metric == "validation_loss"
 
 
-def test_a_checkpoint_folder_of_the_script_counts_without_a_cluster_alone(
+def test_checkpoint_storage_of_a_script_is_used_only_without_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with core.init(checkpoint_storage=str(tmp_path / "kept")) as context:
@@ -155,12 +155,12 @@ def test_core_v2_is_the_core_api_of_the_trial(
     assert "given to core_v2 is not used" in capsys.readouterr().out
 
 
-def test_core_v2_makes_no_experiment_by_itself() -> None:
+def test_core_v2_creates_no_experiment() -> None:
     with pytest.raises(DetcloudError, match="submit the code with `detcloud create`"):
         core_v2.init(config=core_v2.Config(name="alone"))
 
 
-def test_a_script_that_fails_before_core_v2_is_closed_has_failed(tmp_path: Path) -> None:
+def test_a_script_that_fails_before_closing_core_v2_is_errored(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import sys\nfrom determined.experimental import core_v2\n"
         "core_v2.init()\ncore_v2.train.report_training_metrics(1, {'loss': 1.0})\nsys.exit(3)\n"
@@ -186,7 +186,7 @@ def test_a_script_that_fails_before_core_v2_is_closed_has_failed(tmp_path: Path)
     ]
 
 
-def test_a_script_of_0_17_has_the_names_of_its_release(
+def test_scripts_of_0_17_use_the_names_of_0_17(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
@@ -200,14 +200,14 @@ def test_a_script_of_0_17_has_the_names_of_its_release(
             assert old.checkpointing.get_metadata(uuid)["latest_batch"] == 24
             assert old.preemption.should_preempt() is False
             operation.complete(0.25)
-    assert [one["steps_completed"] for one in reports(trial, "metrics")] == [24, 24]
+    assert [line["steps_completed"] for line in reports(trial, "metrics")] == [24, 24]
     (checkpoint,) = reports(trial, "checkpoint")
     assert checkpoint["steps_completed"] == 24
     (completed,) = reports(trial, "completed")
     assert completed["metric"] == 0.25
 
 
-def test_metrics_of_a_group_are_reported_under_the_private_name_that_examples_call(
+def test_private_method_report_trial_metrics_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
@@ -218,7 +218,7 @@ def test_metrics_of_a_group_are_reported_under_the_private_name_that_examples_ca
     assert (report["group"], report["steps_completed"]) == ("logger", 8)
 
 
-def test_what_a_context_lacks_says_what_to_write_instead(tmp_path: Path) -> None:
+def test_missing_context_members_name_a_replacement(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=str(tmp_path)) as context:
         script: Any = context
         with pytest.raises(AttributeError, match=r"experimental is not supported .*set_metadata"):
@@ -227,11 +227,11 @@ def test_what_a_context_lacks_says_what_to_write_instead(tmp_path: Path) -> None
             script._tensorboard_manager.sync()
         with pytest.raises(AttributeError, match="'Context' object has no attribute 'other'"):
             _ = script.other
-        # No search is there to refuse it.
+        # Without a cluster, no search can refuse the value.
         next(script.searcher.operations()).report_completed({"loss": 1.0})
 
 
-def test_a_context_without_a_cluster_is_made_outside_of_trials_alone(
+def test_dummy_init_is_refused_within_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     context = core.dummy_init(checkpoint_storage=str(tmp_path / "kept"), tensorboard_path=tmp_path)
@@ -244,7 +244,7 @@ def test_a_context_without_a_cluster_is_made_outside_of_trials_alone(
         core.dummy_init()
 
 
-def test_an_adapter_of_a_framework_counts_batches_in_the_context_of_a_script(
+def test_framework_loop_counts_batches_in_a_determined_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
@@ -261,25 +261,25 @@ def test_an_adapter_of_a_framework_counts_batches_in_the_context_of_a_script(
     assert (completed["length"], completed["metric"]) == (24, 0.5)
 
 
-def test_processes_of_one_node_meet_without_an_address_and_those_of_several_need_one(
+def test_only_processes_on_several_nodes_need_chief_ip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_GANG_FOLDER", str(tmp_path))
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    found: list[Any] = [None, None]
+    gathered: list[Any] = [None, None]
 
     def be_rank(rank: int) -> None:
         ranks = core.DistributedContext(
             rank=rank, size=2, local_rank=rank, local_size=2, cross_rank=0, cross_size=1
         )
-        found[rank] = ranks.allgather(rank)
+        gathered[rank] = ranks.allgather(rank)
         ranks.close()
 
-    other = threading.Thread(target=be_rank, args=(1,))
-    other.start()
+    worker = threading.Thread(target=be_rank, args=(1,))
+    worker.start()
     be_rank(0)
-    other.join(ANSWER_SECONDS_MAX)
-    assert found == [[0, 1], [0, 1]]
+    worker.join(ANSWER_SECONDS_MAX)
+    assert gathered == [[0, 1], [0, 1]]
     with pytest.raises(AssertionError, match="processes on several nodes need chief_ip"):
         core.DistributedContext(
             rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2

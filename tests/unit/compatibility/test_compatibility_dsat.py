@@ -15,7 +15,7 @@ CONFIG = {"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage
 OVERWRITES = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}
 
 
-def test_deepspeeds_configuration_is_its_file_below_the_overwrites(tmp_path: Path) -> None:
+def test_ds_config_merges_the_file_and_the_overwrites(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps(CONFIG))
     hparams: dict[str, Any] = {"deepspeed_config": "ds.json"}
     assert get_ds_config_from_hparams(hparams, tmp_path) == CONFIG
@@ -26,13 +26,13 @@ def test_deepspeeds_configuration_is_its_file_below_the_overwrites(tmp_path: Pat
         get_ds_config_from_hparams({"lr": 1})
 
 
-def test_arguments_of_the_trainer_follow_the_overwrites(tmp_path: Path) -> None:
+def test_hf_args_follow_the_overwrites(tmp_path: Path) -> None:
     place = tmp_path / "ds.json"
     place.write_text(json.dumps({**CONFIG, "gradient_accumulation_steps": 3}))
     args = ["--per_device_train_batch_size", "9", "--deepspeed", str(place)]
     assert get_hf_args_with_overwrites(args, {"lr": 1}) == args
     changed = get_hf_args_with_overwrites(args, {"overwrite_deepspeed_args": OVERWRITES})
-    # The first flag is there and changes; the second is not and is added.
+    # The first flag exists and is changed; the second is missing and added.
     assert changed[:2] == ["--per_device_train_batch_size", "4"]
     assert changed[4:] == ["--gradient_accumulation_steps", "3"]
     assert json.loads(place.read_text())["zero_optimization"] == {"stage": 2, "a": 2}
@@ -41,6 +41,6 @@ def test_arguments_of_the_trainer_follow_the_overwrites(tmp_path: Path) -> None:
         get_hf_args_with_overwrites([], {"overwrite_deepspeed_args": OVERWRITES})
 
 
-def test_the_block_of_autotuning_lets_everything_through() -> None:
+def test_dsat_context_lets_exceptions_pass() -> None:
     with pytest.raises(SystemExit), dsat_reporting_context(None, op=None):
         raise SystemExit(2)

@@ -18,7 +18,7 @@ from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 
 class Recorder(MetricWriter):
-    """A writer of 0.18.3, which has no `flush`."""
+    """Metric writer as of 0.18.3, without `flush`."""
 
     def __init__(self) -> None:
         self.points: list[tuple[str, Any, int]] = []
@@ -31,13 +31,13 @@ class Recorder(MetricWriter):
         self.resets += 1
 
 
-def test_batch_writer_gives_numbers_under_the_tags_of_determined() -> None:
+def test_batch_writer_writes_numbers_under_determineds_tags() -> None:
     recorder = Recorder()
     writer = BatchMetricWriter(recorder)
     batches: list[dict[str, Any]] = [{"loss": 3.0, "text": "x"}, {"loss": 1.0}]
     writer.on_train_step_end(10, {"loss": 2.0, "mean": np.float32(0.5)}, batches)
     writer.on_validation_step_end(10, {"loss": 0.5, "val_acc": 1, "list": [1]})
-    # The batches 8 and 9 came before step 10.
+    # The two batches before step 10 are batches 8 and 9.
     assert recorder.points == [
         ("Determined/loss", 3.0, 8),
         ("Determined/loss", 1.0, 9),
@@ -47,7 +47,7 @@ def test_batch_writer_gives_numbers_under_the_tags_of_determined() -> None:
     ]
 
 
-def test_batch_writer_begins_another_file_in_another_second(
+def test_batch_writer_starts_a_new_file_in_a_later_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
@@ -73,7 +73,7 @@ RECORDER = Recorder()
 
 
 class Writing(Looping):
-    """A controller of 0.18.3 to 0.37, which writes through `metric_writer`."""
+    """Controller as of 0.18.3 to 0.37 that writes through `metric_writer`."""
 
     @staticmethod
     def from_trial(trial_inst: Any, *args: Any, **options: Any) -> "Writing":
@@ -100,7 +100,7 @@ def train(kind: Any) -> Any:
         return trainer._controller
 
 
-def test_controller_writes_through_the_writer_that_it_made(
+def test_controller_writes_through_its_created_metric_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
@@ -117,7 +117,7 @@ def test_controller_writes_through_the_writer_that_it_made(
     assert reports(trial, "exit")[0]["reason"] == "completed"
 
 
-def test_controller_without_a_writer_of_its_own_has_one(
+def test_controller_has_a_default_metric_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
@@ -150,12 +150,14 @@ def test_base_path_is_the_folder_of_the_trials_event_files(
         "from determined.tensorboard.build import get_base_path",
     ],
 )
-def test_names_are_where_determined_had_them(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_writers_are_importable_from_determineds_modules(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     install_modules()
     monkeypatch.setitem(sys.modules, "determined", __import__("detcloud"))
     monkeypatch.setitem(sys.modules, "determined.pytorch", pytorch)
-    for name in [one for one in sys.modules if one.startswith("determined.")]:
+    for name in [module for module in sys.modules if module.startswith("determined.")]:
         monkeypatch.delitem(sys.modules, name)
     exec(line, {})

@@ -16,10 +16,10 @@ from detcloud.compatibility.names import FORMER_ROOT, MODULES, ROOT
 from detcloud.pytorch.event_files import TorchWriter
 from detcloud.pytorch.hooks import Hooks
 
-# None until its `init` sets them.
+# Attributes of core_v2 that are None before core_v2.init.
 OF_CORE_V2 = {"checkpoint", "distributed", "info", "preempt", "searcher", "train"}
 PUBLIC = json.loads(Path(__file__).with_name("public_names.json").read_text())
-# Modules that import a framework, which takes seconds: their own tests import them.
+# Modules that import a framework for seconds; separate tests import these modules.
 FRAMEWORKS = ("detcloud.keras", "detcloud.transformers", "detcloud.lightning", "detcloud.deepspeed")
 FRAMEWORK_NAMES = {
     module: {name for name, place in names.offered.items() if place.partition(":")[0] in FRAMEWORKS}
@@ -29,7 +29,7 @@ FRAMEWORK_NAMES = {
 
 @pytest.fixture(autouse=True)
 def package_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package on the path, as a trial has it, and nothing of it afterwards."""
+    """Put the package `determined` on the path, as in a trial; unload its modules afterwards."""
     monkeypatch.syspath_prepend(path.FOLDER)
     yield
     sys.meta_path[:] = [protocol for protocol in sys.meta_path if not isinstance(protocol, _Finder)]
@@ -38,13 +38,13 @@ def package_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_name_is_there_or_says_what_to_write_instead(module: str) -> None:
-    found = importlib.import_module(module)
+def test_public_names_exist_or_name_a_replacement(module: str) -> None:
+    imported = importlib.import_module(module)
     for name in PUBLIC[module]:
         if name in FRAMEWORK_NAMES.get(module, ()):
             continue
         try:
-            assert _is_there(found, name), name
+            assert _is_there(imported, name), name
         except UnsupportedName as error:
             sentence = str(error)
             assert sentence.startswith(f"{module}.{name} is not supported by detcloud: "), sentence
@@ -52,10 +52,10 @@ def test_every_public_name_is_there_or_says_what_to_write_instead(module: str) -
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_name_that_is_offered_exists(module: str) -> None:
-    found = importlib.import_module(module)
+def test_offered_names_exist(module: str) -> None:
+    imported = importlib.import_module(module)
     for name in MODULES[module].offered.keys() - FRAMEWORK_NAMES.get(module, ()):
-        assert _is_there(found, name), name
+        assert _is_there(imported, name), name
     assert not MODULES[module].offered.keys() & MODULES[module].missing.keys()
 
 
@@ -64,7 +64,7 @@ def _is_there(module: ModuleType, name: str) -> bool:
     return value is not None or (module.__name__.endswith("core_v2") and name in OF_CORE_V2)
 
 
-def test_a_trial_class_of_determined_is_one_of_ours() -> None:
+def test_determineds_trial_class_is_detclouds_class() -> None:
     scope: dict[str, Any] = {}
     exec("from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, TorchData", scope)
     assert scope["PyTorchTrial"] is pytorch.PyTorchTrial
@@ -74,11 +74,11 @@ def test_a_trial_class_of_determined_is_one_of_ours() -> None:
     exec("from determined.pytorch import *", scope)
 
 
-def test_every_name_of_a_framework_is_defined_by_its_adapter() -> None:
+def test_framework_names_are_defined_by_the_adapters() -> None:
     for module, wanted in FRAMEWORK_NAMES.items():
         for name in wanted:
             place, _, attribute = MODULES[module].offered[name].partition(":")
-            # Without its parents' code, which would be imported first.
+            # The source is parsed, since an import would first run the parent packages.
             source = Path(pytorch.__file__).parents[1].joinpath(*place.split(".")[1:])
             file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
             body = ast.parse(file.read_text()).body
@@ -86,13 +86,13 @@ def test_every_name_of_a_framework_is_defined_by_its_adapter() -> None:
                 alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names
             ]
             classes = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-            defined = {one.name for one in (*imported, *classes)}
+            defined = {item.name for item in (*imported, *classes)}
             assert attribute in defined, f"{module}.{name}"
-    # Of keras, transformers and lightning one each, of deepspeed eight.
+    # Keras, transformers and lightning have a name each, deepspeed has eight.
     assert len({name for names in FRAMEWORK_NAMES.values() for name in names}) == 11
 
 
-def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
+def test_missing_names_are_import_errors_with_an_explanation() -> None:
     with pytest.raises(ImportError, match=r"TFKerasTrial is not supported.*detcloud\.keras"):
         exec("from determined.keras import TFKerasTrial")
     with pytest.raises(UnsupportedName, match=r"load is not supported.*loop is your own"):
@@ -103,7 +103,7 @@ def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
         exec("from determined.pytorch import nonsense")
 
 
-def test_the_writer_of_event_files_is_at_its_place() -> None:
+def test_torch_writer_is_importable_from_determineds_module() -> None:
     scope: dict[str, Any] = {}
     exec("from determined.tensorboard.metric_writers.pytorch import TorchWriter", scope)
     assert scope["TorchWriter"] is TorchWriter
@@ -111,7 +111,7 @@ def test_the_writer_of_event_files_is_at_its_place() -> None:
     assert scope["MetricReducer"] is pytorch.MetricReducer
 
 
-def test_private_places_have_the_names_of_their_package() -> None:
+def test_private_modules_have_the_names_of_their_package() -> None:
     scope: dict[str, Any] = {}
     exec("from determined._info import ClusterInfo, get_cluster_info", scope)
     exec("from determined.core._context import Context, init", scope)
@@ -123,7 +123,7 @@ def test_private_places_have_the_names_of_their_package() -> None:
     assert scope["DataLoader"] is pytorch.DataLoader
 
 
-def test_what_determineds_examples_import_of_its_private_names_is_there() -> None:
+def test_private_names_of_determineds_examples_exist() -> None:
     scope: dict[str, Any] = {}
     exec("from determined.pytorch import PyTorchCallback, Reducer, _Data, _SimpleReducer", scope)
     exec("from determined.pytorch._reducer import _simple_reduce_metrics as reduce", scope)
@@ -136,7 +136,7 @@ def test_what_determineds_examples_import_of_its_private_names_is_there() -> Non
     assert [reduce(kind, [[1], [4]]) for kind in kinds] == [2.5, 5, 4, 1]
 
 
-def test_the_errors_are_classes_to_raise_and_catch() -> None:
+def test_determineds_errors_can_be_raised_and_caught() -> None:
     scope: dict[str, Any] = {}
     exec("import determined as det\nfrom determined import errors", scope)
     errors = scope["det"].errors
@@ -146,7 +146,7 @@ def test_the_errors_are_classes_to_raise_and_catch() -> None:
         raise errors.InvalidDataTypeException(str, "not text")
 
 
-def test_callbacks_of_determineds_get_the_names_of_folders(tmp_path: Path) -> None:
+def test_determineds_callbacks_get_folders_as_strings(tmp_path: Path) -> None:
     callback_class: Any = importlib.import_module("determined.pytorch").PyTorchCallback
     written: list[str] = []
 
@@ -163,18 +163,18 @@ def test_callbacks_of_determineds_get_the_names_of_folders(tmp_path: Path) -> No
     assert written == [f"{tmp_path}/extra.txt", "more.txt"]
 
 
-def test_modules_of_the_machinery_say_so_when_a_name_is_used() -> None:
+def test_names_of_internal_modules_are_explained_on_use() -> None:
     scope: dict[str, Any] = {}
     exec("from determined import gpu\nimport determined.common.api.logs as logs", scope)
     with pytest.raises(UnsupportedName, match=r"gpu\.get_gpu_uuids is not supported.*machinery"):
         scope["gpu"].get_gpu_uuids()
     with pytest.raises(UnsupportedName, match=r"logs\.trial_logs .*detcloud\.Client"):
         scope["logs"].trial_logs  # noqa: B018
-    # Tools that look for private names are told as usual.
+    # Private names raise a plain AttributeError, as tools expect.
     assert not hasattr(scope["gpu"], "_private")
 
 
-def test_what_lay_beside_the_package_has_the_names_that_moved_into_it() -> None:
+def test_determined_common_has_the_names_of_determined() -> None:
     former = {name for name in MODULES if name.partition(".")[0] == FORMER_ROOT}
     assert {f"{FORMER_ROOT}.{name}" for name in ("check", "util", "api", "experimental")} <= former
     for name in former:
@@ -190,13 +190,13 @@ def test_what_lay_beside_the_package_has_the_names_that_moved_into_it() -> None:
         ("determined_common.api.Session", "a trial holds no credential of the cluster"),
     ],
 )
-def test_a_name_of_determineds_own_programs_says_what_to_do(name: str, instead: str) -> None:
+def test_names_of_determineds_programs_name_a_replacement(name: str, instead: str) -> None:
     module, _, attribute = name.rpartition(".")
     with pytest.raises(UnsupportedName, match=instead):
         getattr(importlib.import_module(module), attribute)
 
 
-def test_an_unknown_module_says_that_it_is_none_of_detclouds() -> None:
+def test_unknown_modules_are_module_not_found_errors() -> None:
     for name in ("determined._data_layer", "determined.load", "determined_common.schemas"):
         with pytest.raises(ModuleNotFoundError, match=f"{name} is not a module of detcloud's"):
             importlib.import_module(name)
@@ -204,7 +204,7 @@ def test_an_unknown_module_says_that_it_is_none_of_detclouds() -> None:
         exec("from determined import nothing", {})
 
 
-def test_the_private_core_of_0_17_has_its_names() -> None:
+def test_private_core_module_of_0_17_has_its_names() -> None:
     scope: dict[str, Any] = {}
     exec("from determined import _core, core", scope)
     exec("from determined._core._searcher import SearcherOp", scope)
@@ -213,7 +213,7 @@ def test_the_private_core_of_0_17_has_its_names() -> None:
     assert scope["_core"].DummyCheckpointing is scope["core"].CheckpointContext
 
 
-def test_horovod_is_imported_where_it_is_used() -> None:
+def test_horovod_is_imported_on_use() -> None:
     scope: dict[str, Any] = {}
     exec("from determined.horovod import hvd", scope)
     with pytest.raises(ImportError, match=r"hvd\.size needs Horovod, .* context\.distributed"):

@@ -1,4 +1,4 @@
-"""Trials import `determined` from detcloud, in the process of a trial and in what it starts."""
+"""`import determined` loads detcloud's package, in trials and by `-m detcloud.compatibility`."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ with core.init() as context:
 def run(
     folder: Path, code: Path, *packages: Path, **config: Any
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Run train.py of a folder as a trial does, with more folders of packages on the path."""
+    """Run train.py of `code` as a trial, with `packages` on the path; return trial and process."""
     trial = make_trial(
         folder,
         entrypoint=[sys.executable, "train.py"],
@@ -54,7 +54,7 @@ def test_a_script_for_determined_reports_to_the_cluster(tmp_path: Path) -> None:
     assert "compatibility package" not in done.stdout
 
 
-def test_an_installed_determined_is_hidden_with_a_notice_unless_the_setting_says_no(
+def test_installed_determined_is_hidden_unless_compatibility_is_off(
     tmp_path: Path,
 ) -> None:
     packages, code = tmp_path / "packages", tmp_path / "code"
@@ -73,7 +73,7 @@ def test_an_installed_determined_is_hidden_with_a_notice_unless_the_setting_says
     assert "not the installed one" not in theirs.stdout
 
 
-def test_a_script_runs_outside_of_a_trial_with_its_own_arguments_and_folder(
+def test_a_script_runs_outside_a_trial_with_arguments_and_folder(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")

@@ -1,4 +1,4 @@
-"""The calls of scripts that end in one of Python's own errors in Determined, as they do here."""
+"""Wrong calls of scripts raise the built-in errors that Determined raises."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,14 +57,14 @@ CORE_CALLS: list[tuple[type[Exception], Callable[[Any], object]]] = [
 
 
 @pytest.mark.parametrize(("kind", "call"), CORE_CALLS)
-def test_a_wrong_call_of_the_core_api_is_the_error_that_scripts_know(
+def test_wrong_core_calls_raise_determineds_error_types(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[Exception],
     call: Callable[[Any], object],
 ) -> None:
     open_trial(tmp_path, monkeypatch)
-    # What a script catches, and what the command line shows without a traceback.
+    # A script catches the built-in type; the command line prints a DetcloudError without traceback.
     with core.init() as context, pytest.raises(kind) as caught:
         call(context)
     if kind is not ValueError or "NOBODY" not in str(caught.value):
@@ -79,7 +79,7 @@ def test_a_wrong_call_of_the_core_api_is_the_error_that_scripts_know(
         (TypeError, {"checkpoint_storage": 3}, {}),
     ],
 )
-def test_a_context_that_cannot_be_is_the_error_that_scripts_know(
+def test_invalid_context_options_raise_determineds_error_types(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[Exception],
@@ -106,9 +106,7 @@ def test_only_the_chief_completes_an_operation() -> None:
         operation.report_completed(1.0)
 
 
-def test_the_modes_have_the_values_that_determined_gave_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modes_have_determineds_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = open_trial(tmp_path, monkeypatch)
     modes: Any = {"preempt_mode": "WORKERS_ASK_MASTER"}
     with core.init(**modes) as context:
@@ -138,7 +136,7 @@ PYTORCH_CALLS: list[tuple[type[Exception], Callable[[Any], object]]] = [
 
 
 @pytest.mark.parametrize(("kind", "call"), PYTORCH_CALLS)
-def test_a_wrong_call_of_a_trial_is_the_error_that_scripts_know(
+def test_wrong_trial_calls_raise_determineds_error_types(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[Exception],

@@ -1,4 +1,4 @@
-"""Calls that give arguments by the names that they have in Determined."""
+"""Calls with the parameter names of Determined."""
 
 import gc
 import inspect
@@ -24,7 +24,7 @@ def double(ours: int) -> int:
     return 2 * ours
 
 
-def test_a_parameter_may_be_given_by_both_names_but_not_at_once() -> None:
+def test_a_parameter_has_two_names_but_takes_a_single_value() -> None:
     call: Any = double
     assert (call(theirs=2), call(ours=3), call(4)) == (4, 6, 8)
     with pytest.raises(TypeError, match=r"double\(\) got both 'theirs' and 'ours'"):
@@ -33,7 +33,7 @@ def test_a_parameter_may_be_given_by_both_names_but_not_at_once() -> None:
         call(other=1)
 
 
-def test_checkpoints_are_stored_and_read_by_the_names_of_determined(tmp_path: Path) -> None:
+def test_checkpoint_methods_accept_determineds_parameter_names(tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     source.mkdir()
     (source / "state").write_text("7")
@@ -50,7 +50,7 @@ def test_checkpoints_are_stored_and_read_by_the_names_of_determined(tmp_path: Pa
             checkpoint.get_metadata(storage_id=uuid)
 
 
-def test_a_script_acknowledges_a_stop_and_reports_each_batchs_metrics(
+def test_auto_ack_and_batch_metrics_are_accepted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with init() as context:
@@ -62,10 +62,10 @@ def test_a_script_acknowledges_a_stop_and_reports_each_batchs_metrics(
     assert "loss=1.5" in capsys.readouterr().out
 
 
-def test_a_context_is_open_without_its_block(tmp_path: Path) -> None:
+def test_a_context_may_be_entered_without_a_with_block(tmp_path: Path) -> None:
     context: Any = init(checkpoint_storage=str(tmp_path)).__enter__()
     gc.collect()
-    # The generator that opened it has not ended.
+    # The context's generator must survive the garbage collection.
     assert context.checkpoint.upload(tmp_path, {"steps_completed": 1})
     context.__exit__(None, None, None)
     context.close()
@@ -79,7 +79,7 @@ def fail_in_block(context: Any) -> None:
         raise ValueError("mine")
 
 
-def test_processes_exchange_what_is_called_stuff() -> None:
+def test_distributed_context_accepts_the_parameter_stuff() -> None:
     alone: Any = core.DistributedContext(
         rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1, port_offset=3
     )
@@ -88,7 +88,7 @@ def test_processes_exchange_what_is_called_stuff() -> None:
     assert alone.broadcast(stuff=5) == alone.broadcast_local(stuff=5) == 5
 
 
-def test_checks_take_their_values_by_name() -> None:
+def test_checks_accept_determineds_parameter_names() -> None:
     check: Any = checks
     check.gt(x=2, y=1)
     check.len_eq(val=[1], expected_len=1)
@@ -98,14 +98,14 @@ def test_checks_take_their_values_by_name() -> None:
         check.check_lt_eq(x=2, y=1, reason="order")
 
 
-def test_yaml_is_written_in_lines_or_in_one() -> None:
+def test_yaml_is_written_in_block_or_flow_style() -> None:
     assert util_functions.yaml_safe_dump({"a": [1, 2]}) == "a:\n- 1\n- 2\n"
     assert util_functions.yaml_safe_dump({"a": [1]}, default_flow_style=True) == "{a: [1]}\n"
     load: Any = util_functions.safe_load_yaml_with_exceptions
     assert load(f="rate: 1e-3") == {"rate": 0.001}
 
 
-def test_a_context_is_made_of_a_configuration_to_try_a_trial_with() -> None:
+def test_from_config_builds_a_trial_context() -> None:
     config = {
         "hyperparameters": {
             "global_batch_size": 4,
@@ -116,7 +116,7 @@ def test_a_context_is_made_of_a_configuration_to_try_a_trial_with() -> None:
         "debug": True,
     }
     context = pytorch.PyTorchTrialContext.from_config(config)
-    # Of a range from 10**-2 on, the first value.
+    # The first value of the range is 10**-2.
     assert context.get_hparams() == {"global_batch_size": 4, "rate": 0.01}
     assert context.env.hparams is context.get_hparams()
     assert context.env.experiment_config.get_records_per_epoch() == 8
@@ -128,7 +128,7 @@ def test_a_context_is_made_of_a_configuration_to_try_a_trial_with() -> None:
     assert not context.get_enable_tensorboard_logging()
 
 
-def test_the_first_hyperparameters_of_a_space_are_those_of_its_ranges() -> None:
+def test_first_hparams_takes_the_first_value_per_range() -> None:
     space = {
         "a": {"type": "categorical", "vals": ["x", "y"]},
         "b": {"type": "int", "minval": 3, "maxval": 5},
@@ -138,25 +138,25 @@ def test_the_first_hyperparameters_of_a_space_are_those_of_its_ranges() -> None:
     assert first_hparams(space) == {"a": "x", "b": 3, "c": 9, "d": {"inner": 0.5}}
 
 
-def test_arguments_have_the_places_and_names_of_the_original() -> None:
+def test_arguments_have_determineds_order_and_names() -> None:
     fit = list(inspect.signature(pytorch.Trainer.fit).parameters)
     assert fit[1:5] == ["checkpoint_period", "validation_period", "max_length", "reporting_period"]
     profile = list(inspect.signature(pytorch.Trainer.configure_profiler).parameters)
     assert profile[1:] == ["sync_timings", "enabled", "begin_on_batch", "end_after_batch"]
     batches = BatchSampler(range(8), 2, drop_last=False)
     sampler: Any = samplers.DistributedBatchSampler
-    # Every second batch of 0,1 2,3 4,5 6,7 from the second on.
+    # Every second batch of 0,1 2,3 4,5 6,7, starting with the second.
     assert list(sampler(batches, num_replicas=2, rank=1)) == [[2, 3], [6, 7]]
     moved: Any = move_to_device
     assert moved(torch.ones(1), torch.device("cpu"), {str}).item() == 1
     assert core.DistributedContext().broadcast_local() is None
 
 
-def test_the_environment_of_a_context_has_the_batch_sizes_of_the_first_releases() -> None:
+def test_environment_has_the_batch_sizes_of_early_releases() -> None:
     environment: Any = Environment(
         core.TrialSpec(hparams={"global_batch_size": 9}, slots=[0, 1], nodes=2, steps_completed=5)
     )
-    # Nine records over four slots, rounded down.
+    # Nine records over four slots are 2 per slot, rounded down.
     assert (environment.global_batch_size, environment.per_slot_batch_size) == (9, 2)
     assert environment.latest_batch == 5
     with pytest.raises(AttributeError, match=r"env\.master_url is not supported .*cluster_info"):

@@ -24,7 +24,7 @@ SPEC: dict[str, Any] = {
 
 
 class Counting(TrialController):
-    """Counts its steps; as controllers of 0.12 to 0.16 do, it makes the folder of a checkpoint."""
+    """Controller as of 0.12 to 0.16 that counts steps, and creates the checkpoint folder."""
 
     after_step: Callable[[int], None] = staticmethod(lambda step_id: None)
 
@@ -72,7 +72,7 @@ class CountingTrial(Trial):
 
 
 class Looping(Counting):
-    """One as from 0.17 on: any arguments, a context of its own, and a folder that is there."""
+    """Controller as of 0.17 and later: keyword arguments, and an existing checkpoint folder."""
 
     def __init__(self, **options: Any) -> None:
         TrialController.__init__(self, **options)
@@ -84,7 +84,7 @@ class Looping(Counting):
         return Looping(*args, **options)
 
     def run(self) -> None:
-        raise AssertionError("a loop of its own is not called")
+        raise AssertionError("detcloud never calls the controller's own loop")
 
     def save(self, path: Path) -> None:
         (path / "steps").write_text(json.dumps(self.steps))
@@ -106,7 +106,7 @@ def train(kind: type[Trial]) -> Any:
         return trainer._controller
 
 
-def test_a_controller_has_no_epochs_of_its_own(
+def test_a_controller_requires_records_per_epoch_for_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
@@ -117,7 +117,7 @@ def test_a_controller_has_no_epochs_of_its_own(
 
 
 @pytest.mark.parametrize("kind", [CountingTrial, LoopingTrial])
-def test_a_controller_is_told_what_to_do(
+def test_a_controller_gets_train_validate_and_checkpoint_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Trial]
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
@@ -126,11 +126,11 @@ def test_a_controller_is_told_what_to_do(
     controller = train(kind)
     # Steps end at batches 5, 10 and 12.
     assert controller.steps == {1: 5, 2: 5, 3: 2}
-    found = [
+    metrics = [
         (line["group"], line["steps_completed"], line["metrics"])
         for line in reports(trial, "metrics")
     ]
-    assert found == [
+    assert metrics == [
         ("training", 5, {"loss": 0.5, "words": None}),
         ("training", 10, {"loss": 0.25, "words": None}),
         ("validation", 10, {"error": 10}),
@@ -142,7 +142,7 @@ def test_a_controller_is_told_what_to_do(
     assert reports(trial, "exit")[0]["reason"] == "completed"
 
 
-def test_a_controller_goes_on_from_its_checkpoint(
+def test_a_controller_resumes_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
@@ -167,7 +167,7 @@ def test_a_controller_goes_on_from_its_checkpoint(
     assert reports(trial, "exit")[-1]["reason"] == "completed"
 
 
-def test_a_controller_may_ask_for_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_may_request_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopping(Looping):
         @staticmethod
         def from_trial(trial_inst: Any, *args: Any, **options: Any) -> "Stopping":
@@ -188,7 +188,7 @@ def test_a_controller_may_ask_for_the_end(tmp_path: Path, monkeypatch: pytest.Mo
     assert reports(trial, "exit")[0]["reason"] == "stop_requested"
 
 
-def test_a_controller_without_the_methods_is_refused(
+def test_a_controller_without_required_methods_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Bare(CountingTrial):

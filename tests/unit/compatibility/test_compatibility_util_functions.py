@@ -1,4 +1,4 @@
-"""The small functions of Determined that training code uses."""
+"""Utility functions of Determined that training code uses."""
 
 import random
 import time
@@ -33,8 +33,8 @@ class Child(Parent):
     def method(self, first: int, second: int) -> None: ...
 
 
-def test_what_a_method_takes_and_who_defines_it() -> None:
-    # `self` stands at 0, so `second` at 2.
+def test_has_param_and_is_overridden() -> None:
+    # Positions count from `self` at 0, so that `second` is at 2.
     assert has_param(Child().method, "second")
     assert has_param(Child().method, "x", 2)
     assert not has_param(Child().method, "x", 3)
@@ -42,13 +42,13 @@ def test_what_a_method_takes_and_who_defines_it() -> None:
     assert not is_overridden(Parent().method, Parent)
 
 
-def test_maps_are_laid_over_each_other() -> None:
+def test_merge_dicts_merges_nested_maps() -> None:
     base = {"a": {"b": 1, "c": 2}, "d": 3}
     assert merge_dicts(base, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
     assert base == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
-def test_values_are_told_apart() -> None:
+def test_scalar_duplicate_chunk_and_bool_functions() -> None:
     assert is_numerical_scalar(1.5)
     assert is_numerical_scalar(numpy.array([2]))
     assert not is_numerical_scalar("1")
@@ -59,19 +59,19 @@ def test_values_are_told_apart() -> None:
     assert not strtobool("off")
 
 
-def test_the_share_of_a_slot_is_rounded_down() -> None:
-    # 10 records over 4 slots: 2 in each, 8 in all.
+def test_batch_size_per_slot_is_rounded_down() -> None:
+    # 10 records over 4 slots are 2 per slot and 8 in total.
     assert calculate_batch_sizes({"global_batch_size": 10}, 4, "T") == (2, 8)
     with pytest.raises(DetcloudError, match=r"is 3: T needs an integer of at least .* 4"):
         calculate_batch_sizes({"global_batch_size": 3}, 4, "T")
 
 
-def test_yaml_has_the_numbers_of_a_configuration() -> None:
+def test_yaml_parses_numbers_like_a_configuration() -> None:
     assert safe_load_yaml_with_exceptions("a: 1e-5\nb: [1, x]") == {"a": 1e-5, "b": [1, "x"]}
     assert yaml_safe_dump({"b": 1, "a": [2]}) == "b: 1\na:\n- 2\n"
 
 
-def test_an_object_of_a_bucket_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_download_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: Iterator[OSError | bytes] = iter([OSError("busy"), b"content"])
 
     class Blob:
@@ -86,7 +86,7 @@ def test_an_object_of_a_bucket_is_tried_again(monkeypatch: pytest.MonkeyPatch) -
     expected = random.random()
     random.seed(5)
     assert download_gcs_blob_with_backoff(Blob()) == b"content"
-    # The waiting takes nothing from the generator that the trial's seed has set.
+    # The random wait does not draw from the generator that the trial seeded.
     assert random.random() == expected
 
 
@@ -96,7 +96,7 @@ def test_download_without_attempts_is_refused(n_retries: int) -> None:
         download_gcs_blob_with_backoff(object(), n_retries)
 
 
-def test_a_link_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+def test_force_create_symlink_replaces_a_folder(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").write_text("x")
     force_create_symlink(str(tmp_path / "new"), str(tmp_path / "old"))

@@ -1,4 +1,4 @@
-"""The variables by which code for Determined knows its trial."""
+"""Environment variables that describe the trial to code for Determined."""
 
 import json
 from typing import Any
@@ -45,16 +45,16 @@ def test_a_trial_has_the_variables_of_determined() -> None:
     }
 
 
-def test_a_trial_that_begins_has_no_checkpoint_in_them() -> None:
+def test_a_new_trial_has_no_checkpoint_variable() -> None:
     assert "DET_LATEST_CHECKPOINT" not in determined_variables({**SPEC, "latest_checkpoint": None})
 
 
-def test_the_setting_turns_them_off() -> None:
+def test_setting_disables_determined_variables() -> None:
     off = {"environment": {"determined_compatibility": False}}
     assert determined_variables({**SPEC, "config": off}) == {}
 
 
-def test_a_variable_that_the_system_would_refuse_is_left_out() -> None:
+def test_an_overlong_variable_is_omitted() -> None:
     spec = {**SPEC, "config": {"data": "x" * VARIABLE_BYTES_MAX}}
     assert "DET_EXPERIMENT_CONFIG" not in determined_variables(spec)
     assert overlong_variables(spec) == ["DET_EXPERIMENT_CONFIG"]

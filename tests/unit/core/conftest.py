@@ -15,7 +15,7 @@ SIZE = 3
 def run_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[DistributedContext], Any]], list[Any]]:
-    """Runs a function as each of three ranks, in threads; what each returned."""
+    """Return a function that runs `work` as three ranks in threads, and returns their results."""
     monkeypatch.setenv("DETCLOUD_GANG_FOLDER", str(tmp_path))
 
     def run(work: Callable[[DistributedContext], Any]) -> list[Any]:
@@ -24,7 +24,7 @@ def run_ranks(
         def be_rank(rank: int) -> None:
             ranks = DistributedContext(rank, SIZE, rank, SIZE, chief_ip="127.0.0.1")
             results[rank] = work(ranks)
-            # Whoever is still waiting for the others needs them.
+            # A rank must not close its channel while other ranks still wait.
             ranks.allgather(None)
             ranks.close()
 

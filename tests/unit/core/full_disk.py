@@ -1,4 +1,4 @@
-"""A disk that is full, as a process sees it: no file may grow beyond so many bytes."""
+"""Simulation of a full disk for this process by a limit on file sizes."""
 
 import resource
 import signal
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Within the block a write beyond `size` bytes of a file is cut, then refused."""
+    """Limit files to `size` bytes within the block: a larger write is cut, then raises OSError."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     # A limit sends a signal as well, which a full disk does not.
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""A store whose uploads a test holds up."""
+"""A checkpoint store with uploads that a test can delay."""
 
 import threading
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.patience import ANSWER_SECONDS_MAX
 
 
 class HeldStore(DirectoryStore):
-    """A store that stores nothing while it is held, and refuses what is called `refused`."""
+    """Store that blocks uploads until `may_store` is set; uploads of files `refused` fail."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""Checkpoints that are stored behind the training: in their order, whole or not at all."""
+"""Checkpoints that are stored in the background: in order, and complete or not at all."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def save(context: core.Context, steps: int, name: str = "weights") -> str:
     return uuid
 
 
-def test_training_goes_on_while_a_checkpoint_is_stored(store: HeldStore, trial: Path) -> None:
+def test_training_continues_while_a_checkpoint_is_stored(store: HeldStore, trial: Path) -> None:
     with core.init() as context:
         for operation in context.searcher.operations():
             uuid = save(context, 5)
@@ -49,7 +49,7 @@ def test_training_goes_on_while_a_checkpoint_is_stored(store: HeldStore, trial: 
             context.train.report_training_metrics(6, {"loss": 1.0})
             assert kinds(trial) == ["checkpoint_intent", "metrics"]
             store.may_store.set()
-            # Whoever wants it waits for it.
+            # Restoring waits for the upload.
             with context.checkpoint.restore_path(uuid) as folder:
                 assert (folder / "weights").read_text() == "weights of batch 5"
             operation.complete(1.0)
@@ -58,9 +58,7 @@ def test_training_goes_on_while_a_checkpoint_is_stored(store: HeldStore, trial: 
     assert list(Path(store.root / "3").rglob("manifest.json"))
 
 
-def test_the_searcher_hears_of_no_metric_before_its_checkpoint_is_stored(
-    store: HeldStore, trial: Path
-) -> None:
+def test_completion_waits_for_the_background_checkpoint(store: HeldStore, trial: Path) -> None:
     with core.init() as context:
         for operation in context.searcher.operations():
             save(context, 10)
@@ -70,7 +68,7 @@ def test_the_searcher_hears_of_no_metric_before_its_checkpoint_is_stored(
     assert kinds(trial)[-3:] == ["checkpoint", "completed", "exit"]
 
 
-def test_one_is_in_flight_and_the_next_waits(store: HeldStore, trial: Path) -> None:
+def test_a_second_background_save_waits_for_the_first(store: HeldStore, trial: Path) -> None:
     with core.init() as context:
         save(context, 5)
         began = threading.Event()
@@ -86,8 +84,8 @@ def test_one_is_in_flight_and_the_next_waits(store: HeldStore, trial: Path) -> N
         assert second.is_alive()
         store.may_store.set()
         second.join(ANSWER_SECONDS_MAX)
-    # What leaves waits as well, and one that is stored in the step comes behind the others.
-    lines = [(one["kind"], one["steps_completed"]) for one in reports(trial)[:-1]]
+    # The end of the block waits for the second upload, too.
+    lines = [(line["kind"], line["steps_completed"]) for line in reports(trial)[:-1]]
     assert lines == [
         ("checkpoint_intent", 5),
         ("checkpoint", 5),
@@ -96,7 +94,7 @@ def test_one_is_in_flight_and_the_next_waits(store: HeldStore, trial: Path) -> N
     ]
 
 
-def test_a_checkpoint_has_the_metric_of_its_own_validation_though_others_came_since(
+def test_a_background_checkpoint_keeps_the_metric_of_its_batch(
     store: HeldStore, trial: Path
 ) -> None:
     with core.init() as context:
@@ -120,9 +118,7 @@ NEXT_CALLS: dict[str, Callable[[core.Context], object]] = {
 
 
 @pytest.mark.parametrize("call", NEXT_CALLS)
-def test_what_fails_in_the_background_fails_the_trial(
-    store: HeldStore, trial: Path, call: str
-) -> None:
+def test_a_failed_background_save_fails_the_trial(store: HeldStore, trial: Path, call: str) -> None:
     store.may_store.set()
 
     def train() -> None:
@@ -138,11 +134,11 @@ def test_what_fails_in_the_background_fails_the_trial(
     assert (end["kind"], end["reason"]) == ("exit", "errored")
     assert "the previous checkpoint is still the latest" in end["message"]
     assert reports(trial, "checkpoint") == []
-    # What was stored of it before is gone again.
+    # Files stored before the failure were deleted.
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
 
 
-def test_an_upload_that_was_given_up_fails_no_trial(store: HeldStore, trial: Path) -> None:
+def test_an_abandoned_upload_does_not_fail_the_trial(store: HeldStore, trial: Path) -> None:
     with core.init() as context:
         save(context, 5, "refused")
         context.checkpoint.saves.abandon()
@@ -152,7 +148,7 @@ def test_an_upload_that_was_given_up_fails_no_trial(store: HeldStore, trial: Pat
     assert [line["reason"] for line in reports(trial, "exit")] == ["stop_requested"]
 
 
-def test_an_error_of_the_code_is_told_after_the_checkpoint_that_was_on_its_way(
+def test_a_code_error_is_reported_after_the_running_checkpoint(
     store: HeldStore, trial: Path
 ) -> None:
     def train() -> None:
@@ -168,12 +164,12 @@ def test_an_error_of_the_code_is_told_after_the_checkpoint_that_was_on_its_way(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_shards_are_stored_behind_all_ranks_and_completed_once_all_are_there(
+def test_background_shards_complete_after_all_ranks_stored(
     fails: bool, run_ranks: Any, tmp_path: Path
 ) -> None:
     reported: list[str] = []
-    held = HeldStore(tmp_path / "store")
-    everybody = threading.Barrier(3)
+    store = HeldStore(tmp_path / "store")
+    all_ranks = threading.Barrier(3)
 
     def work(ranks: DistributedContext) -> str:
         def report(kind: str, **_: object) -> None:
@@ -181,7 +177,7 @@ def test_shards_are_stored_behind_all_ranks_and_completed_once_all_are_there(
                 reported.append(kind)
 
         checkpoint = core.CheckpointContext(
-            TrialSpec(trial_id=2, epoch=3), held, report, on_cluster=True, distributed=ranks
+            TrialSpec(trial_id=2, epoch=3), store, report, on_cluster=True, distributed=ranks
         )
         metadata = {"steps_completed": 7}
         with checkpoint.store_path(metadata, shard=True, asynchronous=True) as (folder, _):
@@ -190,8 +186,8 @@ def test_shards_are_stored_behind_all_ranks_and_completed_once_all_are_there(
         # The processes exchange values meanwhile.
         assert ranks.allgather(ranks.rank) == [0, 1, 2]
         assert "checkpoint" not in reported
-        everybody.wait(ANSWER_SECONDS_MAX)
-        held.may_store.set()
+        all_ranks.wait(ANSWER_SECONDS_MAX)
+        store.may_store.set()
         try:
             checkpoint.wait()
         except DetcloudError as error:
@@ -199,17 +195,17 @@ def test_shards_are_stored_behind_all_ranks_and_completed_once_all_are_there(
         return ""
 
     [failure] = set(run_ranks(work))
-    found = {path.name for path in held.root.rglob("*") if path.is_file()}
+    stored = {path.name for path in store.root.rglob("*") if path.is_file()}
     if fails:
         assert "was not stored: rank 2: the bucket is full; the previous checkpoint" in failure
-        assert (found, reported) == (set(), ["checkpoint_intent"])
+        assert (stored, reported) == (set(), ["checkpoint_intent"])
     else:
         shards = {f"weights{rank}" for rank in range(3)}
-        assert (failure, found) == ("", {"manifest.json", "metadata.json", *shards})
+        assert (failure, stored) == ("", {"manifest.json", "metadata.json", *shards})
         assert reported == ["checkpoint_intent", "checkpoint"]
 
 
-def test_a_rank_that_raises_in_its_block_tells_those_that_wait_in_the_background(
+def test_a_rank_that_raises_fails_the_background_save_on_all_ranks(
     run_ranks: Any, tmp_path: Path
 ) -> None:
     def work(ranks: DistributedContext) -> str:
@@ -233,7 +229,7 @@ def test_a_rank_that_raises_in_its_block_tells_those_that_wait_in_the_background
     assert run_ranks(work) == [refused, "ZeroDivisionError: by nought", refused]
 
 
-def test_free_memory_is_the_least_of_the_machines_and_of_each_cgroups(tmp_path: Path) -> None:
+def test_free_memory_is_the_minimum_of_machine_and_cgroups(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
@@ -245,7 +241,7 @@ def test_free_memory_is_the_least_of_the_machines_and_of_each_cgroups(tmp_path: 
     (unified / "deep" / "memory.max").write_text("1000000\n")
     (unified / "deep" / "memory.current").write_text("700000\n")
     (unified / "deep" / "memory.stat").write_text("anon 9\ninactive_file 50000\n")
-    # 1,000,000 - 700,000 and the 50,000 of files that were not used for long.
+    # 1,000,000 - 700,000 and the 50,000 of inactive files.
     assert available_bytes(tmp_path) == 350_000
     former = unified / "memory"
     former.mkdir()

@@ -18,7 +18,7 @@ from tests.unit.core.full_disk import files_of_at_most
 
 
 class Trial:
-    """A checkpoint context over a real store, with the reports it made."""
+    """Checkpoint context over a real store; `reports` lists the context's report lines."""
 
     def __init__(self, root: Path, *, on_cluster: bool = True, **spec: Any) -> None:
         self.reports: list[dict[str, Any]] = []
@@ -48,7 +48,7 @@ class Trial:
         )
 
 
-def test_a_checkpoint_is_announced_then_stored_then_reported(tmp_path: Path) -> None:
+def test_a_checkpoint_is_announced_stored_and_reported(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     intent, done = trial.reports
@@ -69,7 +69,7 @@ def test_a_checkpoint_is_announced_then_stored_then_reported(tmp_path: Path) -> 
     assert entry == {"size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
 
 
-def test_the_files_come_back(tmp_path: Path) -> None:
+def test_restore_returns_the_stored_files(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(**{"weights": "abc", "deep/more": "def"})
     with trial.checkpoint.restore_path(uuid) as folder:
@@ -78,7 +78,7 @@ def test_the_files_come_back(tmp_path: Path) -> None:
     assert trial.checkpoint.get_metadata(uuid)["note"] == "x"
 
 
-def test_another_process_restores_by_reference(tmp_path: Path) -> None:
+def test_a_later_process_restores_by_reference(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     later = Trial(tmp_path, latest_checkpoint=trial.reference)
@@ -125,7 +125,7 @@ def test_a_manifest_cannot_write_outside_the_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "escaped").exists()
 
 
-def test_a_block_that_fails_stores_and_reports_nothing(tmp_path: Path) -> None:
+def test_a_failed_block_stores_and_reports_no_checkpoint(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
 
     def fail_half_way() -> None:
@@ -139,7 +139,7 @@ def test_a_block_that_fails_stores_and_reports_nothing(tmp_path: Path) -> None:
     assert not trial.root.exists()
 
 
-def test_a_folder_is_uploaded_as_it_is(tmp_path: Path) -> None:
+def test_upload_leaves_the_folder_unchanged(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "weights").write_text("abc")
@@ -151,7 +151,7 @@ def test_a_folder_is_uploaded_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [None, -1, "3", True])
-def test_metadata_needs_its_steps_on_a_cluster(tmp_path: Path, steps: Any) -> None:
+def test_metadata_require_steps_completed_on_a_cluster(tmp_path: Path, steps: Any) -> None:
     trial = Trial(tmp_path)
     with (
         pytest.raises(DetcloudError, match="steps_completed"),
@@ -160,7 +160,7 @@ def test_metadata_needs_its_steps_on_a_cluster(tmp_path: Path, steps: Any) -> No
         pass
 
 
-def test_metadata_that_cannot_be_reported_are_refused_before_anything_is_stored(
+def test_oversized_metadata_are_refused_before_the_upload(
     tmp_path: Path,
 ) -> None:
     trial = Trial(tmp_path)
@@ -173,7 +173,7 @@ def test_metadata_that_cannot_be_reported_are_refused_before_anything_is_stored(
     assert not (tmp_path / "store").exists()
 
 
-def test_metadata_is_plain_data(tmp_path: Path) -> None:
+def test_metadata_must_be_plain_data(tmp_path: Path) -> None:
     with (
         pytest.raises(DetcloudError, match=r"metadata\.thing is a object"),
         Trial(tmp_path).checkpoint.store_path({"steps_completed": 1, "thing": object()}),
@@ -181,7 +181,7 @@ def test_metadata_is_plain_data(tmp_path: Path) -> None:
         pass
 
 
-def test_a_link_is_stored_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
+def test_a_link_is_stored_as_its_target_file(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     (tmp_path / "epoch3.pt").write_text("weights")
     (tmp_path / "mine").mkdir()
@@ -197,7 +197,7 @@ def test_a_link_is_stored_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["nowhere", "."])
-def test_other_links_and_a_manifest_of_the_users_are_refused(tmp_path: Path, target: str) -> None:
+def test_broken_links_and_a_users_manifest_are_refused(tmp_path: Path, target: str) -> None:
     trial = Trial(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "manifest.json").write_text("{}")
@@ -209,7 +209,7 @@ def test_other_links_and_a_manifest_of_the_users_are_refused(tmp_path: Path, tar
         trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
 
 
-def test_an_unknown_checkpoint_is_an_error_that_names_the_known(tmp_path: Path) -> None:
+def test_error_for_an_unknown_checkpoint_names_the_known(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     with pytest.raises(DetcloudError, match=f"'other' is not known to this trial; known: {uuid}"):
@@ -225,7 +225,7 @@ def test_without_a_cluster_a_uuid_is_enough(tmp_path: Path) -> None:
         assert (folder / "weights").read_text() == "abc"
 
 
-def test_storage_that_is_off_keeps_nothing(
+def test_checkpoints_are_discarded_without_storage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = Trial(tmp_path)
@@ -236,7 +236,7 @@ def test_storage_that_is_off_keeps_nothing(
     assert "discarded" in capsys.readouterr().err
 
 
-def test_a_full_disk_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_checkpoint(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     before = trial.store(weights="abc")
     kept = trial.reference
@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "metadata.json", "weights"])
-def test_a_device_without_space_is_named_whichever_file_it_refuses(
+def test_error_of_a_full_device_is_named_for_any_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     trial = Trial(tmp_path)
@@ -276,28 +276,28 @@ def test_a_device_without_space_is_named_whichever_file_it_refuses(
     assert [path for path in trial.root.rglob("*") if path.is_file()] == []
 
 
-def test_a_store_that_deletes_nothing_is_asked_once(
+def test_cleanup_stops_after_the_first_failed_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = Trial(tmp_path)
     (tmp_path / "mine").mkdir()
     for name in ("a", "b", "c"):
         (tmp_path / "mine" / name).write_text(name)
-    asked: list[str] = []
+    deleted: list[str] = []
 
     def refuse(store: Any, key: str) -> None:
-        asked.append(key)
+        deleted.append(key)
         raise StorageError("no answer")
 
     monkeypatch.setattr(directory.DirectoryStore, "delete", refuse)
     (tmp_path / "mine" / "d").write_text("x" * 2000)
     with pytest.raises(DetcloudError, match="was not stored"), files_of_at_most(1000):
         trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
-    # Of four files that were stored, the metadata among them, the first.
-    assert [key.rpartition("/")[2] for key in asked] == ["metadata.json"]
+    # Four files were stored, including the metadata; only the first deletion is attempted.
+    assert [key.rpartition("/")[2] for key in deleted] == ["metadata.json"]
 
 
-def test_a_folder_that_exists_keeps_what_it_has(
+def test_existing_files_in_a_checkpoint_folder_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = Trial(tmp_path)
@@ -316,14 +316,14 @@ def test_a_folder_that_exists_keeps_what_it_has(
 
 
 @pytest.mark.parametrize("name", ["two words", "größe/каталог", "100%s {x} 'q'"])
-def test_a_store_may_lie_anywhere(tmp_path: Path, name: str) -> None:
+def test_store_path_may_have_spaces_and_unicode(tmp_path: Path, name: str) -> None:
     trial = Trial(tmp_path / name)
     uuid = trial.store(**{"the weights ü.pth": "abc"})
     with trial.checkpoint.restore_path(uuid) as folder:
         assert (folder / "the weights ü.pth").read_text() == "abc"
 
 
-def test_a_file_that_is_gone_is_named_with_what_it_was(tmp_path: Path) -> None:
+def test_error_for_a_missing_file_names_its_size(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     (trial.root / trial.reference.path / "weights").unlink()
@@ -331,7 +331,7 @@ def test_a_file_that_is_gone_is_named_with_what_it_was(tmp_path: Path) -> None:
         trial.checkpoint.download(uuid, tmp_path / "copy")
 
 
-def test_a_selector_picks_files(tmp_path: Path) -> None:
+def test_a_selector_filters_uploaded_and_restored_files(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     mine = tmp_path / "mine"
     (mine / "deep").mkdir(parents=True)
@@ -347,7 +347,7 @@ def test_a_selector_picks_files(tmp_path: Path) -> None:
         assert [path.name for path in folder.rglob("*") if path.is_file()] == ["weights"]
 
 
-def test_a_checkpoint_is_deleted_where_no_cluster_keeps_a_record(tmp_path: Path) -> None:
+def test_checkpoints_are_deleted_only_without_a_cluster(tmp_path: Path) -> None:
     trial = Trial(tmp_path, on_cluster=False)
     uuid = trial.store(weights="abc")
     trial.checkpoint.delete(uuid)
@@ -361,7 +361,7 @@ def test_a_checkpoint_is_deleted_where_no_cluster_keeps_a_record(tmp_path: Path)
     assert on_cluster.checkpoint.get_metadata(uuid)["note"] == "x"
 
 
-def test_too_many_files_are_refused_before_any_is_stored(
+def test_too_many_files_are_refused_before_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.core.checkpoint_writer.CHECKPOINT_FILES_MAX", 4)
@@ -370,7 +370,7 @@ def test_too_many_files_are_refused_before_any_is_stored(
     for n in range(3):
         (folder / f"{n}.bin").touch()
     trial = Trial(tmp_path)
-    # Three files, and their metadata.
+    # Three files and the metadata.
     trial.checkpoint.upload(folder, {"steps_completed": 1})
     (folder / "3.bin").touch()
     with pytest.raises(DetcloudError, match="has 4 files, the limit is 3"):
@@ -378,7 +378,7 @@ def test_too_many_files_are_refused_before_any_is_stored(
     assert len(list(trial.root.rglob("manifest.json"))) == 1
 
 
-def test_a_manifest_that_nobody_would_read_is_not_stored(
+def test_an_oversized_manifest_is_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.core.checkpoint_writer.MANIFEST_BYTES_MAX", 400)
@@ -392,7 +392,7 @@ def test_a_manifest_that_nobody_would_read_is_not_stored(
 
 
 class GrowingFile(DirectoryStore):
-    """A store during whose first so many writes of `log` somebody else writes on that file."""
+    """Store that appends to the source file `log` after each of `times` uploads of `log`."""
 
     def __init__(self, root: Path, times: int) -> None:
         super().__init__(root)
@@ -406,7 +406,7 @@ class GrowingFile(DirectoryStore):
                 file.write("more")
 
 
-def test_a_file_that_grows_while_it_is_stored_is_stored_again(tmp_path: Path) -> None:
+def test_a_file_that_grows_during_the_upload_is_stored_again(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.checkpoint = CheckpointContext(
         TrialSpec(experiment_id=3, trial_id=4, epoch=2),
@@ -419,7 +419,7 @@ def test_a_file_that_grows_while_it_is_stored_is_stored_again(tmp_path: Path) ->
         assert (folder / "log").read_text() == "abcmoremore"
 
 
-def test_a_file_that_never_stops_growing_is_no_checkpoint(tmp_path: Path) -> None:
+def test_an_endlessly_growing_file_fails_the_checkpoint(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.checkpoint = CheckpointContext(
         TrialSpec(experiment_id=3, trial_id=4, epoch=2),
@@ -433,9 +433,7 @@ def test_a_file_that_never_stops_growing_is_no_checkpoint(tmp_path: Path) -> Non
     assert [line["kind"] for line in trial.reports] == ["checkpoint_intent"]
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(tmp_path)
     look = os.scandir
 
@@ -453,9 +451,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
 @pytest.mark.parametrize(
     "name", [b"weights\xff", b"a\x7fb", "a\u0085b".encode(), "\u00fc".encode() * 121]
 )
-def test_a_name_that_no_other_machine_could_read_is_refused_before_anything_is_stored(
-    tmp_path: Path, name: bytes
-) -> None:
+def test_nonportable_file_names_are_refused_before_the_upload(tmp_path: Path, name: bytes) -> None:
     trial = Trial(tmp_path)
     folder = tmp_path / "folder"
     for part in range(5):

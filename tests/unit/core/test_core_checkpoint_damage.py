@@ -1,4 +1,4 @@
-"""Damage of a stored checkpoint: what it is, what it is not, and who hears of it."""
+"""Damage of a stored checkpoint: detection, similar errors that are no damage, and reports."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CONTENT = b"0123456789"
 
 
 class Run:
-    """The run of a trial that begins from a checkpoint stored in a folder."""
+    """Run of a trial that begins from a checkpoint stored in a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,7 +42,7 @@ class Run:
         return self.root / "store" / self.reference.path
 
     def restore(self, store: CheckpointStore | None = None, **options: Any) -> None:
-        """Restore it as the second run of its trial, unless `spec` says otherwise."""
+        """Restore the checkpoint as the trial's second run, or as the run of option `spec`."""
         spec = options.pop("spec", None) or TrialSpec(
             experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=self.reference
         )
@@ -106,7 +106,7 @@ def lose_everything(folder: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_damage_of_the_checkpoint_that_a_run_begins_from_is_reported(
+def test_damage_of_the_runs_start_checkpoint_is_reported(
     run: Run, harm: Callable[[Path], None], cause: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     harm(run.folder)
@@ -119,12 +119,12 @@ def test_damage_of_the_checkpoint_that_a_run_begins_from_is_reported(
     assert f"[detcloud] checkpoint {run.reference.uuid} is damaged: " in capsys.readouterr().err
 
 
-def test_whole_files_are_restored_and_nothing_is_reported(run: Run) -> None:
+def test_intact_files_are_restored_without_a_report(run: Run) -> None:
     run.restore()
     assert run.reports == []
 
 
-def test_a_mount_that_is_missing_is_no_damage(run: Run) -> None:
+def test_a_missing_mount_is_no_damage(run: Run) -> None:
     (run.root / "store").rename(run.root / "elsewhere")
     (run.root / "store").mkdir()
     with pytest.raises(StorageError, match=r"manifest.json cannot be read"):
@@ -132,7 +132,7 @@ def test_a_mount_that_is_missing_is_no_damage(run: Run) -> None:
     assert run.reports == []
 
 
-def test_what_is_there_and_cannot_be_read_is_no_damage(run: Run) -> None:
+def test_an_unreadable_file_is_no_damage(run: Run) -> None:
     (run.folder / "weights.pth").unlink()
     (run.folder / "weights.pth").mkdir()
     with pytest.raises(StorageError, match=r"weights.pth cannot be read"):
@@ -141,7 +141,10 @@ def test_what_is_there_and_cannot_be_read_is_no_damage(run: Run) -> None:
 
 
 class Bucket:
-    """A bucket over the files of a folder store, whose answers may be another's."""
+    """Bucket over the files of a folder store.
+
+    `refusal` is raised by fetches and lists; the next `garbled` fetches return wrong content.
+    """
 
     place = "s3://bucket"
 
@@ -174,14 +177,14 @@ class Bucket:
         return iter(self._store.list(prefix.rstrip("/")).items())
 
 
-def test_a_bucket_that_hides_what_is_missing_is_asked_for_a_list(run: Run) -> None:
+def test_access_denied_for_an_unlisted_file_is_damage(run: Run) -> None:
     lose_a_file(run.folder)
     with pytest.raises(CheckpointDamaged, match=r"the store has no weights.pth"):
         run.restore(BucketStore(Bucket(run.root / "store")))
     assert [line["kind"] for line in run.reports] == ["checkpoint_damage"]
 
 
-def test_a_bucket_that_refuses_or_does_not_answer_is_no_damage(run: Run) -> None:
+def test_errors_of_a_bucket_are_no_damage(run: Run) -> None:
     bucket = Bucket(run.root / "store")
     for refusal in (AccessDenied("403"), BucketError("503")):
         bucket.refusal = refusal
@@ -190,14 +193,14 @@ def test_a_bucket_that_refuses_or_does_not_answer_is_no_damage(run: Run) -> None
     assert run.reports == []
 
 
-def test_what_one_transfer_did_to_a_file_is_no_damage(run: Run) -> None:
+def test_a_single_garbled_transfer_is_no_damage(run: Run) -> None:
     bucket = Bucket(run.root / "store")
     bucket.garbled = 1
     run.restore(BucketStore(bucket))
     assert run.reports == []
 
 
-def test_the_chief_alone_reports_and_only_what_its_run_began_from(run: Run) -> None:
+def test_only_the_chief_reports_damage_of_the_start_checkpoint(run: Run) -> None:
     cut_short(run.folder)
     spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=run.reference)
     others: list[dict[str, Any]] = [
@@ -211,9 +214,7 @@ def test_the_chief_alone_reports_and_only_what_its_run_began_from(run: Run) -> N
     assert run.reports == []
 
 
-def test_a_script_that_fails_of_it_reports_the_damage_before_its_end(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_reported_before_the_exit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_short(run.folder)
     reference = {
         name: getattr(run.reference, name)

@@ -1,4 +1,4 @@
-"""Failures to load a checkpoint: what counts as one, and who hears of it."""
+"""Failures to load a checkpoint: errors that count as a failure, and reports."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def load_and_raise(run: Run, error: BaseException, **options: Any) -> None:
         raise error
 
 
-def test_an_exception_in_the_block_is_reported(
+def test_an_exception_in_the_restore_block_is_a_load_failure(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load_and_raise(run, KeyError("layers.9.weight"))
@@ -43,12 +43,14 @@ def test_an_exception_in_the_block_is_reported(
     [SystemExit(0), KeyboardInterrupt(), DetcloudError("another process is gone"), InvalidHP("x")],
     ids=lambda error: type(error).__name__,
 )
-def test_another_end_of_the_block_is_no_failure_to_load(run: Run, error: BaseException) -> None:
+def test_exits_and_detcloud_errors_in_the_block_are_no_load_failure(
+    run: Run, error: BaseException
+) -> None:
     load_and_raise(run, error)
     assert run.reports == []
 
 
-def test_another_checkpoint_another_process_and_a_run_without_a_cluster_report_nothing(
+def test_only_the_chief_on_a_cluster_reports_load_failures(
     run: Run,
 ) -> None:
     other = CheckpointReference("00000000-0000-4000-8000-000000000001", 4, "3/4/1/x")
@@ -58,7 +60,7 @@ def test_another_checkpoint_another_process_and_a_run_without_a_cluster_report_n
     assert run.reports == []
 
 
-def test_a_failure_after_the_block_is_one_of_the_training(run: Run) -> None:
+def test_a_failure_after_the_block_is_no_load_failure(run: Run) -> None:
     spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=run.reference)
     context = run._context(spec)
     with context.restore_path(run.reference):
@@ -67,7 +69,9 @@ def test_a_failure_after_the_block_is_one_of_the_training(run: Run) -> None:
     assert run.reports == []
 
 
-def test_the_line_comes_before_the_exit_and_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_failure_is_reported_once_before_the_exit(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reference = {
         name: getattr(run.reference, name)
         for name in ("uuid", "trial_id", "path", "steps_completed", "manifest_sha256")
@@ -77,7 +81,7 @@ def test_the_line_comes_before_the_exit_and_once(run: Run, monkeypatch: pytest.M
 
     def load() -> None:
         with core.init() as context:
-            # As frameworks do that load it in a call of theirs.
+            # Frameworks that load the checkpoint within their own calls begin like this.
             context.checkpoint.loading.begin()
             with context.checkpoint.restore_path(run.reference):
                 raise RuntimeError("size mismatch")

@@ -1,4 +1,4 @@
-"""Folders that others write to, uploaded behind them: as they were, or not at all."""
+"""Background uploads of folders that change meanwhile: stored unchanged, or not at all."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 class Uploads:
-    """A checkpoint context over a store that is held, and a folder to upload."""
+    """Checkpoint context over a HeldStore, and a folder to upload; `lines` lists the reports."""
 
     def __init__(self, root: Path) -> None:
         self.store = HeldStore(root / "store")
@@ -60,22 +60,22 @@ def uploads(tmp_path: Path) -> Uploads:
     return Uploads(tmp_path)
 
 
-def test_what_is_deleted_and_replaced_meanwhile_is_stored_as_it_was(uploads: Uploads) -> None:
+def test_files_deleted_during_the_upload_are_stored_unchanged(uploads: Uploads) -> None:
     uuid = uploads.start()
     assert uploads.checkpoint.saves.running is not None
-    # As a framework does that keeps one checkpoint, or that writes a file and moves it.
+    # Frameworks delete old checkpoints, or replace a file by a rename.
     (uploads.folder / "new").write_text("two")
     (uploads.folder / "new").rename(uploads.folder / "weights")
     (uploads.folder / "runs" / "events").unlink()
     uploads.finish()
     assert uploads.stored_files(uuid) == {"weights": "one", "runs/events": "a"}
     assert [kind for kind, _ in uploads.lines] == ["checkpoint_intent", "checkpoint"]
-    # The links beside it are gone, and the folder is the framework's.
+    # The temporary links are deleted; the folder itself is unchanged by the upload.
     assert [path.name for path in uploads.folder.parent.iterdir()] == ["saved"]
     assert (uploads.folder / "weights").read_text() == "two"
 
 
-def test_what_is_written_on_meanwhile_fails_unless_it_was_copied(uploads: Uploads) -> None:
+def test_a_file_appended_during_the_upload_fails_unless_declared_growing(uploads: Uploads) -> None:
     for growing in (None, lambda name: name.startswith("runs/")):
         uploads.store.may_store.clear()
         uuid = uploads.start(growing=growing)
@@ -91,7 +91,7 @@ def test_what_is_written_on_meanwhile_fails_unless_it_was_copied(uploads: Upload
             assert uploads.stored_files(uuid) == {"weights": "one", "runs/events": "ab"}
 
 
-def test_a_file_system_without_links_has_its_files_copied(
+def test_files_are_copied_if_links_are_unsupported(
     uploads: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -104,7 +104,7 @@ def test_a_file_system_without_links_has_its_files_copied(
     assert uploads.stored_files(uuid)["weights"] == "one"
 
 
-def test_the_next_upload_waits_and_raises_what_the_one_before_failed_with(
+def test_the_next_upload_raises_the_error_of_the_previous_upload(
     uploads: Uploads,
 ) -> None:
     (uploads.folder / "refused").touch()
@@ -113,7 +113,7 @@ def test_the_next_upload_waits_and_raises_what_the_one_before_failed_with(
     with pytest.raises(DetcloudError, match="at batch 7 was not stored: the bucket is full"):
         uploads.start(9)
     (uploads.folder / "refused").unlink()
-    # What was not begun may be tried again, and a folder that is not there is an error at once.
+    # The upload that was refused may be repeated. A missing folder is an immediate error.
     uploads.start(9)
     with pytest.raises(DetcloudError, match="is not a directory: nothing can be uploaded from it"):
         uploads.checkpoint.upload(
@@ -124,12 +124,12 @@ def test_the_next_upload_waits_and_raises_what_the_one_before_failed_with(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
+def test_background_sharded_upload_fails_on_all_ranks_together(
     fails: bool, run_ranks: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     reported: list[str] = []
-    held = HeldStore(tmp_path / "store")
-    everybody = threading.Barrier(3)
+    store = HeldStore(tmp_path / "store")
+    all_ranks = threading.Barrier(3)
 
     def work(ranks: DistributedContext) -> str:
         def report(kind: str, **_: object) -> None:
@@ -137,9 +137,9 @@ def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
                 reported.append(kind)
 
         checkpoint = core.CheckpointContext(
-            TrialSpec(trial_id=2, epoch=3), held, report, on_cluster=True, distributed=ranks
+            TrialSpec(trial_id=2, epoch=3), store, report, on_cluster=True, distributed=ranks
         )
-        # Rank 1 has no file of its own.
+        # Rank 1 has no file.
         folder = tmp_path / "run" / str(ranks.rank) if ranks.rank != 1 else None
         if folder is not None and not (fails and ranks.rank == 2):
             folder.mkdir(parents=True)
@@ -148,8 +148,8 @@ def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
         checkpoint.upload(folder, metadata, shard=True, asynchronous=True)
         metadata["steps_completed"] = 8
         assert ranks.allgather(ranks.rank) == [0, 1, 2]
-        everybody.wait(ANSWER_SECONDS_MAX)
-        held.may_store.set()
+        all_ranks.wait(ANSWER_SECONDS_MAX)
+        store.may_store.set()
         try:
             checkpoint.wait()
         except DetcloudError as error:
@@ -157,7 +157,7 @@ def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
         return ""
 
     [failure] = set(run_ranks(work))
-    manifests = list(held.root.rglob("manifest.json"))
+    manifests = list(store.root.rglob("manifest.json"))
     if fails:
         assert failure.startswith("the checkpoint was not stored: rank 2: ")
         assert (manifests, reported) == ([], [])
@@ -168,7 +168,7 @@ def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
         assert manifest["steps_completed"] == 7
 
 
-def test_what_a_killed_run_left_goes_when_the_next_run_of_the_trial_uploads(
+def test_remains_of_a_killed_run_are_deleted_by_the_trials_next_run(
     uploads: Uploads, tmp_path: Path
 ) -> None:
     beside = uploads.folder.parent
@@ -183,21 +183,21 @@ def test_what_a_killed_run_left_goes_when_the_next_run_of_the_trial_uploads(
     uploads.start()
     (left,) = folders()
     metadata = {"steps_completed": 8}
-    # Neither another trial's run, nor another cluster's, nor an earlier one takes it away.
+    # A run of trial 22 and an earlier run of trial 2 leave the folder.
     for fields in ({"trial_id": 22, "epoch": 9}, {"trial_id": 2, "epoch": 2}):
         other = uploads_of(**fields)
         other.upload(uploads.folder, metadata, asynchronous=True)
         assert left in folders()
     uploads_of(trial_id=2, epoch=4).upload(uploads.folder, metadata, asynchronous=True)
     assert left not in folders()
-    # What is being uploaded by runs that are not over is there: of trial 22, and of this one.
+    # The running uploads of trial 22 and of trial 2 keep their folders.
     assert len(folders()) == 2
     assert (uploads.folder / "weights").read_text() == "one"
     uploads.store.may_store.set()
 
 
-def test_what_a_trial_left_that_never_runs_again_goes_a_week_later(uploads: Uploads) -> None:
-    """Nobody else uploads from that directory, or only runs of other trials and clusters."""
+def test_remains_of_other_trials_are_deleted_after_a_week(uploads: Uploads) -> None:
+    """Delete the folder of age 8 days and keep the folder of age 6 days, both of other trials."""
     beside = uploads.folder.parent
     for name, days in (("0a1b2c3d-7.1-x", 8), ("0a1b2c3d-8.1-x", 6)):
         folder = beside / f".detcloud-upload-{name}"

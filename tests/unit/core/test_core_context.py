@@ -17,7 +17,7 @@ from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
 
-def test_the_import_of_detcloud_loads_nothing_heavy() -> None:
+def test_import_of_detcloud_loads_no_heavy_module() -> None:
     script = (
         "import sys; before = set(sys.modules); import detcloud; detcloud.__version__; "
         "print(*sorted(set(sys.modules) - before)); detcloud.core; "
@@ -40,12 +40,14 @@ def test_the_import_of_detcloud_loads_nothing_heavy() -> None:
 def test_an_unknown_attribute_of_detcloud_is_an_attribute_error() -> None:
     import detcloud
 
-    # No module of the package: Python makes those attributes as soon as anyone has imported them.
+    # The name must be no module of the package, since an import would create the attribute.
     with pytest.raises(AttributeError, match="module 'detcloud' has no attribute 'sprockets'"):
         _ = detcloud.sprockets
 
 
-def test_failed_release_skips_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_release_skips_no_later_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial = make_trial(tmp_path)
     direct(trial, revision=3, length=4, closed=True)
     enter(trial, monkeypatch)
@@ -107,7 +109,7 @@ def test_the_environment_is_reported_before_the_exit(
     assert set(line) >= {"torch", "devices", "hostname"}
 
 
-def test_invalid_hyperparameters_end_the_trial_with_a_good_code(
+def test_invalid_hyperparameters_exit_with_0_on_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = make_trial(tmp_path)
@@ -118,8 +120,8 @@ def test_invalid_hyperparameters_end_the_trial_with_a_good_code(
     early, last = reports(trial)
     assert (early["kind"], early["reason"]) == ("early_exit", "INVALID_HP")
     assert (last["reason"], last["message"]) == ("invalid_hp", "InvalidHP: too wide")
-    said = "[detcloud] hyperparameters refused (InvalidHP): too wide: the trial ends"
-    assert capsys.readouterr().out.count(said) == 1
+    message = "[detcloud] hyperparameters refused (InvalidHP): too wide: the trial ends"
+    assert capsys.readouterr().out.count(message) == 1
 
 
 def test_an_exception_is_an_error_with_its_message(
@@ -142,7 +144,7 @@ def test_an_exception_is_an_error_with_its_message(
         ({"length": 5, "answered": 5, "closed": True}, False, "completed"),
     ],
 )
-def test_a_script_that_just_returns_says_why(
+def test_exit_reason_of_a_script_that_returns(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     directives: dict[str, object],
@@ -172,7 +174,7 @@ def test_sigterm_is_a_preemption_at_the_next_batch(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_stop_that_the_code_asked_for_is_reported(
+def test_a_stop_requested_by_the_code_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path)
@@ -183,7 +185,7 @@ def test_a_stop_that_the_code_asked_for_is_reported(
     assert reports(trial)[-1]["reason"] == "stop_requested"
 
 
-def test_without_a_cluster_metrics_are_printed_and_checkpoints_kept(
+def test_without_a_cluster_metrics_are_printed_and_checkpoints_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
@@ -200,7 +202,7 @@ def test_without_a_cluster_metrics_are_printed_and_checkpoints_kept(
     assert (tmp_path / "detcloud" / "checkpoints" / f"0/0/0/{uuid}" / "weights").exists()
 
 
-def test_a_metrics_name_that_the_screen_lacks_is_no_error(
+def test_an_unprintable_metric_name_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
@@ -211,7 +213,7 @@ def test_a_metrics_name_that_the_screen_lacks_is_no_error(
     assert screen.buffer.getvalue() == b"[detcloud] training at batch 2: ?=1 name=?\n"
 
 
-def test_invalid_hyperparameters_end_a_process_without_a_cluster_well_too(
+def test_invalid_hyperparameters_exit_with_0_without_a_cluster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
@@ -222,8 +224,8 @@ def test_invalid_hyperparameters_end_a_process_without_a_cluster_well_too(
 
 
 @pytest.mark.parametrize("has_handler", [False, True])
-def test_sigusr1_prints_where_a_process_is_and_ends_nothing(has_handler: bool) -> None:
-    # A handler of the script's own is called too.
+def test_sigusr1_prints_the_stack_without_ending_the_process(has_handler: bool) -> None:
+    # A handler set by the script is called, too.
     own = "signal.signal(signal.SIGUSR1, lambda *_: print('own'))" if has_handler else ""
     script = f"""
 import os, signal
@@ -251,12 +253,12 @@ print("ended")
     ("asks", "acknowledges", "reason"),
     [
         ({}, False, "preempted"),
-        # Code that looks and goes on to its end has ended its trial, as in Determined.
+        # Code that checks and then runs to its end has stopped the trial, as in Determined.
         ({"auto_ack": False}, False, "stop_requested"),
         ({"auto_ack": False}, True, "preempted"),
     ],
 )
-def test_a_stop_that_the_code_does_not_acknowledge_is_none(
+def test_preemption_requires_an_acknowledgement(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     asks: dict[str, bool],
@@ -273,7 +275,7 @@ def test_a_stop_that_the_code_does_not_acknowledge_is_none(
     assert reports(trial)[-1]["reason"] == reason
 
 
-def test_an_acknowledgement_of_nothing_is_none(
+def test_an_acknowledgement_without_a_request_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path)
@@ -285,7 +287,7 @@ def test_an_acknowledgement_of_nothing_is_none(
     assert reports(trial)[-1]["reason"] == "completed"
 
 
-def test_an_alert_may_leave_out_what_it_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_alert_arguments_are_optional(capsys: pytest.CaptureFixture[str]) -> None:
     with core.init() as context:
         context.alert(None, "the disk is nearly full", None)
         with pytest.raises(ValueError, match="alert level 'loud' is unknown"):
@@ -301,20 +303,20 @@ def _complete_operations(context: core.Context) -> list[core.SearcherOperation]:
     return operations
 
 
-def test_values_are_not_exchanged_over_nodes_yet(
+def test_allgather_without_a_launcher_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, rank=1, size=2, node_rank=1, nodes=2)
     direct(trial, revision=3, length=4, closed=True)
     enter(trial, monkeypatch)
     with core.init() as context:
-        found = context.distributed
-        assert (found.rank, found.size, found.local_rank, found.cross_size) == (1, 2, 0, 2)
+        ranks = context.distributed
+        assert (ranks.rank, ranks.size, ranks.local_rank, ranks.cross_size) == (1, 2, 0, 2)
         with pytest.raises(DetcloudError, match="over the 2 processes of this trial: start them"):
-            found.allgather(5)
+            ranks.allgather(5)
 
 
-def test_a_rank_that_is_not_the_chief_alerts_and_keeps_what_is_its_own(
+def test_a_worker_reports_alerts_metadata_and_rank_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     trial = make_trial(tmp_path)
@@ -327,7 +329,7 @@ def test_a_rank_that_is_not_the_chief_alerts_and_keeps_what_is_its_own(
         context.train.report_validation_metrics(1, {"loss": 0.5})
     printed = capfd.readouterr()
     assert "[detcloud] alert (warn): loss: is not a number\n" in printed.err
-    # Progress is the chief's, which is said once.
+    # Only the chief reports progress; the note is printed once.
     assert printed.out.count("[detcloud] the progress reported by this process is ignored") == 1
     lines = map(json.loads, (trial / "out" / "report-1.jsonl").read_text().splitlines())
     kinds = [line["kind"] for line in lines if line["kind"] != "exit"]

@@ -18,17 +18,17 @@ from tests.patience import PATIENCE
 from tests.unit.core.trial_files import enter, make_trial
 
 
-def test_values_are_exchanged_in_the_order_of_the_ranks(run_ranks: Any) -> None:
+def test_values_are_exchanged_in_rank_order(run_ranks: Any) -> None:
     def exchange(ranks: DistributedContext) -> Any:
         mine = ranks.rank * 10
         return ranks.gather(mine), ranks.allgather(mine), ranks.broadcast(mine), ranks.cross_size
 
-    everybody = [0, 10, 20]
-    others = (None, everybody, 0, 1)
-    assert run_ranks(exchange) == [(everybody, everybody, 0, 1), others, others]
+    values = [0, 10, 20]
+    worker_results = (None, values, 0, 1)
+    assert run_ranks(exchange) == [(values, values, 0, 1), worker_results, worker_results]
 
 
-def test_all_ranks_stop_at_the_same_check_though_one_alone_hears_of_it(run_ranks: Any) -> None:
+def test_ranks_stop_at_the_same_check_after_a_request_to_a_single_rank(run_ranks: Any) -> None:
     stop = Preemption(None, "pause")
     heard = threading.Event()
 
@@ -52,7 +52,7 @@ def test_all_ranks_stop_at_the_same_check_though_one_alone_hears_of_it(run_ranks
     assert counts == [counts[0]] * len(counts)
 
 
-def test_the_chief_knows_of_a_request_that_another_rank_alone_has_seen(run_ranks: Any) -> None:
+def test_chief_learns_of_a_request_seen_by_a_worker(run_ranks: Any) -> None:
     def stop(ranks: DistributedContext) -> bool:
         def read() -> Directives:
             return Directives(preempt=Preemption(1, "a notice") if ranks.rank == 1 else None)
@@ -61,14 +61,14 @@ def test_the_chief_knows_of_a_request_that_another_rank_alone_has_seen(run_ranks
         while not preempt.should_preempt():
             pass
         preempt.close()
-        # Without it the operation that was cut short would count as left without its metric.
+        # Otherwise the interrupted operation would count as left without a metric.
         return preempt.is_requested()
 
     assert run_ranks(stop) == [True, True, True]
 
 
 @pytest.mark.parametrize("address", [None, ("127.0.0.1", 0)], ids=["file", "port"])
-def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
+def test_duplicate_ranks_are_an_immediate_error(
     address: tuple[str, int] | None, tmp_path: Path
 ) -> None:
     place: Any = str(tmp_path / "chief.sock")
@@ -76,7 +76,7 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
         with socket.create_server(address) as probe:
             place = probe.getsockname()
     failures: list[str] = []
-    # A connection that nobody keeps is closed.
+    # An unreferenced connection would be closed.
     channels: list[Any] = []
 
     def join(rank: int) -> None:
@@ -91,7 +91,7 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
     first = threading.Thread(target=join, args=(1,), daemon=True)
     first.start()
     first.join(join_seconds * PATIENCE)
-    # The chief waits for rank 2 now, and neither another chief nor another rank 1 is it.
+    # The chief waits for rank 2 now; a second chief and a second rank 1 are refused.
     join(0)
     assert "two processes of this trial claim to be rank 0 of 3" in failures[0]
     join(1)
@@ -101,7 +101,7 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
 
 
 class Strategies(ModuleType):
-    """Stands for TensorFlow on a machine with so many GPUs; a strategy is its name."""
+    """Substitute for the module `tensorflow` with `gpus` GPUs; a strategy is just its name."""
 
     def __init__(self, gpus: int) -> None:
         super().__init__("tensorflow")
@@ -111,7 +111,7 @@ class Strategies(ModuleType):
         self.config = SimpleNamespace(list_physical_devices=lambda kind: [kind] * gpus)
 
 
-def test_tensorflows_workers_are_known_by_their_configuration(
+def test_tf_config_determines_rank_and_strategy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[tuple[Any, ...]] = []
@@ -129,7 +129,7 @@ def test_tensorflows_workers_are_known_by_their_configuration(
     task = {"type": "worker", "index": 1}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     assert PlaceRecorder.from_tf_config()[1] == "MultiWorkerMirroredStrategy"
-    # Rank 1 of 2, one worker on each machine.
+    # Rank 1 of 2, with a worker per machine.
     assert made == [(None,), (None,), (1, 2, "10.0.0.1")]
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
     with pytest.raises(DetcloudError, match="supports only workers"):
@@ -139,7 +139,7 @@ def test_tensorflows_workers_are_known_by_their_configuration(
         PlaceRecorder.from_tf_config()
 
 
-def test_modes_say_who_may_ask(run_ranks: Any) -> None:
+def test_preempt_modes_select_the_asking_ranks(run_ranks: Any) -> None:
     def ask(ranks: DistributedContext) -> Any:
         def read() -> Directives:
             return Directives(preempt=Preemption() if ranks.rank == 1 else None)
@@ -170,7 +170,7 @@ def test_only_the_chief_stores_checkpoints(run_ranks: Any, tmp_path: Path) -> No
     assert text.startswith("rank 2 cannot store a checkpoint, only the chief can: ")
 
 
-def test_two_processes_cannot_both_report_as_rank_0(
+def test_a_second_process_cannot_report_as_rank_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path)
@@ -186,12 +186,12 @@ def test_two_processes_cannot_both_report_as_rank_0(
             os._exit(0)
         _, status = os.waitpid(child, 0)
     assert status == 7 << 8
-    # One after the other is no mistake.
+    # A second context after the first has ended is valid.
     with core.init():
         pass
 
 
-def test_a_worker_of_deepspeeds_launcher_knows_its_place_without_torchs_local_size(
+def test_deepspeed_variables_determine_the_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # DeepSpeed names the workers of a node LOCAL_SIZE, and the nodes CROSS_SIZE.
@@ -203,7 +203,7 @@ def test_a_worker_of_deepspeeds_launcher_knows_its_place_without_torchs_local_si
     alone = core.DistributedContext.from_deepspeed()
     assert (alone.rank, alone.size, alone.local_rank, alone.local_size) == (0, 1, 0, 1)
     assert (alone.cross_rank, alone.cross_size) == (0, 1)
-    # Torch's launcher over it: its own name is as good.
+    # Torch's launcher sets LOCAL_WORLD_SIZE, which is accepted as well.
     monkeypatch.delenv("LOCAL_SIZE")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert core.DistributedContext.from_deepspeed().local_size == 1
@@ -212,7 +212,7 @@ def test_a_worker_of_deepspeeds_launcher_knows_its_place_without_torchs_local_si
         core.DistributedContext.from_deepspeed()
 
 
-def test_a_script_that_runs_without_a_launcher_too_catches_a_key_error(
+def test_missing_launcher_variables_are_a_key_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):

@@ -1,4 +1,4 @@
-"""The upload of files for TensorBoard, to a store whose files lie where the test can read them."""
+"""The upload of TensorBoard files to a store."""
 
 import os
 import threading
@@ -37,12 +37,12 @@ def store(tmp_path: Path) -> DirectoryStore:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks follow each other as if a training had run for long."""
+    """Shorten the pause between scans of the folder."""
     monkeypatch.setattr(event_upload, "PAUSE_SECONDS_MIN", 0.01)
 
 
 def contents(store: DirectoryStore, prefix: str = PREFIX) -> dict[str, bytes]:
-    """The files as they were written, put together of what is stored."""
+    """Return the content of each uploaded file, assembled from the stored parts, by path."""
     root = store.root / prefix
     below = f"{prefix}/"
     stored = [(key.removeprefix(below), size) for key, size in store.list(prefix).items()]
@@ -57,7 +57,7 @@ def is_stored(store: DirectoryStore, expected: dict[str, bytes]) -> bool:
 
 
 class HeldStore(DirectoryStore):
-    """A store whose first file waits until it is released."""
+    """Store that blocks every upload until `is_released` is set; sets `is_asked` at an upload."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -69,12 +69,12 @@ class HeldStore(DirectoryStore):
         super().put(key, source)
 
 
-def test_what_is_written_during_the_last_look_is_stored(folder: Path, tmp_path: Path) -> None:
+def test_files_written_during_the_last_scan_are_stored(folder: Path, tmp_path: Path) -> None:
     store = HeldStore(tmp_path / "held")
     uploader = EventUploader(folder, store, PREFIX, 2)
     (folder / EVENTS).write_bytes(b"first")
     assert store.is_asked.wait(PROCESS_SECONDS_MAX)
-    # The look that is under way has listed the files already.
+    # The running scan has already listed the files.
     (folder / f"{EVENTS}.2").write_bytes(b"last")
     closing = threading.Thread(target=uploader.close)
     closing.start()
@@ -84,7 +84,7 @@ def test_what_is_written_during_the_last_look_is_stored(folder: Path, tmp_path: 
     assert contents(store) == {EVENTS: b"first", f"{EVENTS}.2": b"last"}
 
 
-def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStore) -> None:
+def test_a_growing_file_is_stored_in_parts(folder: Path, store: DirectoryStore) -> None:
     uploader = EventUploader(folder, store, PREFIX, 2)
     (folder / "run").mkdir()
     path, written = folder / "run" / EVENTS, b""
@@ -100,7 +100,7 @@ def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStor
     assert len(store.list(PREFIX)) == 4
 
 
-def test_a_large_file_is_stored_in_parts_of_a_bounded_size(
+def test_a_large_file_is_stored_in_limited_parts(
     folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_upload, "PART_BYTES_MAX", 1000)
@@ -111,7 +111,7 @@ def test_a_large_file_is_stored_in_parts_of_a_bounded_size(
     assert sorted(store.list(PREFIX).values()) == [500, 1000, 1000, 1000]
 
 
-def test_a_file_that_is_written_anew_is_stored_anew_once_it_has_settled(
+def test_a_rewritten_file_is_stored_again_after_settling(
     folder: Path, store: DirectoryStore
 ) -> None:
     path = folder / "trace.json"
@@ -130,7 +130,7 @@ def test_a_file_that_is_written_anew_is_stored_anew_once_it_has_settled(
     assert contents(store) == {"trace.json": b"half and half"}
 
 
-def test_a_second_process_of_an_epoch_does_not_stop_at_what_the_first_stored(
+def test_a_second_process_continues_the_parts_of_the_first(
     folder: Path, store: DirectoryStore
 ) -> None:
     path = folder / EVENTS
@@ -142,7 +142,7 @@ def test_a_second_process_of_an_epoch_does_not_stop_at_what_the_first_stored(
     assert contents(store) == {EVENTS: b"of the first, of the second"}
 
 
-def test_a_store_that_fails_is_said_once_and_tried_again(
+def test_a_failing_store_is_reported_once_and_retried(
     folder: Path,
     store: DirectoryStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,7 +187,7 @@ def build_sealed_store(config: Mapping[str, Any]) -> SealedStore:
     return SealedStore(DirectoryStore(Path(config["path"])))
 
 
-def test_a_trial_whose_store_is_no_folder_stores_what_it_reports_and_writes(
+def test_event_files_are_uploaded_to_a_store_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: DirectoryStore
 ) -> None:
     monkeypatch.setitem(registry._registered, "sealed", f"{__name__}:build_sealed_store")

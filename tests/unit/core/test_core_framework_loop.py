@@ -19,7 +19,7 @@ EPOCHS = {"searcher": {"max_length": {"epochs": 15}}, "records_per_epoch": 1437}
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Opens a trial with some directives; the trial's folder and its context."""
+    """Return a context manager that starts a trial and yields the trial's folder and context."""
 
     @contextmanager
     def run(directives: dict[str, Any], **spec: Any) -> Iterator[tuple[Path, core.Context]]:
@@ -32,20 +32,20 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     return run
 
 
-def test_without_a_length_the_code_says_how_long(start: Start) -> None:
+def test_without_a_length_the_code_decides_the_length(start: Start) -> None:
     with start({"length": ENDLESS}) as (trial, context):
         loop = FrameworkLoop(context)
         assert loop.operation is None
         assert not loop.has_ended
         assert not loop.is_due(10**9, 10**9)
-        # 1 and 2 of 300 batches are both 0 %, the third is the first percent.
+        # 1 and 2 of 300 batches are both 0 %; batch 3 is the first percent.
         for steps in (1, 2, 3):
             loop.report_progress(steps, 0, steps / 300)
     assert [line["value"] for line in reports(trial, "progress")] == [1 / 300, 3 / 300]
     assert reports(trial, "exit")[0]["reason"] == "completed"
 
 
-def test_an_operation_of_batches_is_due_at_its_length_and_answered_with_the_metric(
+def test_a_batch_operation_is_due_at_its_length_and_completed_with_the_metric(
     start: Start,
 ) -> None:
     with start({"length": 10, "closed": True}) as (trial, context):
@@ -60,19 +60,20 @@ def test_an_operation_of_batches_is_due_at_its_length_and_answered_with_the_metr
     assert (answer["length"], answer["metric"]) == (10, 0.5)
 
 
-# 15 epochs of 1437 records are 15 * 1437 // 64 = 336 batches of 64, and 5 of them 112, though the
-# framework's epochs have ceil(1437 / 64) = 23; without a batch size 7185 batches are 5 epochs.
+# 15 epochs of 1437 records are 15 * 1437 // 64 = 336 batches of 64, and 5 epochs are 112 batches,
+# although the framework's epochs have ceil(1437 / 64) = 23 batches. Without a batch size, 7185
+# batches are 5 epochs.
 @pytest.mark.parametrize(
     ("length", "hparams", "epochs"),
     [
         (336, {"global_batch_size": 64}, 15),
         (112, {"global_batch_size": 64}, 5),
         (7185, {}, 5),
-        # One batch of 5000 records is ceil(5000 / 1437) epochs.
+        # A batch of 5000 records is ceil(5000 / 1437) epochs.
         (1, {"global_batch_size": 5000}, 4),
     ],
 )
-def test_an_operation_of_epochs_is_due_after_those_of_the_framework(
+def test_an_epoch_operation_is_due_after_the_frameworks_epochs(
     start: Start, length: int, hparams: dict[str, Any], epochs: int
 ) -> None:
     with start({"length": length, "closed": True}, config=EPOCHS, hparams=hparams) as (_, context):
@@ -83,7 +84,7 @@ def test_an_operation_of_epochs_is_due_after_those_of_the_framework(
         loop.complete({"loss": 1.0})
 
 
-def test_an_operation_in_epochs_is_counted_by_the_framework_alone(start: Start) -> None:
+def test_epochs_of_an_operation_are_counted_only_by_the_framework(start: Start) -> None:
     config = {"searcher": {"max_length": {"epochs": 5}}}
     directives = {"length": 5, "length_unit": "epochs", "closed": True}
     with start(directives, version=2, config=config) as (trial, context):
@@ -93,14 +94,14 @@ def test_an_operation_in_epochs_is_counted_by_the_framework_alone(start: Start) 
         loop.report_progress(123, 2.5, 0.9)
         assert not loop.complete({"loss": 0.5})
         assert loop.counts_epochs
-        # Of the framework's own length, which would be taken for the searcher's.
+        # The share 0.9 of the framework's own length must not be reported as the searcher's.
         loop.report_progress(250, 5.0, 0.9)
     assert [line["value"] for line in reports(trial, "progress")] == [0.5]
     (answer,) = reports(trial, "completed")
     assert (answer["length"], answer["metric"]) == (5, 0.5)
 
 
-def test_a_metric_that_is_missing_is_an_error_that_names_what_there_is(start: Start) -> None:
+def test_error_for_a_missing_metric_names_the_existing_metrics(start: Start) -> None:
     with (
         pytest.raises(DetcloudError, match=r"batch 10 lacks .* 'loss'; it has: accuracy, time"),
         start({"length": 10, "closed": True}) as (_, context),
@@ -108,10 +109,10 @@ def test_a_metric_that_is_missing_is_an_error_that_names_what_there_is(start: St
         FrameworkLoop(context).complete({"time": 1.0, "accuracy": 0.5})
 
 
-def test_a_trial_that_waits_for_a_longer_length_leaves_unfinished(start: Start) -> None:
+def test_a_trial_that_awaits_a_longer_length_is_unfinished(start: Start) -> None:
     with start({"length": 10}) as (trial, context):
         loop = FrameworkLoop(context)
-        # What the cluster writes once it has heard of the metric.
+        # The cluster writes these directives after receiving the metric.
         direct(trial, revision=2, length=10, answered=10)
         assert not loop.complete({"loss": 0.5})
         assert loop.has_ended
@@ -119,7 +120,7 @@ def test_a_trial_that_waits_for_a_longer_length_leaves_unfinished(start: Start) 
     assert reports(trial, "exit")[0]["reason"] == "idle"
 
 
-def test_a_trial_that_is_preempted_leaves_unfinished(start: Start) -> None:
+def test_a_preempted_trial_is_unfinished(start: Start) -> None:
     with start({"length": ENDLESS}) as (_, context):
         loop = FrameworkLoop(context)
         assert not loop.is_unfinished
@@ -128,8 +129,8 @@ def test_a_trial_that_is_preempted_leaves_unfinished(start: Start) -> None:
         assert loop.is_unfinished
 
 
-# Losses of 5, 3, 3 and 2: of those that are below 4, the best of the experiment, 3 and 2 are
-# better than all before.
+# The best loss of the experiment is 4. Of the losses 5, 3, 3 and 2, the first 3 and the 2 are
+# better than all earlier losses.
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -138,7 +139,7 @@ def test_a_trial_that_is_preempted_leaves_unfinished(start: Start) -> None:
         ("none", [False, False, False, False]),
     ],
 )
-def test_the_policy_says_which_validations_are_saved(
+def test_checkpoint_policy_selects_saved_validations(
     start: Start, policy: str, expected: list[bool]
 ) -> None:
     directives = {"length": ENDLESS, "best_validation": 4.0}
@@ -148,7 +149,7 @@ def test_the_policy_says_which_validations_are_saved(
         assert [loop.report_validation(step, {"loss": loss}) for step, loss in losses] == expected
 
 
-def test_what_is_logged_twice_is_reported_once(start: Start) -> None:
+def test_repeated_metrics_are_reported_once(start: Start) -> None:
     with start({"length": ENDLESS}) as (trial, context):
         context.train.report_new_metrics("training", 5, {"loss": 1.0, "epoch": 1, "note": None})
         context.train.report_new_metrics("training", 5, {"accuracy": 0.5, "epoch": 1})
@@ -158,11 +159,11 @@ def test_what_is_logged_twice_is_reported_once(start: Start) -> None:
     assert lines == [(5, {"loss": 1.0, "epoch": 1}), (5, {"accuracy": 0.5}), (6, {"epoch": 1})]
 
 
-def test_all_ranks_hear_from_the_chief_whether_there_are_lengths(
+def test_ranks_learn_from_the_chief_whether_lengths_exist(
     run_ranks: Callable[[Callable[[DistributedContext], Any]], list[Any]],
 ) -> None:
     def ask(ranks: DistributedContext) -> bool:
-        # The other nodes' directives may come later than the chief's.
+        # The workers' directives may arrive later than the chief's.
         directives = Directives(1, 10, True) if ranks.rank == 0 else Directives()
         preempt = PreemptContext(lambda: directives)
         report: Any = print

@@ -1,4 +1,4 @@
-"""Values of metrics that JSON, TensorBoard's files or the searcher cannot take as they are."""
+"""Metric values that need a conversion for JSON, TensorBoard's files or the searcher."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def test_event_writes_a_number_beyond_single_precision_as_infinity(number: float
     assert value == (math.inf if number > 0 else -math.inf)
 
 
-def test_event_writer_goes_on_after_a_huge_integer(tmp_path: Path) -> None:
+def test_event_writer_continues_after_a_huge_integer(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path, "x")
     for step, number in enumerate(HUGE):
         writer.add_scalars("training", step, {"v": number})
@@ -72,7 +72,7 @@ ACCEPTED: list[tuple[Any, object]] = [
 
 
 @pytest.mark.parametrize("group", ["training", "validation", "other"])
-def test_trial_reports_every_value_that_json_takes(
+def test_trial_reports_all_json_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
     trial = make_trial(tmp_path)
@@ -82,7 +82,7 @@ def test_trial_reports_every_value_that_json_takes(
             context.train.report_metrics(group, step, {"v": value, "loss": 0.5})
     lines = reports(trial, "metrics")
     assert [line["metrics"]["v"] for line in lines] == [expected for _, expected in ACCEPTED]
-    # No operation of the searcher was completed, so the code ended early, and well.
+    # No operation of the searcher was completed, so the code ended early without an error.
     assert reports(trial, "exit")[0]["reason"] == "stop_requested"
     (path,) = (tmp_path / "store" / "tensorboard" / "3" / "4").iterdir()
     assert len(events(path)) == 1 + len(ACCEPTED)
@@ -104,7 +104,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "problem"), REFUSED, ids=range(len(REFUSED)))
-def test_refusal_names_the_metric_and_leaves_nothing_behind(
+def test_refused_metric_is_named_and_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any, problem: str
 ) -> None:
     trial = make_trial(tmp_path)
@@ -113,13 +113,13 @@ def test_refusal_names_the_metric_and_leaves_nothing_behind(
         with pytest.raises(DetcloudError, match=r"\bodd\b") as raised:
             context.train.report_training_metrics(1, {"loss": 0.5, "odd": value})
         assert problem in str(raised.value)
-        # The same batch can be reported again, without the value that was refused.
+        # The batch can be reported again without the refused value.
         context.train.report_training_metrics(1, {"loss": 0.5})
     assert [line["metrics"] for line in reports(trial, "metrics")] == [{"loss": 0.5}]
 
 
 @pytest.mark.parametrize("steps", [2**53, 10**30])
-def test_steps_stay_within_what_the_cluster_keeps(steps: int) -> None:
+def test_steps_beyond_the_limit_are_refused(steps: int) -> None:
     train = core.TrainContext(lambda kind, **fields: None, Directives, None)
     with pytest.raises(DetcloudError, match="steps_completed is"):
         train.report_metrics("g", steps, {"v": 1})
@@ -139,7 +139,7 @@ def test_steps_stay_within_what_the_cluster_keeps(steps: int) -> None:
     ],
     ids=range(8),
 )
-def test_searcher_gets_any_number(metric: Any, expected: float) -> None:
+def test_searcher_accepts_all_number_types(metric: Any, expected: float) -> None:
     lines: list[dict[str, object]] = []
     operation = SearcherOperation(3, lambda kind, **fields: lines.append(fields))
     operation.complete(metric)

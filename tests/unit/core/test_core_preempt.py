@@ -30,13 +30,13 @@ def test_only_a_deadline_stops_at_the_next_batch(
     assert preempt.was_seen is should
 
 
-def test_the_directives_are_looked_at_every_100_ms_at_most(
+def test_directives_are_read_at_most_every_100_ms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, looks = Clock(monkeypatch), []
+    clock, reads = Clock(monkeypatch), []
 
     def read() -> Directives:
-        looks.append(clock.seconds)
+        reads.append(clock.seconds)
         return Directives()
 
     preempt = PreemptContext(read)
@@ -44,19 +44,19 @@ def test_the_directives_are_looked_at_every_100_ms_at_most(
         preempt.should_preempt()
         preempt.must_stop_at_next_batch()
         clock.seconds += 0.001
-    # 1000 asks over 1 s: one look at the start and one after each 100 ms. The sum of the
-    # thousandths may fall short of a tenth by its rounding, which costs a look at most.
-    assert len(looks) in (9, 10)
+    # 1000 checks over 1 s: a read at the start and a read after every 100 ms. The sum of the
+    # thousandths may be rounded below a tenth, which costs at most a single read.
+    assert len(reads) in (9, 10)
 
 
-def test_a_request_of_the_process_itself_is_seen_at_once() -> None:
+def test_a_local_request_is_seen_immediately() -> None:
     preempt = PreemptContext(Directives)
     assert not preempt.should_preempt()
     preempt.request(Preemption(1, "SIGTERM"))
     assert preempt.must_stop_at_next_batch()
 
 
-def test_a_wish_that_was_taken_back_unseen_leaves_no_trace(
+def test_a_withdrawn_unseen_request_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)

@@ -1,4 +1,4 @@
-"""Measurements of a made-up machine, whose counters are files."""
+"""Measurements of a simulated machine with counters in files like /proc."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ from tests.unit.core.trial_files import enter, make_trial
 
 
 class Machine:
-    """A folder like /proc."""
+    """Folder like /proc; `count` sets the counters."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,36 +39,36 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "proc")
 
 
-def test_rates_are_those_since_the_sample_before(machine: Machine) -> None:
+def test_rates_are_measured_since_the_previous_sample(machine: Machine) -> None:
     sampler = Sampler(machine.folder, start=10.0)
     machine.count(busy=30, idle=10, sectors=100, sent=4_000)
-    found = sampler.sample(12.0)
-    assert found["cpu"] == {"cpu_util_simple": pytest.approx(75.0)}
-    assert found["memory"] == {"memory_free": 2.0}
+    sample = sampler.sample(12.0)
+    assert sample["cpu"] == {"cpu_util_simple": pytest.approx(75.0)}
+    assert sample["memory"] == {"memory_free": 2.0}
     # Two disks, each with 100 reads and 100 writes of 512 and 1024 bytes, in two seconds.
-    assert found["disk"] == {
+    assert sample["disk"] == {
         "disk_iops": 200.0,
         "disk_throughput_read": 51_200.0,
         "disk_throughput_write": 102_400.0,
     }
-    assert found["network"] == {"net_throughput_recv": 0.0, "net_throughput_sent": 2_000.0}
-    # Nothing happened since: no time of a processor either.
+    assert sample["network"] == {"net_throughput_recv": 0.0, "net_throughput_sent": 2_000.0}
+    # The counters are unchanged, so no processor time has passed.
     assert "cpu" not in sampler.sample(14.0)
 
 
-def test_what_the_machine_does_not_say_is_left_out(tmp_path: Path) -> None:
+def test_missing_counters_are_omitted(tmp_path: Path) -> None:
     assert Sampler(tmp_path, start=0.0).sample(1.0) == {}
     for name in ("stat", "diskstats", "meminfo"):
         (tmp_path / name).write_text("cpu\n\nMemTotal: 3\n8 0 sda 1\n")
     assert "cpu" not in Sampler(tmp_path, start=0.0).sample(1.0)
 
 
-def test_a_report_has_the_mean_of_what_there_was() -> None:
+def test_a_report_averages_existing_samples() -> None:
     samples = [{"cpu": {"a": 1.0}}, {"cpu": {"a": 3.0, "b": 5.0}, "disk": {"c": 7.0}}]
     assert mean_of_samples(samples) == {"cpu": {"a": 2.0, "b": 5.0}, "disk": {"c": 7.0}}
 
 
-def test_gpus_are_read_where_the_library_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_read_if_nvml_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     library: Any = types.ModuleType("pynvml")
 
     def utilization(handle: int) -> Any:
@@ -92,7 +92,7 @@ def test_gpus_are_read_where_the_library_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpu_reader()() == {}
 
 
-def test_it_reports_between_on_and_off(machine: Machine) -> None:
+def test_profiler_reports_between_on_and_off(machine: Machine) -> None:
     reports: list[dict[str, object]] = []
 
     def report(kind: str, **fields: object) -> None:
@@ -110,7 +110,7 @@ def test_it_reports_between_on_and_off(machine: Machine) -> None:
     assert len(reports) == count
 
 
-def test_a_short_trial_is_reported_when_it_ends(
+def test_profiler_reports_a_short_trial_at_its_end(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[object] = []
@@ -133,12 +133,14 @@ def test_a_short_trial_is_reported_when_it_ends(
 
 
 @pytest.mark.parametrize("wrong", [{"sampling_interval": 0}, {"samples_per_report": 0}])
-def test_what_it_cannot_do_is_refused(wrong: dict[str, int]) -> None:
+def test_profiler_refuses_zero_intervals(wrong: dict[str, int]) -> None:
     with pytest.raises(DetcloudError, match=next(iter(wrong))):
         ProfilerContext(lambda *_, **__: None, is_active=True).on(**wrong)
 
 
-def test_the_configuration_turns_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_enables_the_profiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial = make_trial(tmp_path, config={"profiling": {"enabled": True}})
     enter(trial, monkeypatch)
     with core.init() as context:
@@ -159,7 +161,7 @@ def test_an_alert_is_a_line_of_the_log(
     assert "[detcloud] alert (warn): loss: is not a number\n" in capfd.readouterr().err
 
 
-def test_numbers_for_tensorboard_may_be_left_to_the_code(
+def test_manual_tensorboard_mode_writes_no_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(make_trial(tmp_path), monkeypatch)
@@ -170,7 +172,7 @@ def test_numbers_for_tensorboard_may_be_left_to_the_code(
     enter(make_trial(tmp_path / "auto"), monkeypatch)
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
-        # A thread writes them.
+        # A thread writes the event file.
         wait_until(lambda: len(list(context.train.get_tensorboard_path().iterdir())) == 1)
         with pytest.raises(DetcloudError, match="MANUAL"):
             context.train.upload_tensorboard_files()

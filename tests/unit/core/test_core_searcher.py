@@ -15,7 +15,7 @@ from detcloud.shared.trial_directory import ENDLESS, Directives, Preemption
 
 
 class Cluster:
-    """Directives that a test replaces, and the reports made of it."""
+    """Searcher context over `directives`, which a test replaces; `reports` lists the reports."""
 
     def __init__(
         self, *, is_timed: bool = False, takes_values: bool = False, **directives: Any
@@ -36,7 +36,11 @@ class Cluster:
         self.reports.append((kind, fields))
 
     def run(self, react: Callable[[int], Directives | None] = lambda _length: None) -> list[int]:
-        """Completes every operation; `react` gives the directives that follow a length."""
+        """Complete all operations and return their lengths.
+
+        `react` returns the directives that follow the completion of a length, or None to keep
+        the directives.
+        """
         lengths = []
         for operation in self.searcher.operations():
             lengths.append(operation.length)
@@ -45,21 +49,21 @@ class Cluster:
         return lengths
 
 
-def test_a_closed_operation_is_done_once_and_ends_the_trial() -> None:
+def test_a_closed_operation_runs_once_and_completes_the_trial() -> None:
     cluster = Cluster(length=10, closed=True)
     assert cluster.run() == [10]
     assert cluster.searcher.outcome is Outcome.COMPLETED
     assert cluster.reports == [("completed", {"length": 10, "metric": 0.5})]
 
 
-def test_an_operation_has_its_length_in_the_unit_of_the_configuration_too() -> None:
+def test_an_operation_also_has_its_length_in_configured_units() -> None:
     operation = next(Cluster(length=24, length_units=3, closed=True).searcher.operations())
     assert (operation.length, operation.length_units) == (24, 3)
     operation = next(Cluster(length=24, closed=True).searcher.operations())
     assert operation.length_units == 24
 
 
-def test_an_operation_whose_length_is_epochs_says_so_and_reports_in_them() -> None:
+def test_an_epoch_operation_reports_progress_in_epochs() -> None:
     cluster = Cluster(length=4, length_units=4, length_unit="epochs", closed=True)
     operation = next(cluster.searcher.operations())
     assert (operation.length, operation.unit, operation.goal) == (4, "epochs", "epoch 4")
@@ -72,7 +76,7 @@ def test_an_operation_whose_length_is_epochs_says_so_and_reports_in_them() -> No
     assert (other.unit, other.goal, other.counts_epochs) == ("batches", "batch 4", False)
 
 
-def test_an_operation_follows_the_next_length() -> None:
+def test_a_longer_length_starts_the_next_operation() -> None:
     cluster = Cluster(length=10)
     following = {10: Directives(length=30, answered=10), 30: Directives(length=30, closed=True)}
     assert cluster.run(lambda length: following[length]) == [10, 30]
@@ -85,7 +89,7 @@ def test_an_answer_without_a_longer_length_is_idle() -> None:
     assert cluster.searcher.outcome is Outcome.IDLE
 
 
-def test_a_length_that_was_answered_before_the_start_is_not_done_again() -> None:
+def test_an_answered_length_is_not_repeated() -> None:
     cluster = Cluster(length=10, answered=10)
     assert cluster.run() == []
     assert cluster.searcher.outcome is Outcome.IDLE
@@ -97,7 +101,7 @@ def test_closing_after_the_answer_completes() -> None:
     assert cluster.searcher.outcome is Outcome.COMPLETED
 
 
-def test_it_waits_while_its_completion_is_not_answered() -> None:
+def test_searcher_waits_for_the_answer_to_a_completion() -> None:
     cluster = Cluster(length=10)
     timer = threading.Timer(
         0.1, lambda: setattr(cluster, "directives", Directives(length=10, answered=10))
@@ -110,7 +114,7 @@ def test_it_waits_while_its_completion_is_not_answered() -> None:
     timer.join()
 
 
-def test_it_waits_for_a_first_length() -> None:
+def test_searcher_waits_for_the_first_length() -> None:
     cluster = Cluster()
     timer = threading.Timer(
         0.05, lambda: setattr(cluster, "directives", Directives(length=5, closed=True))
@@ -126,13 +130,13 @@ def test_preemption_ends_the_waiting() -> None:
     assert cluster.searcher.outcome is Outcome.PREEMPTED
 
 
-def test_a_trial_with_nothing_left_completes_although_it_is_preempted() -> None:
+def test_a_preempted_trial_without_remaining_work_completes() -> None:
     cluster = Cluster(length=10, answered=10, closed=True, preempt=Preemption())
     assert cluster.run() == []
     assert cluster.searcher.outcome is Outcome.COMPLETED
 
 
-def test_an_operation_that_is_left_open_is_an_error() -> None:
+def test_an_uncompleted_operation_is_an_error() -> None:
     cluster = Cluster(length=10)
     with pytest.raises(DetcloudError, match="length 10 was left without its metric"):
         list(cluster.searcher.operations())
@@ -149,7 +153,7 @@ def test_an_operation_is_completed_once_and_with_a_number() -> None:
 
 
 @pytest.mark.parametrize("metric", [numpy.array([1.0, 2.0]), torch.ones(2), True, "1"])
-def test_a_metric_that_is_not_one_number_is_refused(metric: Any) -> None:
+def test_a_non_scalar_metric_is_refused(metric: Any) -> None:
     cluster = Cluster(length=10, closed=True)
     operation = next(cluster.searcher.operations())
     with pytest.raises(DetcloudError, match="it must be one number"):
@@ -164,7 +168,7 @@ def test_an_operation_may_be_completed_by_determineds_name() -> None:
     assert cluster.reports == [("completed", {"length": 10, "metric": 2.0})]
 
 
-def test_a_script_that_leaves_the_loop_after_the_last_operation_is_finished() -> None:
+def test_leaving_the_loop_after_the_last_operation_is_finished() -> None:
     cluster = Cluster(length=10, closed=True)
     operation = next(cluster.searcher.operations())
     assert not cluster.searcher.is_finished()
@@ -180,14 +184,14 @@ def test_progress_is_a_share_of_the_length() -> None:
     assert cluster.reports == [("progress", {"value": 0.4}), ("progress", {"value": 1.0})]
 
 
-def test_without_a_cluster_there_is_one_operation() -> None:
+def test_without_a_cluster_a_single_operation_is_given() -> None:
     def ignore(kind: str, **fields: object) -> None:
         pass
 
     preempt = PreemptContext(Directives)
     searcher = SearcherContext(Directives, ignore, preempt, on_cluster=False)
     lengths = []
-    # Each call is a run of its own.
+    # Each call is a separate run.
     for length in (7, 7, 3):
         for operation in searcher.operations(length):
             lengths.append(operation.length)
@@ -195,12 +199,12 @@ def test_without_a_cluster_there_is_one_operation() -> None:
     assert lengths == [7, 7, 3]
 
 
-def test_an_endless_operation_is_completed_by_the_code_that_ends() -> None:
+def test_completing_an_endless_operation_completes_the_trial() -> None:
     cluster = Cluster(length=ENDLESS, is_timed=True)
     assert not cluster.searcher.outcome
     assert cluster.run() == [ENDLESS]
     assert cluster.searcher.outcome is Outcome.COMPLETED
-    # How long it trained is its own business.
+    # The trained length of a timed trial is not reported.
     assert cluster.reports == []
 
 
@@ -212,7 +216,7 @@ def test_endless_operation_needs_no_metric() -> None:
     assert cluster.reports == []
 
 
-def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
+def test_leaving_an_endless_operation_is_finished() -> None:
     cluster = Cluster(length=ENDLESS, is_timed=True)
     operation = next(cluster.searcher.operations())
     assert operation.is_endless
@@ -231,7 +235,7 @@ def test_a_stopped_search_ends_an_endless_operation_by_preemption() -> None:
     assert cluster.searcher.outcome is Outcome.PREEMPTED
 
 
-def test_without_a_length_in_the_configuration_the_code_gives_its_own() -> None:
+def test_code_may_give_the_length_of_an_endless_operation() -> None:
     cluster = Cluster(length=ENDLESS, closed=True)
     lengths = []
     for operation in cluster.searcher.operations(40):
@@ -259,13 +263,13 @@ def test_operations_without_any_length_are_refused(length: int | None) -> None:
         (numpy.array([1.0, 2.0]), [1.0, 2.0]),
     ],
 )
-def test_a_custom_search_gets_any_value(value: Any, reported: Any) -> None:
+def test_a_custom_search_accepts_any_json_value(value: Any, reported: Any) -> None:
     cluster = Cluster(length=10, closed=True, takes_values=True)
     next(cluster.searcher.operations()).complete(value)
     assert cluster.reports == [("completed", {"length": 10, "metric": None, "value": reported})]
 
 
-def test_a_custom_search_gets_numbers_as_any_other() -> None:
+def test_a_custom_search_gets_numbers_as_the_metric() -> None:
     for metric in (0.5, torch.tensor([0.5])):
         cluster = Cluster(length=10, closed=True, takes_values=True)
         next(cluster.searcher.operations()).complete(metric)
@@ -281,7 +285,7 @@ def test_a_custom_search_gets_numbers_as_any_other() -> None:
         (object(), "metric is a object"),
     ],
 )
-def test_a_value_that_no_search_can_get_is_refused(value: Any, problem: str) -> None:
+def test_invalid_values_for_a_custom_search_are_refused(value: Any, problem: str) -> None:
     cluster = Cluster(length=10, closed=True, takes_values=True)
     with pytest.raises(DetcloudError, match=problem):
         next(cluster.searcher.operations()).complete(value)

@@ -1,4 +1,4 @@
-"""Checkpoints that several ranks store together: one, or none and an error on every rank."""
+"""Checkpoints that several ranks store together: a single checkpoint, or an error on all ranks."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from detcloud.storage.types.directory import DirectoryStore
 
 
 class Ranks:
-    """The checkpoint contexts of the ranks of one trial, and what they reported."""
+    """Checkpoint contexts of a trial's ranks; `reports` lists the rank and kind of each report."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.reports: list[tuple[int, str]] = []
 
     def checkpoint(self, ranks: DistributedContext) -> core.CheckpointContext:
-        """The context of a rank; workers report too, which counts nowhere."""
+        """Return the checkpoint context of a rank."""
         spec = core.TrialSpec(experiment_id=1, trial_id=2, epoch=3)
         report = lambda kind, **_: self.reports.append((ranks.rank, kind))  # noqa: E731
         return core.CheckpointContext(
@@ -27,7 +27,7 @@ class Ranks:
         )
 
     def files(self) -> set[str]:
-        """The names of all files that lie in the store."""
+        """Return the names of all files in the store."""
         return {path.name for path in self.root.rglob("*") if path.is_file()}
 
 
@@ -53,7 +53,7 @@ def error_of(work: Any) -> str:
     return ""
 
 
-def test_the_shards_of_all_ranks_are_one_checkpoint(run_ranks: Any, trial: Ranks) -> None:
+def test_shards_of_all_ranks_form_a_single_checkpoint(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> Any:
         checkpoint = trial.checkpoint(ranks)
         uuid = store(checkpoint, ranks.rank, **{f"weights{ranks.rank}": "w", "same": "s"})
@@ -65,8 +65,8 @@ def test_the_shards_of_all_ranks_are_one_checkpoint(run_ranks: Any, trial: Ranks
     names = ["metadata.json", "same", "weights0", "weights1", "weights2"]
     metadata = {"steps_completed": 7, "ranks": {"0": 0, "1": 1, "2": 2}}
     assert len({uuid for uuid, *_ in results}) == 1
-    assert all(found[1:3] == (names, metadata) for found in results)
-    # One copy for the ranks of a node, which is gone after the last of them.
+    assert all(result[1:3] == (names, metadata) for result in results)
+    # The ranks of a node share a copy, which is deleted after the last rank.
     [folder] = {folder for *_, folder in results}
     assert not folder.exists()
     assert [kind for rank, kind in trial.reports if rank == 0] == [
@@ -75,7 +75,7 @@ def test_the_shards_of_all_ranks_are_one_checkpoint(run_ranks: Any, trial: Ranks
     ]
 
 
-def test_each_rank_may_fetch_a_copy_of_its_own(run_ranks: Any, trial: Ranks) -> None:
+def test_ranks_may_download_separate_copies(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> Any:
         checkpoint = trial.checkpoint(ranks)
         uuid = store(checkpoint, ranks.rank, **{str(ranks.rank): "w"})
@@ -88,9 +88,7 @@ def test_each_rank_may_fetch_a_copy_of_its_own(run_ranks: Any, trial: Ranks) -> 
     assert [names for _, names in results] == [["1"]] * 3
 
 
-def test_different_files_of_one_name_are_refused_on_every_rank(
-    run_ranks: Any, trial: Ranks
-) -> None:
+def test_conflicting_files_are_refused_on_all_ranks(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> str:
         text = "odd" if ranks.rank == 2 else "even"
         return error_of(lambda: store(trial.checkpoint(ranks), ranks.rank, weights=text))
@@ -101,11 +99,11 @@ def test_different_files_of_one_name_are_refused_on_every_rank(
     assert trial.reports == []
 
 
-def test_metadata_that_disagree_are_refused(run_ranks: Any, trial: Ranks, tmp_path: Path) -> None:
+def test_conflicting_metadata_are_refused(run_ranks: Any, trial: Ranks, tmp_path: Path) -> None:
     def work(ranks: DistributedContext) -> str:
         metadata = {"steps_completed": 7, "deep": {"x": ranks.rank // 2}}
         checkpoint = trial.checkpoint(ranks)
-        # Only one rank has files at all.
+        # Only rank 0 has files.
         folder = tmp_path if ranks.rank == 0 else None
         return error_of(lambda: checkpoint.upload(folder, metadata, shard=True))
 
@@ -113,7 +111,7 @@ def test_metadata_that_disagree_are_refused(run_ranks: Any, trial: Ranks, tmp_pa
     assert text.startswith("rank 2 stores the checkpoint with metadata deep.x = 1, a rank below")
 
 
-def test_a_rank_that_raises_in_its_block_leaves_no_checkpoint(run_ranks: Any, trial: Ranks) -> None:
+def test_a_rank_that_raises_prevents_the_checkpoint(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> str:
         checkpoint = trial.checkpoint(ranks)
         try:
@@ -130,7 +128,7 @@ def test_a_rank_that_raises_in_its_block_leaves_no_checkpoint(run_ranks: Any, tr
     assert trial.files() == set()
 
 
-def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
+def test_a_failed_rank_removes_the_files_of_all_ranks(
     run_ranks: Any, trial: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = DirectoryStore.put
@@ -154,7 +152,7 @@ def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
     assert "checkpoint" not in {kind for _, kind in trial.reports}
 
 
-def test_what_the_first_rank_cannot_fetch_is_an_error_of_all(
+def test_failed_download_of_the_chief_fails_all_ranks(
     run_ranks: Any, trial: Ranks, tmp_path: Path
 ) -> None:
     def work(ranks: DistributedContext) -> str:
@@ -165,29 +163,27 @@ def test_what_the_first_rank_cannot_fetch_is_an_error_of_all(
     assert all("checkpoint 'unknown' is not known to this trial" in text for text in texts)
 
 
-def test_the_ranks_of_a_node_share_the_files_that_one_of_them_selects(
-    run_ranks: Any, trial: Ranks
-) -> None:
+def test_ranks_of_a_node_share_selected_files(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> Any:
         checkpoint = trial.checkpoint(ranks)
         uuid = store(checkpoint, ranks.rank, **{f"weights{ranks.rank}": "w"})
         own = lambda name: name == f"weights{ranks.rank}"  # noqa: E731
         selectors = [own, None if ranks.rank == 1 else own]
-        found = []
+        listings = []
         for selector in selectors:
-            # By its value, as scripts for Determined may name it.
+            # Scripts for Determined may name the mode by its value.
             mode: Any = "LOCAL_WORKERS_SHARE_DOWNLOAD"
             with checkpoint.restore_path(uuid, mode, selector=selector) as folder:
-                found.append(sorted(path.name for path in folder.iterdir()))
+                listings.append(sorted(path.name for path in folder.iterdir()))
                 ranks.allgather(None)
-        return found
+        return listings
 
-    # The second time rank 1 has no selector, so it wants all.
+    # Rank 1 has no selector in the second round, so the ranks get all files.
     weights = ["weights0", "weights1", "weights2"]
     assert run_ranks(work) == [[weights, ["metadata.json", *weights]]] * 3
 
 
-def test_a_selector_that_fails_on_one_rank_is_an_error_on_all(run_ranks: Any, trial: Ranks) -> None:
+def test_a_failing_selector_fails_all_ranks(run_ranks: Any, trial: Ranks) -> None:
     def refuse(_: str) -> bool:
         raise KeyError("mine")
 
@@ -206,7 +202,7 @@ def test_a_selector_that_fails_on_one_rank_is_an_error_on_all(run_ranks: Any, tr
     assert "the first process of this node could not fetch it" in third
 
 
-def test_a_download_mode_is_one_of_two(trial: Ranks) -> None:
+def test_unknown_download_mode_is_refused(trial: Ranks) -> None:
     checkpoint = trial.checkpoint(DistributedContext())
     uuid = checkpoint.upload(trial.root, {"steps_completed": 1})
     wrong: Any = "NOWHERE"
@@ -214,7 +210,7 @@ def test_a_download_mode_is_one_of_two(trial: Ranks) -> None:
         checkpoint.download(uuid, trial.root / "copy", wrong)
 
 
-def test_a_sharded_checkpoint_of_no_directory_is_refused_on_every_rank(
+def test_a_sharded_upload_without_a_directory_is_refused_on_all_ranks(
     run_ranks: Any, trial: Ranks
 ) -> None:
     def work(ranks: DistributedContext) -> Any:
@@ -226,14 +222,12 @@ def test_a_sharded_checkpoint_of_no_directory_is_refused_on_every_rank(
 
 
 @pytest.mark.parametrize("shard", [False, True])
-def test_an_upload_of_nothing_by_one_process_is_a_runtime_error(trial: Ranks, shard: bool) -> None:
+def test_upload_without_a_directory_is_a_runtime_error(trial: Ranks, shard: bool) -> None:
     with pytest.raises(RuntimeError, match="needs a directory"):
         trial.checkpoint(DistributedContext()).upload(None, {"steps_completed": 1}, shard=shard)
 
 
-def test_conflicts_and_other_ranks_are_runtime_errors_as_in_determined(
-    run_ranks: Any, trial: Ranks
-) -> None:
+def test_upload_errors_are_runtime_errors_as_in_determined(run_ranks: Any, trial: Ranks) -> None:
     def work(ranks: DistributedContext) -> Any:
         checkpoint = trial.checkpoint(ranks)
         for files, metadata in (
@@ -255,7 +249,7 @@ def test_conflicts_and_other_ranks_are_runtime_errors_as_in_determined(
     assert trial.files() == set()
 
 
-def test_a_checkpoint_on_a_cluster_has_to_say_how_far_it_is(trial: Ranks) -> None:
+def test_missing_steps_completed_is_a_value_error(trial: Ranks) -> None:
     checkpoint = trial.checkpoint(DistributedContext())
     with pytest.raises(ValueError, match="steps_completed None"), checkpoint.store_path({}):
         raise AssertionError("the block is not entered")

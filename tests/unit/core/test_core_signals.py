@@ -27,7 +27,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_script_handler_is_called_beside_the_preemption(trial: Path) -> None:
+def test_sigterm_calls_the_scripts_handler_and_requests_preemption(trial: Path) -> None:
     calls: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
     with core.init() as context:
@@ -59,7 +59,7 @@ def test_exit_of_the_script_handler_waits_for_the_checkpoint(trial: Path) -> Non
     assert reports(trial)[-1]["reason"] == "preempted"
 
 
-def test_exit_of_the_script_handler_ends_code_that_never_asks(trial: Path) -> None:
+def test_exit_of_the_script_handler_ends_code_without_preemption_checks(trial: Path) -> None:
     def leave(*_: object) -> None:
         raise SystemExit(0)
 
@@ -75,7 +75,7 @@ def test_exit_of_the_script_handler_ends_code_that_never_asks(trial: Path) -> No
     assert reports(trial)[-1]["kind"] == "exit"
 
 
-def test_handler_set_within_the_block_stays(trial: Path) -> None:
+def test_handler_set_within_the_block_is_kept(trial: Path) -> None:
     def handle(*_: object) -> None:
         return
 
@@ -111,7 +111,7 @@ def test_sigterm_ends_a_fork_of_the_training_process(trial: Path) -> None:
     assert reports(trial)[-1]["reason"] != "errored"
 
 
-def test_process_that_asks_is_noted_in_its_claim(trial: Path) -> None:
+def test_preemption_check_records_the_process_in_the_claim(trial: Path) -> None:
     claim = trial / "out" / ".rank-0"
     own = read_process(os.getpid())
     assert own is not None

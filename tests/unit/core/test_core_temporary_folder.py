@@ -6,7 +6,7 @@ import pytest
 from detcloud.core.temporary_folder import make_temporary_folder
 
 
-def test_folders_are_made_in_the_allocations_own_place(
+def test_temporary_folder_lies_in_the_allocations_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_TMPDIR", str(tmp_path))
@@ -17,7 +17,7 @@ def test_folders_are_made_in_the_allocations_own_place(
 
 
 @pytest.mark.parametrize("place", ["", "gone"])
-def test_without_such_a_place_they_are_where_temporary_ones_are(
+def test_temporary_folder_falls_back_to_the_system_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setenv("DETCLOUD_TMPDIR", str(tmp_path / place) if place else "")

@@ -17,24 +17,24 @@ from tests.unit.core.trial_files import enter, make_trial, reports
     ("data", "expected"),
     [
         (b"", 0),
-        # The check value of the algorithm's catalogue, and RFC 3720's 32 zeros and 32 ones.
+        # The check value of the CRC catalogue, and 32 zero bytes and 32 one bytes of RFC 3720.
         (b"123456789", 0xE3069283),
         (bytes(32), 0x8A9136AA),
         (b"\xff" * 32, 0x62A8AB43),
     ],
 )
-def test_the_checksum_is_castagnolis(data: bytes, expected: int) -> None:
+def test_checksum_is_crc32c(data: bytes, expected: int) -> None:
     assert crc32c(data) == expected
 
 
-def test_an_event_has_the_bytes_of_its_definition() -> None:
+def test_event_encoding() -> None:
     # 1.0 s as a double; step 300 = 0b10_0101100, so 0xAC 0x02; 0.5 as a float is 0x3F000000.
     summary = b"\x0a\x08" + b"\x0a\x01a" + b"\x15\x00\x00\x00\x3f"
     expected = b"\x09" + struct.pack("<d", 1.0) + b"\x10\xac\x02" + b"\x2a\x0a" + summary
     assert scalar_event(1.0, 300, {"a": 0.5}) == expected
 
 
-def test_every_number_is_written_under_its_group(tmp_path: Path) -> None:
+def test_numbers_are_written_under_the_group(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path / "ein Ordner ü", "4.1.0")
     writer.add_scalars(
         "training", 3, {"loss": 0.5, "count": 7, "text": "x", "list": [1], "ok": True}
@@ -53,7 +53,7 @@ def test_every_number_is_written_under_its_group(tmp_path: Path) -> None:
     assert (values["validation/huge"], values["validation/low"]) == (float("inf"), -float("inf"))
 
 
-def test_a_later_run_of_the_trial_begins_another_file(
+def test_a_later_run_of_the_trial_writes_a_new_event_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for epoch in (1, 2):
@@ -69,7 +69,7 @@ def test_a_later_run_of_the_trial_begins_another_file(
     assert [line["metrics"] for line in reports(trial, "metrics")] == [{"load": 1.5}] * 2
 
 
-def test_without_a_store_the_folder_is_the_trials_own(
+def test_without_a_store_the_folder_lies_in_the_trial_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, storage=None)
@@ -88,7 +88,7 @@ def test_without_a_cluster_the_folder_lies_beside_the_checkpoints(
     assert scalars(events(path)[1]) == {"training/loss": 1.0}
 
 
-def test_a_folder_that_cannot_be_written_is_warned_of_once(
+def test_an_unwritable_event_folder_warns_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "taken").write_text("a file")
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_warned_of_once(
     assert warning.count("could not be written for TensorBoard") == 1
 
 
-def test_a_record_that_a_full_disk_cut_is_taken_back(
+def test_a_record_cut_by_a_full_disk_is_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = EventWriter(tmp_path, "x")
@@ -118,7 +118,7 @@ def test_a_record_that_a_full_disk_cut_is_taken_back(
     assert "for TensorBoard" in capsys.readouterr().err
 
 
-def test_what_was_reported_is_written_soon_and_in_its_order(tmp_path: Path) -> None:
+def test_events_are_written_soon_and_in_order(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path, "x")
     for step in range(5):
         writer.add_scalars("training", step, {"loss": step})
@@ -129,7 +129,7 @@ def test_what_was_reported_is_written_soon_and_in_its_order(tmp_path: Path) -> N
     writer.close()
 
 
-def test_tensorboard_itself_reads_the_file(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_event_file(tmp_path: Path) -> None:
     require("tensorboard")
     loader = require("tensorboard.backend.event_processing.event_file_loader")
     writer = EventWriter(tmp_path, "x")
@@ -138,17 +138,17 @@ def test_tensorboard_itself_reads_the_file(tmp_path: Path) -> None:
     writer.close()
     (path,) = tmp_path.iterdir()
     read = list(loader.EventFileLoader(str(path)).Load())
-    found = [
+    points = [
         (event.step, value.tag, list(value.tensor.float_val))
         for event in read[1:]
         for value in event.summary.value
     ]
     # 0 / 2, 1 / 2 and 2 / 2 are exact in single precision.
-    assert found[::2] == [(step, "training/loss", [step / 2]) for step in range(3)]
-    assert {tag for _, tag, _ in found[1::2]} == {"training/λ"}
+    assert points[::2] == [(step, "training/loss", [step / 2]) for step in range(3)]
+    assert {tag for _, tag, _ in points[1::2]} == {"training/λ"}
 
 
-def test_tensorboard_hides_reports_of_a_run_whose_work_was_lost(
+def test_tensorboard_hides_reports_of_lost_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require("tensorboard")
@@ -170,17 +170,17 @@ Fields = dict[int, list[Any]]
 
 
 def events(path: Path) -> list[Fields]:
-    """The events of a file, decoded from the format's definition; every checksum must fit."""
-    # Read once: its writer may go on meanwhile.
+    """Decode and return the events of a file by field number; assert that all checksums match."""
+    # Read once, since the writer may append meanwhile.
     content = whole = path.read_bytes()
-    found, written = [], []
+    decoded, written = [], []
     while content:
         (length,) = struct.unpack("<Q", content[:8])
         data, content = content[12 : 12 + length], content[16 + length :]
-        found.append(dict(_fields(data)))
+        decoded.append(dict(_fields(data)))
         written.append(tfrecord(data))
     assert b"".join(written) == whole
-    return found
+    return decoded
 
 
 def scalars(event: Fields) -> dict[str, float]:
@@ -190,8 +190,8 @@ def scalars(event: Fields) -> dict[str, float]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, list[Any]]]:
-    """A protobuf message's values by their field's number."""
-    found: Fields = {}
+    """Yield the field numbers of a protobuf message with the lists of their values."""
+    fields: Fields = {}
     while data:
         key, data = _varint(data)
         number, wire_type = key >> 3, key & 7
@@ -205,8 +205,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, list[Any]]]:
         else:
             length, data = _varint(data)
             value, data = data[:length], data[length:]
-        found.setdefault(number, []).append(value)
-    yield from found.items()
+        fields.setdefault(number, []).append(value)
+    yield from fields.items()
 
 
 def _varint(data: bytes) -> tuple[int, bytes]:

@@ -52,13 +52,13 @@ def test_ended_process_keeps_its_exit_code(tmp_path: Path, end: str, code: int) 
 
 
 @pytest.mark.parametrize("thread", ["daemon=True, target=time.sleep, args=(600,)", "target=print"])
-def test_process_without_endless_threads_ends_by_itself(thread: str) -> None:
-    # The limit is far beyond the one on the process.
+def test_process_without_endless_threads_ends_normally(thread: str) -> None:
+    # The limit is far beyond the process's own time limit.
     done = run(WATCH.format(seconds=10_000) + f"threading.Thread({thread}).start()\nsys.exit(3)")
     assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_context_that_is_never_closed_ends_with_its_process(tmp_path: Path) -> None:
+def test_unclosed_context_does_not_block_the_exit(tmp_path: Path) -> None:
     program = """
 from detcloud import core
 entered = core.init()

@@ -20,7 +20,7 @@ class Train(TrainContext):
     def __init__(self, best: float | None = None, *, is_chief: bool = True) -> None:
         self.reports: list[dict[str, object]] = []
         directives = Directives(best_validation=best)
-        # The thread that writes may outlive the test, which is in this folder only for now.
+        # The writing thread may outlive the test and its working directory.
         events = EventWriter(Path("events").absolute(), "x")
         super().__init__(self._record, lambda: directives, events if is_chief else None)
 
@@ -28,7 +28,7 @@ class Train(TrainContext):
         self.reports.append({"kind": kind, **fields})
 
 
-def test_metrics_name_their_group_and_step() -> None:
+def test_metric_reports_contain_group_and_step() -> None:
     train = Train()
     train.report_training_metrics(5, {"loss": 1.0}, batches=5)
     train.report_validation_metrics(5, {"accuracy": 0.5, "raw": b"left out"})
@@ -48,13 +48,13 @@ def test_metrics_name_their_group_and_step() -> None:
 
 
 @pytest.mark.parametrize("group", ["", "a.b"])
-def test_a_group_is_a_name_without_a_dot(group: str) -> None:
+def test_group_names_must_not_have_a_dot(group: str) -> None:
     with pytest.raises(DetcloudError, match="metric group"):
         Train().report_metrics(group, 1, {})
 
 
 @pytest.mark.parametrize("steps", [-1, 1.5, True, "1"])
-def test_steps_are_a_count(steps: Any) -> None:
+def test_steps_must_be_a_whole_number(steps: Any) -> None:
     with pytest.raises(DetcloudError, match="steps_completed is"):
         Train().report_training_metrics(steps, {})
 
@@ -64,7 +64,7 @@ def test_a_metric_without_a_value_is_refused() -> None:
         Train().report_validation_metrics(3, {"loss": None})
 
 
-def test_bytes_are_no_validation_metric_under_whichever_name_they_are_reported(
+def test_bytes_are_omitted_from_validation_metrics(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train = Train()
@@ -86,7 +86,7 @@ def test_progress_lies_between_0_and_1(progress: Any) -> None:
 
 
 @pytest.mark.parametrize("metrics", [None, [1.0], 0.5])
-def test_metrics_have_names(metrics: Any) -> None:
+def test_metrics_must_be_a_mapping(metrics: Any) -> None:
     train = Train()
     for report in (train.report_training_metrics, train.report_validation_metrics):
         with pytest.raises(DetcloudError, match=r"metrics at batch 3 are .*: expected an object"):
@@ -104,7 +104,7 @@ def test_an_early_exit_has_a_known_reason() -> None:
         train.report_early_exit("TIRED")
 
 
-def test_the_first_early_exit_counts_unless_hyperparameters_make_no_sense(
+def test_invalid_hp_replaces_an_earlier_early_exit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     invalid, stop = EarlyExitReason.INVALID_HP, EarlyExitReason.USER_REQUESTED_STOP
@@ -116,7 +116,7 @@ def test_the_first_early_exit_counts_unless_hyperparameters_make_no_sense(
     assert "the early exit for USER_REQUESTED_STOP is ignored" in capsys.readouterr().err
 
 
-def test_a_metric_has_one_value_at_a_batch() -> None:
+def test_a_second_value_of_a_metric_at_a_batch_is_refused() -> None:
     train = Train()
     train.report_metrics("system", 3, {"load": 1})
     train.report_metrics("system", 3, {"memory": 1})
@@ -128,18 +128,18 @@ def test_a_metric_has_one_value_at_a_batch() -> None:
     train.report_metrics("system", 4, {"load": 2})
 
 
-def test_the_experiments_best_is_what_the_cluster_says() -> None:
+def test_experiment_best_validation_comes_from_the_directives() -> None:
     assert Train().get_experiment_best_validation() is None
     assert Train(best=0.25).get_experiment_best_validation() == 0.25
 
 
-def test_the_folder_for_tensorboard_is_there_to_write_to() -> None:
+def test_tensorboard_folder_exists_and_is_empty() -> None:
     path = Train().get_tensorboard_path()
     assert path.is_dir()
     assert list(path.iterdir()) == []
 
 
-def test_a_process_that_is_not_the_chief_has_a_folder_for_tensorboard_that_is_not_kept() -> None:
+def test_tensorboard_folder_of_a_worker_is_temporary() -> None:
     train = Train(is_chief=False)
     path = train.get_tensorboard_path()
     assert path.is_dir()
@@ -148,7 +148,7 @@ def test_a_process_that_is_not_the_chief_has_a_folder_for_tensorboard_that_is_no
     assert not path.exists()
 
 
-def test_metadata_of_the_trial_are_kept_for_its_next_run(
+def test_trial_metadata_are_kept_for_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, metadata={"note": "of the run before"})
@@ -167,7 +167,7 @@ def test_metadata_of_the_trial_are_kept_for_its_next_run(
     assert line["metadata"] == {"deep": {"x": [1, 2.5, None]}}
 
 
-def test_a_worker_is_told_once_where_its_reports_are_kept(
+def test_a_worker_prints_once_that_its_reports_are_separate(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     kept: list[object] = []
@@ -182,10 +182,10 @@ def test_a_worker_is_told_once_where_its_reports_are_kept(
     chief.close()
     assert capsys.readouterr().out.count("is kept apart from the trial's own metrics") == 1
     assert kept == ["metrics"] * 4
-    # Loops that all processes share report alike in each of them.
+    # Framework loops report identically in all processes.
     framework, shared = context(None), context(None)
     framework.report_new_metrics("training", 1, {"loss": 1.0})
     shared.allow_repeats()
     shared.report_validation_metrics(1, {"loss": 1.0})
     assert capsys.readouterr().out == ""
-    assert kept == ["metrics"] * 4, "the chief reports the same"
+    assert kept == ["metrics"] * 4, "the chief reports identical metrics"

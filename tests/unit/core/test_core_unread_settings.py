@@ -1,4 +1,4 @@
-"""Each setting that a loop does not read is named once in the log of a run."""
+"""Settings that a training loop does not read are named once in the log of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,11 @@ DEFAULTS: dict[str, Any] = {
 
 
 def unread(kind: TrainingLoop, config: dict[str, Any] = ALL) -> list[str]:
-    """The settings that a loop is said not to read, in their order."""
+    """Return the settings for which the loop prints a notice, in order."""
     return [notice.split()[0] for notice in LoopOfTrial(kind).unread_setting_notices(config)]
 
 
-def test_each_loop_names_what_it_does_not_read() -> None:
+def test_training_loops_name_unread_settings() -> None:
     assert unread(TrainingLoop.TRAINER) == []
     assert unread(TrainingLoop.SCRIPT) == NAMES
     assert unread(TrainingLoop.DEEPSPEED) == [
@@ -69,7 +69,7 @@ def test_each_loop_names_what_it_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("kind", TrainingLoop)
-def test_defaults_ask_for_nothing(kind: TrainingLoop) -> None:
+def test_default_settings_have_no_unread_notice(kind: TrainingLoop) -> None:
     assert unread(kind, DEFAULTS) == []
     assert unread(kind, {}) == []
 
@@ -87,7 +87,7 @@ def told_names(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.split()[1] for line in lines if " is not used: " in line]
 
 
-def test_a_script_is_told_once_with_its_first_report(
+def test_unread_settings_are_printed_once_at_the_first_report(
     trial: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with core.init() as context:
@@ -98,7 +98,9 @@ def test_a_script_is_told_once_with_its_first_report(
     assert told_names(capsys) == []
 
 
-def test_an_adapter_says_what_it_reads(trial: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_read_by_an_adapter_have_no_notice(
+    trial: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with core.init() as context:
         FrameworkLoop(context, saves_by_policy=False).report_progress(1, 0.5, 0.5)
     lines = told_names(capsys)
@@ -106,9 +108,7 @@ def test_an_adapter_says_what_it_reads(trial: Path, capsys: pytest.CaptureFixtur
     assert "optimizations.asynchronous_checkpoints" not in lines
 
 
-def test_a_trial_with_the_trainer_is_told_of_nothing(
-    trial: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trainer_prints_no_unread_settings(trial: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytorch.init() as context:
         context.core.train.report_training_metrics(1, {"loss": 1.0})
     assert told_names(capsys) == []

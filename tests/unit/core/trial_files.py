@@ -1,4 +1,4 @@
-"""Trial directories for tests: what the agent writes, and what the trial reported."""
+"""Trial directories for tests: written like the agent, with readers of the trial's reports."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,10 @@ import pytest
 
 
 def make_trial(root: Path, /, **spec: Any) -> Path:
-    """A trial directory below `root` whose storage is `root/store`; fields override the spec's."""
+    """Create a trial directory below `root` with storage in `root/store`; return its path.
+
+    `spec` overrides fields of spec.json.
+    """
     trial = root / "trial"
     (trial / "in").mkdir(parents=True, exist_ok=True)
     document = {
@@ -26,14 +29,14 @@ def make_trial(root: Path, /, **spec: Any) -> Path:
 
 
 def direct(trial: Path, **directives: Any) -> None:
-    """Replaces directives.json by rename, as the agent does."""
+    """Replace directives.json by a rename, like the agent."""
     fresh = trial / "in" / "directives.tmp"
     fresh.write_text(json.dumps(directives))
     fresh.rename(trial / "in" / "directives.json")
 
 
 def enter(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes this process the trial's: `init` finds the directory, and a code folder as its cwd."""
+    """Make this process the trial's: set DETCLOUD_TRIAL_DIR, and change into a new code folder."""
     code = trial / "code"
     code.mkdir(exist_ok=True)
     monkeypatch.setenv("DETCLOUD_TRIAL_DIR", str(trial))
@@ -41,7 +44,10 @@ def enter(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reports(trial: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The report lines, of one kind or all but `environment`, whose moment is not fixed."""
+    """Return rank 0's report lines of `kind`, or all lines except `environment`.
+
+    The line `environment` is left out because its position varies.
+    """
     text = (trial / "out" / "report-0.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     if kind is None:

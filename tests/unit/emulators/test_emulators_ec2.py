@@ -1,4 +1,4 @@
-"""The simulated EC2 behaves where its users rely on it, as its documentation says."""
+"""The simulated EC2 against EC2's documentation."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ KIND, ZONE = "g5.xlarge", "us-east-1a"
 
 
 class Ec2Harness:
-    """One account, its client and its clock."""
+    """An account with a client and a clock."""
 
     def __init__(self, server: Ec2Server, api: Any) -> None:
         self.server, self.api = server, api
@@ -54,8 +54,8 @@ class Ec2Harness:
         request = urllib.request.Request(url, headers=dict(headers), method=method)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
-                found: bytes = answer.read()
-                return found.decode()
+                body: bytes = answer.read()
+                return body.decode()
         except urllib.error.HTTPError as error:
             error.close()
             return error.code
@@ -79,7 +79,7 @@ def _code(error: ClientError) -> tuple[str, int]:
     return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def test_a_trial_run_launches_nothing_and_says_whether_it_would(harness: Ec2Harness) -> None:
+def test_dry_run_launches_no_instance(harness: Ec2Harness) -> None:
     with pytest.raises(ClientError) as caught:
         harness.run(DryRun=True)
     assert _code(caught.value) == ("DryRunOperation", 412)
@@ -90,7 +90,7 @@ def test_a_trial_run_launches_nothing_and_says_whether_it_would(harness: Ec2Harn
     assert _code(caught.value) == ("InsufficientInstanceCapacity", 500)
 
 
-def test_a_launch_has_at_least_what_it_must_have_or_nothing(harness: Ec2Harness) -> None:
+def test_launch_has_at_least_the_minimum_or_fails(harness: Ec2Harness) -> None:
     harness.region.capacity = {(KIND, ZONE, "on-demand"): 3}
     assert len(harness.run(5, 2)) == 3
     with pytest.raises(ClientError):
@@ -101,7 +101,7 @@ def test_a_launch_has_at_least_what_it_must_have_or_nothing(harness: Ec2Harness)
     assert not harness.region.billed_machines()
 
 
-def test_a_template_lies_below_what_a_launch_says(harness: Ec2Harness) -> None:
+def test_launch_parameters_override_the_template(harness: Ec2Harness) -> None:
     data = {
         "ImageId": AMI,
         "InstanceType": "g5.2xlarge",
@@ -122,36 +122,36 @@ def test_a_template_lies_below_what_a_launch_says(harness: Ec2Harness) -> None:
         harness.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
 
 
-def test_filters_match_patterns_and_unknown_ones_are_refused(harness: Ec2Harness) -> None:
+def test_filters_match_patterns_and_refuse_unknown_names(harness: Ec2Harness) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
-    (one,) = harness.run(TagSpecifications=tags, ClientToken="first")
-    (two,) = harness.run(InstanceMarketOptions={"MarketType": "spot"})
-    assert harness.find_instances("tag:team", "vi*") == [one]
-    assert harness.find_instances("tag-key", "team") == [one]
-    assert harness.find_instances("client-token", "first") == [one]
-    assert harness.find_instances("instance-lifecycle", "spot") == [two]
-    assert harness.find_instances("instance-state-name", "pending", "running") == [one, two]
+    (tagged,) = harness.run(TagSpecifications=tags, ClientToken="first")
+    (spot,) = harness.run(InstanceMarketOptions={"MarketType": "spot"})
+    assert harness.find_instances("tag:team", "vi*") == [tagged]
+    assert harness.find_instances("tag-key", "team") == [tagged]
+    assert harness.find_instances("client-token", "first") == [tagged]
+    assert harness.find_instances("instance-lifecycle", "spot") == [spot]
+    assert harness.find_instances("instance-state-name", "pending", "running") == [tagged, spot]
     assert harness.find_instances("instance-state-name", "stopped") == []
     with pytest.raises(ClientError, match="The filter 'colour' is invalid"):
         harness.find_instances("colour", "red")
 
 
-def test_pages_are_followed_to_the_end(harness: Ec2Harness) -> None:
+def test_instances_are_listed_in_pages(harness: Ec2Harness) -> None:
     names = harness.run(12)
     pages = harness.api.get_paginator("describe_instances").paginate(
         PaginationConfig={"PageSize": 5}
     )
-    found = [
+    pages_of_ids = [
         [reservation["Instances"][0]["InstanceId"] for reservation in page["Reservations"]]
         for page in pages
     ]
-    assert [len(page) for page in found] == [5, 5, 2]
-    assert [name for page in found for name in page] == names
+    assert [len(page) for page in pages_of_ids] == [5, 5, 2]
+    assert [name for page in pages_of_ids for name in page] == names
     with pytest.raises(ClientError, match="cannot be used"):
         harness.describe_instances(InstanceIds=names, MaxResults=5)
 
 
-def test_what_is_fresh_is_not_known_yet(harness: Ec2Harness) -> None:
+def test_fresh_instance_is_invisible_for_a_while(harness: Ec2Harness) -> None:
     harness.begin(visible_ms=1_000)
     (name,) = harness.run()
     with pytest.raises(ClientError, match=f"The instance ID '{name}' does not exist"):
@@ -163,9 +163,14 @@ def test_what_is_fresh_is_not_known_yet(harness: Ec2Harness) -> None:
     assert _code(caught.value)[0] == "InvalidInstanceID.Malformed"
 
 
-def test_the_catalogue_is_the_real_one(harness: Ec2Harness) -> None:
-    (found,) = harness.api.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
-    assert (found["GpuInfo"]["Gpus"][0]["Count"], found["VCpuInfo"]["DefaultVCpus"]) == (8, 96)
+def test_catalogue_has_real_types_and_offerings(harness: Ec2Harness) -> None:
+    (description,) = harness.api.describe_instance_types(InstanceTypes=["p4d.24xlarge"])[
+        "InstanceTypes"
+    ]
+    assert (
+        description["GpuInfo"]["Gpus"][0]["Count"],
+        description["VCpuInfo"]["DefaultVCpus"],
+    ) == (8, 96)
     harness.region.not_offered = {("p4d.24xlarge", "us-east-1b")}
     sold = harness.api.describe_instance_type_offerings(
         LocationType="availability-zone",
@@ -174,7 +179,7 @@ def test_the_catalogue_is_the_real_one(harness: Ec2Harness) -> None:
     assert [item["Location"] for item in sold] == ["us-east-1a", "us-east-1c"]
 
 
-def test_faults_come_as_often_as_asked_for(harness: Ec2Harness) -> None:
+def test_faults_are_injected_as_often_as_requested(harness: Ec2Harness) -> None:
     harness.region.fail("RunInstances", "RequestLimitExceeded", times=2)
     for _ in range(2):
         with pytest.raises(ClientError) as caught:
@@ -186,15 +191,15 @@ def test_faults_come_as_often_as_asked_for(harness: Ec2Harness) -> None:
     assert len(harness.region.machines) == 1
 
 
-def test_hooks_hear_of_each_machine_once(harness: Ec2Harness) -> None:
-    heard = list[tuple[str, str]]()
+def test_hooks_are_called_once_per_machine(harness: Ec2Harness) -> None:
+    calls = list[tuple[str, str]]()
 
     def running(machine: Machine) -> None:
-        heard.append(("running", machine.id))
+        calls.append(("running", machine.id))
 
     harness.begin(running_ms=1_000, ending_ms=1_000)
     harness.region.on_running = running
-    harness.region.on_terminated = lambda machine: heard.append(("terminated", machine.id))
+    harness.region.on_terminated = lambda machine: calls.append(("terminated", machine.id))
     harness.region.sleepers = 1
     sleeper, awake = harness.run(2)
     for _ in range(3):
@@ -205,26 +210,26 @@ def test_hooks_hear_of_each_machine_once(harness: Ec2Harness) -> None:
     for _ in range(3):
         harness.now_ms += 1_000
         harness.region.tend()
-    # What never boots runs nothing, and ends like all others.
-    assert heard == [("running", awake), ("terminated", sleeper), ("terminated", awake)]
+    # A sleeper never boots, but terminates like all machines.
+    assert calls == [("running", awake), ("terminated", sleeper), ("terminated", awake)]
 
 
-def test_metadata_need_a_token_of_that_machine(harness: Ec2Harness) -> None:
-    one, two = harness.run(2)
+def test_metadata_need_a_token_of_the_machine(harness: Ec2Harness) -> None:
+    first, second = harness.run(2)
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    assert harness.read(one, "api/token", {}, "PUT") == 400
-    assert harness.read(one, "api/token", {**ttl, "X-Forwarded-For": "10.0.0.9"}, "PUT") == 403
-    token = harness.read(one, "api/token", ttl, "PUT")
+    assert harness.read(first, "api/token", {}, "PUT") == 400
+    assert harness.read(first, "api/token", {**ttl, "X-Forwarded-For": "10.0.0.9"}, "PUT") == 403
+    token = harness.read(first, "api/token", ttl, "PUT")
     assert isinstance(token, str)
     header = {"X-aws-ec2-metadata-token": token}
-    assert harness.read(one, "meta-data/instance-id", header) == one
-    assert harness.read(one, "meta-data/instance-id", {}) == 401
-    assert harness.read(two, "meta-data/instance-id", header) == 401
+    assert harness.read(first, "meta-data/instance-id", header) == first
+    assert harness.read(first, "meta-data/instance-id", {}) == 401
+    assert harness.read(second, "meta-data/instance-id", header) == 401
     harness.now_ms += 60_000
-    assert harness.read(one, "meta-data/instance-id", header) == 401
+    assert harness.read(first, "meta-data/instance-id", header) == 401
 
 
-def test_metadata_hold_what_a_boot_script_reads(harness: Ec2Harness) -> None:
+def test_metadata_have_all_values_of_a_boot_script(harness: Ec2Harness) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
     options = {"HttpTokens": "required", "InstanceMetadataTags": "enabled"}
     (name,) = harness.run(
@@ -243,13 +248,13 @@ def test_metadata_hold_what_a_boot_script_reads(harness: Ec2Harness) -> None:
     assert (document["instanceId"], document["region"]) == (name, "us-east-1")
     role = harness.read(name, "meta-data/iam/security-credentials/", header)
     assert role == "agent"
-    found = json.loads(
+    credentials = json.loads(
         str(harness.read(name, f"meta-data/iam/security-credentials/{role}", header))
     )
-    assert found["Code"] == "Success"
+    assert credentials["Code"] == "Success"
 
 
-def test_a_protected_machine_keeps_those_of_its_zone(harness: Ec2Harness) -> None:
+def test_protected_machine_blocks_terminations_in_the_zone(harness: Ec2Harness) -> None:
     (kept,), (beside,) = harness.run(), harness.run()
     (other,) = harness.run(Placement={"AvailabilityZone": "us-east-1b"})
     harness.region.machines[kept].protected = True

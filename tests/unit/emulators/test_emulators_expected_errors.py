@@ -1,4 +1,4 @@
-"""The errors that a cluster of the tests may have: each kind as it is logged, and others."""
+"""The recognition of expected and unexpected errors in the logs of a test cluster."""
 
 import pytest
 
@@ -32,10 +32,10 @@ REFUSED = (
 ON_AWS = "tick failed: {'errorType': 'StepsFailed', 'errorMessage': 'failed: leases'}"
 
 
-def test_each_kind_is_known_as_it_is_logged() -> None:
+def test_each_kind_of_expected_error_is_recognized() -> None:
     assert find_unexpected_errors([ON_GOOGLE], EXPECTED) == []
     assert find_unexpected_errors([ON_AWS], EXPECTED) == []
-    # One that did not run logs nothing.
+    # A throttled call logs nothing.
     assert find_unexpected_errors([REFUSED], []) == []
     matched = {name for name, kind in KINDS.items() if any(map(kind.fullmatch, EXPECTED))}
     assert matched == set(KINDS)
@@ -47,18 +47,18 @@ def test_each_kind_is_known_as_it_is_logged() -> None:
         ("tick", "leases failed", "KeyError: 'gpus'"),
         ("tick", "collection failed", "OSError: disk full"),
         ("api", "request failed", "ValueError: Unavailable: 429"),
-        # Said by another exception, which was raised for it.
+        # A different exception that quotes the expected one.
         ("tick", "leases failed", f"RuntimeError: {UNAVAILABLE}"),
         ("advance", "trial#1 cannot fold M#1", ""),
     ],
 )
-def test_any_other_error_is_told(function: str, message: str, exception: str) -> None:
+def test_unexpected_errors_are_returned(function: str, message: str, exception: str) -> None:
     error = describe_error(function, message, TRACE.format(exception=exception))
     assert find_unexpected_errors([], [error]) == [error]
 
 
-def test_a_tick_that_fails_in_another_way_or_without_a_word_is_told() -> None:
+def test_unexplained_tick_failures_are_returned() -> None:
     assert find_unexpected_errors(["timed out"], EXPECTED) == ["timed out"]
-    # The tick says that it failed, and no step of it does.
+    # The log has a failed tick without a failed step.
     silent = find_unexpected_errors([ON_GOOGLE, ON_GOOGLE], EXPECTED[:2])
     assert silent == ["2 ticks failed, and 1 of their steps are in the log"]

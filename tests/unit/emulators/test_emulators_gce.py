@@ -1,4 +1,4 @@
-"""The simulated Compute Engine behaves where its users rely on it, as its documentation says."""
+"""The simulated Compute Engine against Google's documentation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ REGION = "p1/regions/us-central1/instances/bulkInsert"
 
 
 class Harness:
-    """One project, an API and a clock."""
+    """A project with an API client and a clock."""
 
     def __init__(self, server: GceServer, api: GoogleApi) -> None:
         self.server, self.api = server, api
@@ -52,8 +52,10 @@ class Harness:
 
     def statuses(self, wanted: str = "") -> dict[str, str]:
         items = self.api.get("p1/aggregated/instances", filter=wanted)["items"]
-        found = [instance for scope in items.values() for instance in scope.get("instances", ())]
-        return {item["name"]: item["status"] for item in found}
+        instances = [
+            instance for scope in items.values() for instance in scope.get("instances", ())
+        ]
+        return {item["name"]: item["status"] for item in instances}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ SPOT = {
 }
 
 
-def test_a_bulk_insert_makes_at_least_what_it_must_or_nothing(harness: Harness) -> None:
+def test_bulk_insert_makes_at_least_the_minimum_or_fails(harness: Harness) -> None:
     project = harness.project
     project.capacity = {(KIND, zone, "on-demand"): 1 for zone in project.zones["us-central1"]}
     harness.insert("a", "b", "c", "d")
@@ -89,18 +91,18 @@ def test_a_bulk_insert_makes_at_least_what_it_must_or_nothing(harness: Harness) 
     project.operation_ms, project.capacity[KIND, ZONE, "on-demand"] = 10_000, 2
     operation = harness.insert("e", "f", least=2)
     path = f"p1/regions/us-central1/operations/{operation['name']}"
-    # What there is of it is made, and deleted again with the operation's end.
+    # The available part is created and deleted at the end of the operation.
     assert harness.api.get(path)["status"] == "RUNNING"
     assert "e" in harness.statuses()
     harness.now_ms += 10_000
-    told = harness.api.get(path)
-    assert told["error"]["errors"][0]["code"] == "VM_MIN_COUNT_NOT_REACHED"
-    places = told["instancesBulkInsertOperationMetadata"]["perLocationStatus"]
+    operation_end = harness.api.get(path)
+    assert operation_end["error"]["errors"][0]["code"] == "VM_MIN_COUNT_NOT_REACHED"
+    places = operation_end["instancesBulkInsertOperationMetadata"]["perLocationStatus"]
     assert sum(place.get("deletedVmCount", 0) for place in places.values()) == 1
     assert sorted(harness.statuses()) == ["a", "b", "c"]
 
 
-def test_a_request_with_the_same_id_is_the_same_operation(harness: Harness) -> None:
+def test_repeated_request_id_returns_the_same_operation(harness: Harness) -> None:
     first = harness.insert("a", request_id="r1")
     assert harness.insert("b", request_id="r1")["name"] == first["name"]
     assert harness.insert("b", request_id="r2")["name"] != first["name"]
@@ -123,7 +125,7 @@ def test_a_request_with_the_same_id_is_the_same_operation(harness: Harness) -> N
         ({"disks": []}, "there must be one boot disk"),
     ],
 )
-def test_properties_that_no_instance_can_have_are_refused(
+def test_refuses_impossible_instance_properties(
     harness: Harness, given: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=text):
@@ -131,12 +133,12 @@ def test_properties_that_no_instance_can_have_are_refused(
     assert not harness.project.machines
 
 
-def test_a_type_is_its_name_and_no_path(harness: Harness) -> None:
+def test_machine_type_must_not_be_a_path(harness: Harness) -> None:
     with pytest.raises(CloudError, match="backendError"):
         harness.insert("a", machineType=f"zones/{ZONE}/machineTypes/{KIND}")
 
 
-def test_filters_are_of_labels_and_fields_and_others_are_refused(harness: Harness) -> None:
+def test_filters_match_labels_and_names_and_refuse_the_rest(harness: Harness) -> None:
     harness.insert("a", labels={"pool": "blue", "team": "x"})
     harness.insert("b", labels={"pool": "blue"})
     assert sorted(harness.statuses('(labels.pool = "blue")')) == ["a", "b"]
@@ -146,11 +148,11 @@ def test_filters_are_of_labels_and_fields_and_others_are_refused(harness: Harnes
         harness.statuses("name ~ a")
 
 
-def test_a_spot_machine_has_its_notice_its_shutdown_and_its_end(harness: Harness) -> None:
-    told: list[tuple[str, int]] = []
+def test_preempted_machine_has_notice_shutdown_and_end(harness: Harness) -> None:
+    notices: list[tuple[str, int]] = []
     ended: list[str] = []
     project = harness.project
-    project.on_notice = lambda machine, seconds: told.append((machine.name, seconds))
+    project.on_notice = lambda machine, seconds: notices.append((machine.name, seconds))
     project.on_terminated = lambda machine: ended.append(machine.name)
     harness.insert("a", scheduling=SPOT)
     more = {**SPOT, "preemptionNoticeDuration": {"seconds": "120"}}
@@ -158,7 +160,7 @@ def test_a_spot_machine_has_its_notice_its_shutdown_and_its_end(harness: Harness
     harness.insert("c", scheduling={**SPOT, "instanceTerminationAction": "STOP"})
     for name in "abc":
         project.preempt(name)
-    assert told == [("a", 30), ("b", 150), ("c", 30)]
+    assert notices == [("a", 30), ("b", 150), ("c", 30)]
     assert harness.statuses() == {"a": "STOPPING", "b": "RUNNING", "c": "STOPPING"}
     harness.now_ms += 30_000
     assert harness.statuses() == {"b": "RUNNING", "c": "TERMINATED"}
@@ -169,31 +171,33 @@ def test_a_spot_machine_has_its_notice_its_shutdown_and_its_end(harness: Harness
     assert ended == ["a", "c", "b"]
     wanted = '(operationType = "compute.instances.preempted")'
     items = harness.api.get("p1/aggregated/operations", filter=wanted)["items"]
-    found = [operation for scope in items.values() for operation in scope.get("operations", ())]
-    assert [item["targetLink"].rpartition("/")[2] for item in found] == ["a", "c", "b"]
+    operations = [
+        operation for scope in items.values() for operation in scope.get("operations", ())
+    ]
+    assert [item["targetLink"].rpartition("/")[2] for item in operations] == ["a", "c", "b"]
 
 
-def test_hooks_hear_of_each_machine_once(harness: Harness) -> None:
-    heard: list[tuple[str, str]] = []
+def test_hooks_are_called_once_per_machine(harness: Harness) -> None:
+    calls: list[tuple[str, str]] = []
     harness.begin(staging_ms=1_000, running_ms=2_000, sleepers=1)
-    harness.project.on_running = lambda machine: heard.append(_boot(machine))
+    harness.project.on_running = lambda machine: calls.append(_boot(machine))
     items = [{"key": "startup-script", "value": "#!/bin/sh"}]
     harness.insert("a", "b", metadata={"items": items})
     assert harness.statuses() == {"a": "PROVISIONING", "b": "PROVISIONING"}
     harness.now_ms += 1_000
     assert harness.statuses() == {"a": "STAGING", "b": "STAGING"}
     harness.now_ms += 1_000
-    # The first one never boots.
+    # The first machine never boots.
     assert harness.statuses() == {"a": "RUNNING", "b": "RUNNING"}
     assert harness.statuses()
-    assert heard == [("b", "#!/bin/sh")]
+    assert calls == [("b", "#!/bin/sh")]
 
 
 def _boot(machine: Machine) -> tuple[str, str]:
     return machine.name, machine.metadata["startup-script"]
 
 
-def test_a_fresh_machine_is_unknown_for_a_while(harness: Harness) -> None:
+def test_fresh_machine_is_invisible_for_a_while(harness: Harness) -> None:
     harness.project.visible_ms = 5_000
     harness.insert("a")
     path = f"p1/zones/{ZONE}/instances/a"

@@ -1,4 +1,4 @@
-"""The daily costs of instances, ended and live."""
+"""The daily costs of ended and running instances."""
 
 from datetime import date
 from pathlib import Path
@@ -34,32 +34,32 @@ def instance(launched_ms: int, ended_ms: int | None = None) -> InstanceRow:
     )
 
 
-def test_an_instance_costs_on_each_day_what_it_ran_there() -> None:
+def test_bill_splits_the_running_time_by_day() -> None:
     midnight = day_start_ms(SECOND)
     # an hour on the first day, half an hour on the second: 0.30 and 0.15 dollars
     row = instance(midnight - HOUR_MS, midnight + HOUR_MS // 2)
     assert instance_bill(row, midnight + 9 * HOUR_MS) == {FIRST: 300_000, SECOND: 150_000}
 
 
-def test_one_that_goes_on_costs_until_now() -> None:
+def test_running_instance_costs_until_now() -> None:
     midnight = day_start_ms(SECOND)
     assert instance_bill(instance(midnight), midnight + 2 * HOUR_MS) == {SECOND: 600_000}
 
 
-def test_one_without_a_price_has_no_bill() -> None:
+def test_instance_without_a_price_has_no_bill() -> None:
     local = Offering("local", "process", "here", Market.ON_DEMAND, 2)
     row = InstanceRow("i-1", "gpus", local, InstanceState.RUNNING, 0, "n-1")
     assert instance_bill(row, HOUR_MS) == {}
 
 
-def test_the_days_come_to_what_all_of_the_time_costs() -> None:
-    # a thousandth of a second is less than a micro-dollar: nothing is rounded twice
+def test_daily_costs_add_up_to_the_total() -> None:
+    # A thousandth of a second costs less than a micro-dollar: no cost is rounded twice.
     start = day_start_ms(FIRST) + 86_399_999
     row = instance(start, start + 2)
     assert sum(instance_bill(row, start + 10).values()) == 300_000 * 2 // HOUR_MS
 
 
-def test_sums_that_stay_and_instances_that_run_are_one_bill(tmp_path: Path) -> None:
+def test_pool_bill_adds_stored_sums_and_running_instances(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
     november = Put(
         Key(bills_partition("gpus"), "2026-11"), 1, encode_bill({FIRST: DOLLAR}), Expect.ABSENT

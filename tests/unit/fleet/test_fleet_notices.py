@@ -1,4 +1,4 @@
-"""Announcements come from agents and from the cloud, each more than once, and go by themselves."""
+"""Notices of instances, which agents and the cloud send repeatedly and which expire."""
 
 from control_plane.engine import due_rows
 from control_plane.engine.engine import Engine
@@ -10,7 +10,7 @@ END = InstanceNotice("i-1", 120_000)
 ADVICE = InstanceNotice("i-1")
 
 
-def test_what_was_announced_is_kept_as_it_was_first_said() -> None:
+def test_first_notice_of_an_instance_is_kept() -> None:
     table = MemoryTable()
     assert record_notice(table, END, 1_000)
     assert not record_notice(table, InstanceNotice("i-1", 121_000), 2_000)
@@ -18,14 +18,14 @@ def test_what_was_announced_is_kept_as_it_was_first_said() -> None:
     assert list(read_notices(table)) == [END, InstanceNotice("i-2", 150_000)]
 
 
-def test_an_end_follows_advice() -> None:
+def test_notice_of_an_end_follows_advice() -> None:
     table = MemoryTable()
     assert record_notice(table, ADVICE, 1_000)
     assert record_notice(table, END, 2_000)
     assert list(read_notices(table)) == [END, ADVICE]
 
 
-def test_an_announcement_goes_once_it_matters_to_nobody() -> None:
+def test_notice_expires() -> None:
     table = MemoryTable()
     now_ms = [1_000]
     engine = Engine(table, lambda: now_ms[0], UNHURRIED)

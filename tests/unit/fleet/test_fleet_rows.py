@@ -1,4 +1,4 @@
-"""Instances are found in the books whatever their pool is, and marks come back as they were."""
+"""Stored rows of instances and fleets."""
 
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import FLEETS, encode_row, has_instance, instance_key, read_fleet
@@ -8,7 +8,7 @@ from control_plane.state.table import Expect, Key, Put
 SMALL = Offering("small", "small", "", Market.SPOT, 1)
 
 
-def test_an_instance_is_in_the_books_until_it_has_ended() -> None:
+def test_has_instance_until_the_instance_ends() -> None:
     table = MemoryTable()
     for pool in ("cpus", "gpus"):
         body = encode_row(FleetRow(pool))
@@ -19,7 +19,7 @@ def test_an_instance_is_in_the_books_until_it_has_ended() -> None:
     assert [has_instance(table, name) for name in ("i-1", "i-2", "i-3")] == [True, False, False]
 
 
-def test_marks_of_spare_instances_come_back_by_their_slots() -> None:
+def test_fleet_row_keeps_times_of_spare_instances_by_slots() -> None:
     table, fleet = MemoryTable(), FleetRow("gpus", spare_ms={4: (1_000, 2_000), 8: (3_000,)})
     table.commit((Put(Key(FLEETS, "gpus"), 1, encode_row(fleet), Expect.ABSENT),))
     assert read_fleet(table, "gpus") == fleet

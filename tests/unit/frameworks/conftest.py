@@ -1,4 +1,4 @@
-"""Trials of frameworks: one process runs a trial several times, each time from where it was."""
+"""Trials of frameworks: one process runs a trial several times, from its latest checkpoint."""
 
 import runpy
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 class TrialRuns:
-    """The runs of a trial below `folder`, whose searcher says no length unless a run is given one.
+    """Runs of a trial below `folder`, each from the latest checkpoint of earlier runs.
 
-    Each begins from the latest checkpoint of those before.
+    The searcher gives an endless length by default.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
@@ -30,7 +30,7 @@ class TrialRuns:
 
     @contextmanager
     def run(self, **directives: Any) -> Iterator[core.Context]:
-        """One more run, in this process."""
+        """Enter another run of the trial in the test process."""
         self._epoch += 1
         latest = self.latest_checkpoint() if self._epoch > 1 else None
         spec = {
@@ -44,13 +44,13 @@ class TrialRuns:
             yield context
 
     def hold_store(self) -> HeldStore:
-        """The store of the runs from now on, which stores nothing until it may."""
+        """Give later runs a store that waits for a release, and return the store."""
         held = HeldStore(self.folder / "store")
         self._monkeypatch.setattr("detcloud.core.context_builder.build_store", lambda _: held)
         return held
 
     def order(self) -> list[tuple[str, int]]:
-        """The trainings and checkpoints in the order of their lines, with their batches."""
+        """Return training and checkpoint reports in file order, with their batches."""
         lines = reports(self.folder / "trial")
         return [
             (line["kind"], line["steps_completed"])
@@ -59,7 +59,7 @@ class TrialRuns:
         ]
 
     def run_example(self, name: str, **directives: Any) -> None:
-        """Run the script of an example as this trial's."""
+        """Run the script of an example as a run of the trial."""
         self._epoch += 1
         trial = make_trial(self.folder, **self._spec, epoch=self._epoch)
         direct(trial, revision=self._epoch, **{"length": ENDLESS, **directives})
@@ -70,7 +70,7 @@ class TrialRuns:
         return reports(self.folder / "trial", kind)
 
     def steps(self, kind: str, group: str | None = None) -> list[int]:
-        """The batches at which lines of a kind were reported, of one group of metrics."""
+        """Return the batches of the reports of a kind, and of a group of metrics if given."""
         return [
             line["steps_completed"]
             for line in self.lines(kind)
@@ -90,7 +90,7 @@ class TrialRuns:
 
 @pytest.fixture
 def trial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes trials, each in a folder of its own; they share one thread, as small models want."""
+    """Yield a function that makes trials in separate folders, with one torch thread."""
 
     def make(name: str, **spec: Any) -> TrialRuns:
         return TrialRuns(tmp_path / name, monkeypatch, **spec)

@@ -1,5 +1,7 @@
-"""Trainings with DeepSpeed for tests, `engine_training.py ROOT TRAINING...`, in a process of their
-own, since a process group lasts as long as its process. What is named again goes on where it was.
+"""Script that trains with DeepSpeed for tests: `engine_training.py ROOT TRAINING...`.
+
+Tests run it in a new process, since a process group lasts as long as its process. A repeated name
+resumes the training.
 """
 
 import json
@@ -104,7 +106,7 @@ def _records() -> TensorDataset:
 
 
 def prepare(root: Path, name: str, **spec: Any) -> Path:
-    """The folder of a trial of 10 batches, in workloads of 3 and epochs of 5."""
+    """Make the folder of a trial of 10 batches, with workloads of 3 and epochs of 5."""
     rules = {"metric": "loss", "checkpoint_policy": "none", "scheduling_unit": 3}
     trial = make_trial(root / name, **{**rules, "min_validation_batches": 5, **spec})
     direct(trial, revision=1, length=10, closed=True)
@@ -112,7 +114,7 @@ def prepare(root: Path, name: str, **spec: Any) -> Path:
 
 
 def run(folder: Path) -> None:
-    """Train the trial in a folder, from its latest checkpoint, and keep the weights there."""
+    """Train the trial in `folder` from its latest checkpoint, and save the weights."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(folder)
     if (folder / "out").exists() and (stored := reports(folder, "checkpoint")):
         names = ("uuid", "path", "steps_completed", "manifest_sha256")
@@ -130,8 +132,9 @@ def run(folder: Path) -> None:
 
 
 def run_slowly(folder: Path) -> None:
-    """Train the trial, on machines whose store takes one checkpoint, and no more than a file of
-    the next one; as far as anybody knows it takes a byte a second.
+    """Train the trial with a store that hangs in the second checkpoint after metadata.json.
+
+    Saves assume a speed of one byte per second.
     """
     put, stored = DirectoryStore.put, folder / "out" / "report-0.jsonl"
 
@@ -151,7 +154,7 @@ def run_slowly(folder: Path) -> None:
 
 
 def run_example(folder: Path) -> None:
-    """Train the class of the example as a trial that names it does."""
+    """Train the trial class of the example."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(folder)
     os.chdir(EXAMPLE)
     train_class("model_def:DigitsTrial")

@@ -37,7 +37,7 @@ def run(*command: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+def test_a_stopped_training_ends_with_the_unbroken_weights(
     tmp_path: Path,
 ) -> None:
     from tests.unit.frameworks.engine_training import prepare
@@ -73,7 +73,7 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
 
 
 @pytest.mark.nightly
-def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path) -> None:
+def test_pipeline_stages_store_parts_of_the_checkpoint(tmp_path: Path) -> None:
     from tests.unit.frameworks.engine_training import prepare
 
     trial = prepare(
@@ -91,16 +91,16 @@ def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path)
     } <= names
     assert "model0/layer_02-model_states.pt" in names
     calls = [torch.load(trial / f"weights-{rank}.pth")["calls"] for rank in (0, 1)]
-    # A pipeline takes the micro-batches of a batch by itself.
+    # One call trains all micro-batches of a batch in a pipeline.
     assert calls == [10, 10]
-    # The last stage alone has the loss, which all get.
+    # Only the last stage computes the loss, and sends it to all ranks.
     losses = [line["metrics"]["loss"] for line in reports(trial, "metrics")]
     assert all(0 < loss < 100 for loss in losses)
     assert len(reports(trial, "completed")) == 1
 
 
 @pytest.mark.nightly
-def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpoint_before(
+def test_gang_without_time_to_save_resumes_from_the_previous_checkpoint(
     tmp_path: Path,
 ) -> None:
     from tests.unit.frameworks.engine_training import prepare
@@ -110,10 +110,10 @@ def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpo
     trial = prepare(tmp_path, "slow", hparams={"notice_at": 8}, **rules)
     launch = ("-m", "detcloud.launch.torch_distributed", SCRIPT, str(tmp_path))
     run(*launch, "slow")
-    # Every rank leaves with the checkpoint after batch 3, though that after batch 6 is under way.
+    # Every rank exits with the checkpoint after batch 3, during the upload of batch 6.
     chief = reports(trial, "exit")[-1]
     assert (chief["reason"], chief["notice_outcome"]) == ("preempted", "kept")
-    # Both end well, after the same batch: each keeps its weights as the last thing that it does.
+    # Weights are saved last: their files show that both ranks ended, after the same batch.
     calls = [torch.load(trial / f"weights-{rank}.pth")["calls"] for rank in (0, 1)]
     assert calls[0] == calls[1] >= 2 * 8
     [kept] = reports(trial, "checkpoint")
@@ -137,7 +137,7 @@ def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpo
             assert torch.equal(weight, ours["weights"][name]), name
 
 
-def test_determineds_configuration_is_laid_over_another(tmp_path: Path) -> None:
+def test_overwrite_deepspeed_config_merges_nested_values(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text('{"a": {"b": 1, "c": 2}, "d": 3}')
     from detcloud.deepspeed import overwrite_deepspeed_config
 
@@ -148,7 +148,7 @@ def test_determineds_configuration_is_laid_over_another(tmp_path: Path) -> None:
     assert laid == {"a": {"b": 1, "c": 5}, "d": {"e": 6}}
 
 
-def test_a_trial_that_joins_its_group_itself_compiles_nothing_for_a_cpu(
+def test_manual_init_disables_the_shm_extension(
     deepspeed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from detcloud.deepspeed import init

@@ -68,9 +68,9 @@ def fit(
     return [*model.get_weights(), *(value.numpy() for value in model.optimizer.variables)]
 
 
-# With a deadline it stops after batch 8, within the second epoch; without one at the epoch's end.
+# A deadline stops the training after batch 8, within the second epoch; otherwise the epoch ends.
 @pytest.mark.parametrize(("deadline", "saved"), [(1, [5, 8, 10, 15]), (None, [5, 10, 15])])
-def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+def test_a_stopped_training_ends_with_the_unbroken_weights(
     trial_runs: Runs, deadline: int | None, saved: list[int]
 ) -> None:
     unbroken, broken = trial_runs("unbroken"), trial_runs("broken")
@@ -93,7 +93,7 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert {frozenset(line["metrics"]) for line in broken.lines("metrics")} == {frozenset(names)}
 
 
-def test_a_checkpoint_is_stored_behind_the_training_unless_the_configuration_says_otherwise(
+def test_keras_saves_in_the_background_by_default(
     trial_runs: Runs,
 ) -> None:
     behind, blocking = trial_runs("behind"), trial_runs("blocking", config=IN_STEP)
@@ -115,11 +115,11 @@ def test_a_checkpoint_is_stored_behind_the_training_unless_the_configuration_say
         numpy.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_keras_does(
+def test_keras_completes_operations_at_epochs_with_keras_metric_names(
     trial_runs: Runs,
 ) -> None:
     runs = trial_runs("trial", metric="val_mae")
-    # 7 batches end within the second epoch, so that it is the one to answer after.
+    # 7 batches end within the second epoch, so the answer follows the second epoch.
     with runs.run(length=7, closed=True) as context:
         fit(context, 100, checkpoint_epochs=0, train_metrics_report_period=4)
     (answer,) = runs.lines("completed")
@@ -128,14 +128,14 @@ def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_kera
     assert runs.steps("metrics", "training") == [4, 8]
     assert runs.steps("checkpoint") == [10]
     assert runs.exits() == ["completed"]
-    # A process that ended before the answer was heard gives it again, and trains no more.
+    # The next process repeats the unacknowledged answer without further training.
     with runs.run(length=7, closed=True) as context:
         fit(context, 100)
     assert [line["metric"] for line in runs.lines("completed")] == [answer["metric"]] * 2
     assert runs.steps("checkpoint") == [10]
 
 
-def test_lengths_in_epochs_are_those_of_keras(trial_runs: Runs) -> None:
+def test_keras_counts_lengths_in_epochs(trial_runs: Runs) -> None:
     runs = trial_runs("trial", version=2)
     with runs.run(length=2, length_unit="epochs", closed=True) as context:
         fit(context, 100, checkpoint_epochs=0)
@@ -145,7 +145,7 @@ def test_lengths_in_epochs_are_those_of_keras(trial_runs: Runs) -> None:
     assert runs.exits() == ["completed"]
 
 
-def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:
+def test_a_foreign_checkpoint_gives_only_weights(trial_runs: Runs) -> None:
     first = trial_runs("first")
     with first.run() as context:
         expected = fit(context, 1)
@@ -175,7 +175,7 @@ def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> 
     assert second.steps("checkpoint") == [1]
 
 
-def test_a_period_that_is_none_is_refused(trial_runs: Runs) -> None:
+def test_a_report_period_of_zero_is_refused(trial_runs: Runs) -> None:
     with (
         pytest.raises(DetcloudError, match="train_metrics_report_period is 0"),
         trial_runs("trial").run() as context,
@@ -183,7 +183,7 @@ def test_a_period_that_is_none_is_refused(trial_runs: Runs) -> None:
         fit(context, 1, train_metrics_report_period=0)
 
 
-def test_determined_has_it_at_its_place() -> None:
+def test_determined_keras_has_the_callback() -> None:
     from detcloud.compatibility.modules import module_namespace
     from detcloud.keras import DeterminedCallback
 
@@ -191,7 +191,7 @@ def test_determined_has_it_at_its_place() -> None:
     assert find("DeterminedCallback") is DeterminedCallback
 
 
-def test_the_example_learns(trial_runs: Runs) -> None:
+def test_example_learns(trial_runs: Runs) -> None:
     require("sklearn")
     runs = trial_runs("trial", metric="val_accuracy", hparams={"epochs": 3, "learning_rate": 0.01})
     runs.run_example("keras_digits")

@@ -23,7 +23,7 @@ def lightning() -> Any:
 
 
 class Noisy(Dataset[Any]):
-    """Records, of which one number changes by chance when they are loaded."""
+    """Records with random noise on the total at each load."""
 
     def __init__(self, records: Any) -> None:
         self.records = records
@@ -99,13 +99,13 @@ def fit(
     return list(module.state_dict().values())
 
 
-def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+def test_a_stopped_training_ends_with_the_unbroken_weights(
     trial_runs: Runs,
 ) -> None:
     unbroken, broken = trial_runs("unbroken"), trial_runs("broken", checkpoint_policy="none")
     with unbroken.run() as context:
         expected = fit(context, 3)
-    # Without a deadline it stops at the epoch's end.
+    # Without a deadline the training stops at the end of the epoch.
     with broken.run() as context:
         fit(context, 3, stop_at=8, deadline=None)
     with broken.run() as context:
@@ -115,16 +115,16 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert broken.exits() == ["preempted", "completed"]
     assert unbroken.steps("metrics", "validation") == [5, 10, 15]
     assert broken.steps("metrics", "validation") == [5, 10, 15]
-    # Every second batch; what is validated is no training metric.
+    # Training metrics of every second batch, without the validation metrics.
     assert unbroken.steps("metrics", "training") == [2, 4, 6, 8, 10, 12, 14]
     names = {name for line in unbroken.lines("metrics") for name in line["metrics"]}
     assert names == {"train_loss", "epoch", "loss"}
 
 
-def test_a_training_that_was_stopped_within_an_epoch_ends_with_the_weights_of_one_that_was_not(
+def test_lightning_stopped_within_an_epoch_ends_with_the_unbroken_weights(
     trial_runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An epoch has 5 batches, so that batch 8 is the second epoch's third."""
+    # An epoch has 5 batches, so batch 8 is the third of the second epoch.
     with trial_runs("unbroken").run() as context:
         expected = fit(context, 3, loader=own_generator)
     broken = trial_runs("broken", checkpoint_policy="none")
@@ -142,12 +142,12 @@ def test_a_training_that_was_stopped_within_an_epoch_ends_with_the_weights_of_on
 
 
 def own_generator(records: Any) -> Any:
-    """Shuffles by a generator of its own, and changes each record by chance."""
+    """Make a loader with its own generator for the order, and noise on each record."""
     generator = torch.Generator().manual_seed(7)
     return DataLoader(Noisy(records), batch_size=8, shuffle=True, generator=generator)
 
 
-def test_a_checkpoint_is_stored_behind_the_training(trial_runs: Runs) -> None:
+def test_lightning_saves_in_the_background(trial_runs: Runs) -> None:
     runs = trial_runs("trial", checkpoint_policy="all")
     store = runs.hold_store()
     release = {9: store.may_store.set}
@@ -168,12 +168,12 @@ def worker_generators(records: Any) -> Any:
 
 
 def stream(records: Any) -> Any:
-    """Nobody knows the number of its batches before its end."""
+    """Make a loader with an unknown number of batches."""
     return DataLoader(Stream(Noisy(records)), batch_size=8)
 
 
 class Stream(IterableDataset[Any]):
-    """All records in an order of chance."""
+    """All records in random order."""
 
     def __init__(self, records: Any) -> None:
         self.records = records
@@ -183,9 +183,7 @@ class Stream(IterableDataset[Any]):
 
 
 @pytest.mark.parametrize("loader", [process_generator, worker_generators, stream])
-def test_a_loader_of_torchs_goes_on_within_its_epoch(
-    trial_runs: Runs, loader: Callable[..., Any]
-) -> None:
+def test_torch_loaders_resume_within_an_epoch(trial_runs: Runs, loader: Callable[..., Any]) -> None:
     with trial_runs("unbroken").run() as context:
         expected = fit(context, 2, loader=loader)
     broken = trial_runs("broken", checkpoint_policy="none")
@@ -197,7 +195,7 @@ def test_a_loader_of_torchs_goes_on_within_its_epoch(
 
 
 class Batches:
-    """An order of the trial's own, always the same."""
+    """Loader of the user without state, always in the same order."""
 
     def __init__(self, records: Any) -> None:
         self._loader: DataLoader[Any] = DataLoader(records, batch_size=8)
@@ -209,7 +207,7 @@ class Batches:
         return iter(self._loader)
 
 
-def test_what_is_no_loader_of_torchs_begins_its_epoch_anew_and_says_so(
+def test_a_custom_loader_restarts_the_epoch_with_a_notice(
     trial_runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = trial_runs("trial", checkpoint_policy="none")
@@ -217,18 +215,18 @@ def test_what_is_no_loader_of_torchs_begins_its_epoch_anew_and_says_so(
         fit(context, 3, stop_at=8, loader=Batches)
     with runs.run() as context:
         fit(context, 3, loader=Batches)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "goes on after batch 3 of its epoch; Batches is not a torch DataLoader and has no" in said
+        "goes on after batch 3 of its epoch; Batches is not a torch DataLoader and has no" in output
     )
     assert runs.steps("checkpoint") == [8, 15]
 
 
-def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
+def test_operation_is_completed_after_the_checkpoint_or_by_the_next_process(
     trial_runs: Runs,
 ) -> None:
     runs = trial_runs("trial", checkpoint_policy="none")
-    # 7 batches end within the second epoch, so that its validation is the answer.
+    # 7 batches end within the second epoch, so the answer is the second validation.
     with runs.run(length=7) as context:
         direct(runs.folder / "trial", revision=2, length=7, closed=True)
         fit(context, 100)
@@ -243,7 +241,7 @@ def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
     assert runs.steps("checkpoint") == [10]
 
 
-def test_without_a_validation_the_epochs_metrics_are_the_answer(trial_runs: Runs) -> None:
+def test_lightning_completes_with_training_metrics_without_validation(trial_runs: Runs) -> None:
     runs = trial_runs("trial", metric="train_loss", checkpoint_policy="best")
     with runs.run(length=5, closed=True) as context:
         fit(context, 100, validates=False)
@@ -251,18 +249,18 @@ def test_without_a_validation_the_epochs_metrics_are_the_answer(trial_runs: Runs
     assert runs.lines("completed")[0]["length"] == 5
 
 
-def test_lengths_in_epochs_are_those_of_lightning(trial_runs: Runs) -> None:
+def test_lightning_counts_lengths_in_epochs(trial_runs: Runs) -> None:
     runs = trial_runs("trial", version=2, checkpoint_policy="none")
     with runs.run(length=2, length_unit="epochs", closed=True) as context:
         fit(context, 100)
     assert [line["length"] for line in runs.lines("completed")] == [2]
     assert runs.steps("checkpoint") == [10]
-    # At the end of the second, the answer tells that all of it is done.
+    # After the second epoch the completed operation replaces a report of progress.
     assert [line["value"] for line in runs.lines("progress")] == [0.5]
     assert runs.exits() == ["completed"]
 
 
-def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
+def test_a_trainer_without_the_checkpoint_is_an_error(trial_runs: Runs) -> None:
     runs = trial_runs("trial")
     with runs.run() as context:
         fit(context, 1)
@@ -273,7 +271,7 @@ def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
         fit(context, 2, resumes=False)
 
 
-def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:
+def test_a_foreign_checkpoint_gives_only_weights(trial_runs: Runs) -> None:
     first = trial_runs("first")
     with first.run() as context:
         expected = fit(context, 1)
@@ -286,7 +284,7 @@ def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> 
     assert second.steps("metrics", "validation") == [5]
 
 
-def test_a_logger_needs_the_trials_context(trial_runs: Runs) -> None:
+def test_det_logger_requires_a_context(trial_runs: Runs) -> None:
     from detcloud.lightning import DetLogger
 
     with pytest.raises(DetcloudError, match=r"with detcloud\.core\.init\(\) as context"):
@@ -298,7 +296,7 @@ def test_a_logger_needs_the_trials_context(trial_runs: Runs) -> None:
         DetLogger(context, config={})
 
 
-def test_the_example_learns(trial_runs: Runs) -> None:
+def test_example_learns(trial_runs: Runs) -> None:
     require("sklearn")
     runs = trial_runs("trial", metric="val_accuracy", hparams={"epochs": 3, "learning_rate": 0.01})
     runs.run_example("lightning_digits")

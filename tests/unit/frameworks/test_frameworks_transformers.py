@@ -34,13 +34,13 @@ def weights(model: Network) -> list[torch.Tensor]:
     return list(model.state_dict().values())
 
 
-def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+def test_a_stopped_training_ends_with_the_unbroken_weights(
     trial_runs: Runs,
 ) -> None:
     unbroken, broken = trial_runs("unbroken"), trial_runs("broken")
     with unbroken.run() as context:
         expected = weights(train(context))
-    # It leaves as it saves, so that what follows training is not done yet.
+    # The process exits at the save, before the code after training.
     with pytest.raises(SystemExit), broken.run() as context:
         train(context, stop_at=7)
     assert broken.steps("checkpoint") == [7]
@@ -48,22 +48,22 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
         assert all(map(torch.equal, weights(train(context)), expected))
     assert broken.exits() == ["preempted", "completed"]
     assert unbroken.exits() == ["completed"]
-    # Each is reported once, though the Trainer logs a summary at the end.
+    # Metrics are reported once, although the Trainer logs a summary at the end.
     assert unbroken.steps("metrics", "validation") == [6, 12]
     assert unbroken.steps("metrics", "training") == [5, 10, 12]
     assert {"loss", "learning_rate"} <= unbroken.lines("metrics")[0]["metrics"].keys()
 
 
-def test_a_checkpoint_is_stored_behind_the_training_though_the_trainer_deletes_it(
+def test_background_save_survives_deletion_by_the_trainer(
     trial_runs: Runs,
 ) -> None:
     runs = trial_runs("trial")
     store, written = runs.hold_store(), Path("out/checkpoint-4")
     logs = Path("out/runs/events")
-    found: list[tuple[int, bool]] = []
+    saves: list[tuple[int, bool]] = []
 
     def on_save(step: int) -> None:
-        found.append((step, written.exists()))
+        saves.append((step, written.exists()))
         logs.parent.mkdir(exist_ok=True)
         with logs.open("a") as events:
             events.write(f"{step} ")
@@ -73,8 +73,8 @@ def test_a_checkpoint_is_stored_behind_the_training_though_the_trainer_deletes_i
     rules: dict[str, Any] = {"save_strategy": "steps", "save_steps": 4, "save_total_limit": 1}
     with runs.run() as context:
         train(context, on_save=on_save, **rules)
-    # Its folder was gone before any of it was stored.
-    assert found == [(4, True), (8, False), (12, False)]
+    # The Trainer deleted `checkpoint-4` before the store received a file.
+    assert saves == [(4, True), (8, False), (12, False)]
     assert runs.order()[:2] == [("metrics", 5), ("checkpoint", 4)]
     assert runs.steps("checkpoint") == [4, 8, 12]
     first = runs.folder / "store" / runs.lines("checkpoint")[0]["path"]
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_stored_behind_the_training_though_the_trainer_deletes_i
     assert runs.exits() == ["completed"]
 
 
-def test_a_checkpoint_that_is_written_twice_at_an_epochs_end_is_stored_twice(
+def test_a_checkpoint_written_twice_is_stored_twice(
     trial_runs: Runs,
 ) -> None:
     # Step 5 is due by `save_steps`, and ends the epoch, which is the searcher's length.
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_is_written_twice_at_an_epochs_end_is_stored_twice(
     assert runs.exits() == ["completed"]
 
 
-def test_an_epoch_that_begins_anew_is_told_of(
+def test_ignore_data_skip_prints_a_notice(
     trial_runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = trial_runs("trial")
@@ -111,12 +111,12 @@ def test_an_epoch_that_begins_anew_is_told_of(
     assert "ignore_data_skip is set: the epoch is trained from its" in capsys.readouterr().out
 
 
-def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
+def test_operation_is_completed_after_the_checkpoint_or_by_the_next_process(
     trial_runs: Runs,
 ) -> None:
     runs = trial_runs("trial", metric="eval_loss", config=BATCHES)
     with runs.run(length=8) as context:
-        # The cluster's next word, once it has heard of 8.
+        # Directives of the cluster after the answer for length 8.
         direct(runs.folder / "trial", revision=2, length=12, answered=8, closed=True)
         train(context)
     kinds = [line["kind"] for line in reports(runs.folder / "trial")]
@@ -132,7 +132,7 @@ def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
     assert [line["metric"] for line in runs.lines("completed")] == [answer["metric"]] * 2
 
 
-def test_the_arguments_have_the_searchers_length(trial_runs: Runs) -> None:
+def test_trainer_arguments_must_match_the_searchers_length(trial_runs: Runs) -> None:
     cases: tuple[tuple[Any, Any], ...] = (
         (BATCHES, {"max_steps": 11}),
         (BATCHES, {"max_steps": -1, "num_train_epochs": 12}),
@@ -147,7 +147,7 @@ def test_the_arguments_have_the_searchers_length(trial_runs: Runs) -> None:
             train(context, **options)
 
 
-def test_epochs_end_where_the_trainers_do(trial_runs: Runs) -> None:
+def test_operations_end_with_the_trainers_epochs(trial_runs: Runs) -> None:
     # 2 epochs of 40 records are 40 * 2 // 16 = 5 batches of 16 for the cluster, and the Trainer's,
     # with batches of 8, are 2 * 40 / 8 = 10 steps.
     config = {"searcher": {"max_length": {"epochs": 2}}, "records_per_epoch": 40}
@@ -159,12 +159,12 @@ def test_epochs_end_where_the_trainers_do(trial_runs: Runs) -> None:
     assert runs.exits() == ["completed"]
 
 
-def test_epochs_that_the_cluster_does_not_convert_are_the_trainers(trial_runs: Runs) -> None:
+def test_unconverted_epochs_are_counted_by_the_trainer(trial_runs: Runs) -> None:
     config = {"searcher": {"max_length": {"epochs": 2}}}
     runs = trial_runs("trial", version=2, metric="eval_loss", config=config)
     epochs: dict[str, Any] = {"length_units": 1, "length_unit": "epochs"}
     with runs.run(length=1, **epochs) as context:
-        # The cluster's next word, once it has heard of the first epoch.
+        # Directives of the cluster after the answer for the first epoch.
         trial = runs.folder / "trial"
         direct(trial, revision=2, length=2, answered=1, closed=True, length_unit="epochs")
         train(context, max_steps=-1, num_train_epochs=2, eval_strategy="no")
@@ -175,7 +175,7 @@ def test_epochs_that_the_cluster_does_not_convert_are_the_trainers(trial_runs: R
     assert runs.exits() == ["completed"]
 
 
-def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
+def test_a_trainer_without_the_checkpoint_is_an_error(trial_runs: Runs) -> None:
     runs = trial_runs("trial")
     with runs.run() as context:
         options = {"filter_metrics": ["loss"], "user_data": {"vocabulary": 3}}
@@ -197,7 +197,7 @@ def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
     assert json.loads((stored / "my_data.json").read_text()) == {"vocabulary": 3}
 
 
-def test_reports_have_the_counts_of_a_search_by_time_and_no_speeds(trial_runs: Runs) -> None:
+def test_reports_contain_batches_and_epochs_and_no_speeds(trial_runs: Runs) -> None:
     runs = trial_runs("trial", config={"searcher": {"time_metric": "epochs"}})
     with runs.run() as context:
         train(context)
@@ -213,7 +213,7 @@ def test_reports_have_the_counts_of_a_search_by_time_and_no_speeds(trial_runs: R
     assert not {name for name in names if name == "epoch" or "runtime" in name or "_per_" in name}
 
 
-def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:
+def test_a_foreign_checkpoint_gives_only_weights(trial_runs: Runs) -> None:
     first = trial_runs("first")
     with first.run() as context:
         expected = weights(train(context, save_strategy="steps", save_steps=12))
@@ -227,7 +227,7 @@ def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> 
     assert second.steps("metrics", "training") == [1]
 
 
-def test_the_example_learns(trial_runs: Runs) -> None:
+def test_example_learns(trial_runs: Runs) -> None:
     require("sklearn")
     config = {"searcher": {"max_length": {"batches": 40}}}
     runs = trial_runs("trial", metric="eval_loss", config=config, hparams={"max_steps": 40})
@@ -238,7 +238,7 @@ def test_the_example_learns(trial_runs: Runs) -> None:
 
 
 @pytest.mark.nightly
-def test_two_processes_store_one_checkpoint_and_report_once(tmp_path: Path) -> None:
+def test_two_processes_store_a_single_checkpoint_and_report_once(tmp_path: Path) -> None:
     trial = make_trial(
         tmp_path, metric="eval_loss", slots=[0, 1], config=BATCHES, hosts=["127.0.0.1"]
     )

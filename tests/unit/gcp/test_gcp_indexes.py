@@ -1,4 +1,4 @@
-"""The indexes that are deployed are those that the table's queries need."""
+"""The deployed indexes against the queries of the Firestore table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from tests.emulators.firestore_indexes import (
 
 
 class QueryRecorder:
-    """A client that answers nothing and keeps the queries."""
+    """A client that records queries and returns no rows."""
 
     documents = "projects/p/databases/d/documents"
 
@@ -32,7 +32,7 @@ class QueryRecorder:
 
 @pytest.fixture
 def queries() -> list[Mapping[str, Any]]:
-    """The queries that the table makes."""
+    """The queries of all methods of the table."""
     recorder = QueryRecorder()
     table = FirestoreTable(recorder)  # type: ignore[arg-type]
     table.query("p", "a", "b")
@@ -42,7 +42,7 @@ def queries() -> list[Mapping[str, Any]]:
     return recorder.queries
 
 
-def test_every_query_has_its_index_and_every_index_its_query(
+def test_queries_and_deployed_indexes_match(
     queries: list[Mapping[str, Any]],
 ) -> None:
     needed = [needed_index(query) for query in queries]
@@ -52,7 +52,7 @@ def test_every_query_has_its_index_and_every_index_its_query(
         assert any(serves(deployed, index) for index in needed)
 
 
-def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> None:
+def test_check_index_refuses_a_query_without_an_index(queries: list[Mapping[str, Any]]) -> None:
     *_, due = queries
     turned = [{**item, "direction": _opposite(item["direction"])} for item in due["orderBy"]]
     of_one = [{"collectionId": COLLECTION}]
@@ -71,7 +71,7 @@ def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> 
         check_index(by_one_field, unsaid)
 
 
-def test_no_field_has_an_index_of_its_own() -> None:
+def test_fields_have_no_automatic_index() -> None:
     put = Put(Key("p", "s"), 1, b"", Expect.ABSENT, due_ms=1, expires=True)
     overrides = {
         field_override["fieldPath"]: field_override["indexes"]

@@ -1,4 +1,4 @@
-"""An instance proves that it is the cluster's by a token from its metadata, and by no other."""
+"""Proofs of an instance's identity by tokens from Google's metadata server."""
 
 import hmac
 import json
@@ -33,7 +33,7 @@ AUDIENCE = f"detcloud/{CLUSTER}/{DIGEST}"
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test sets."""
 
     seconds = 0.0
 
@@ -69,18 +69,18 @@ def proof(token: str, purpose: str = "") -> Proof:
     return Proof(DIGEST, {"identity_token": token}, purpose)
 
 
-def test_an_instance_proves_its_name(
+def test_metadata_token_proves_the_instances_name(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata
 ) -> None:
     with metadata_server(machine) as host:
         made = request_identity(CLUSTER, DIGEST, GceMetadata(host))
     assert made.instance_id == machine.name
     assert verifier.verify_proof(Proof(DIGEST, made.fields)) == machine.name
-    # The route takes no field that is longer.
+    # The route's limit for the field.
     assert len(made.fields["identity_token"]) <= 4096
 
 
-def test_a_token_is_good_for_one_thing(
+def test_token_is_valid_for_a_single_audience(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
 ) -> None:
     token = keys.sign(machine.claims(AUDIENCE))
@@ -99,9 +99,9 @@ def test_a_token_is_good_for_one_thing(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
-        # An hour in which it was good, and the ten seconds by which clocks differ.
+        # A token of an hour, plus ten seconds of clock skew.
         ({"exp": 1_700_003_600, "iat": 1_700_000_000}, "it has expired"),
         ({"iat": 4_000_000_000, "exp": 4_000_003_600}, "not valid yet"),
         ({"nbf": 4_000_000_000}, "not valid yet"),
@@ -113,21 +113,21 @@ def test_a_token_is_good_for_one_thing(
         ({"google": {"compute_engine": []}}, "format=full"),
     ],
 )
-def test_a_token_that_says_something_else_proves_nothing(
+def test_refuses_tokens_with_wrong_claims(
     verifier: GoogleIdentityVerifier,
     machine: MachineMetadata,
     keys: GoogleKeys,
     changes: dict[str, Any],
-    said: str,
+    expected: str,
 ) -> None:
-    with pytest.raises(InvalidProof, match=said):
+    with pytest.raises(InvalidProof, match=expected):
         verifier.verify_proof(proof(keys.sign({**machine.claims(AUDIENCE), **changes})))
 
 
 @pytest.mark.parametrize(
     "changes", [{"project_id": "elsewhere"}, {"instance_name": ""}, {"instance_name": 7}]
 )
-def test_an_instance_of_another_project_is_none_of_ours(
+def test_refuses_instances_of_foreign_projects(
     verifier: GoogleIdentityVerifier,
     machine: MachineMetadata,
     keys: GoogleKeys,
@@ -139,21 +139,21 @@ def test_an_instance_of_another_project_is_none_of_ours(
         verifier.verify_proof(proof(keys.sign(claims)))
 
 
-def test_a_token_of_the_standard_format_names_no_instance(
+def test_refuses_tokens_of_the_standard_format(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
 ) -> None:
     with pytest.raises(InvalidProof, match="format=full"):
         verifier.verify_proof(proof(keys.sign(machine.claims(AUDIENCE, full=False))))
 
 
-def test_nothing_but_googles_own_signature_counts(
+def test_refuses_tokens_without_googles_signature(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
 ) -> None:
     claims = machine.claims(AUDIENCE)
     token = keys.sign(claims)
     head, content, signature = token.split(".")
     unsigned = f"{token_part({'alg': 'none', 'kid': keys.key_id})}.{content}."
-    # The public certificate as if it were a secret that both sides know.
+    # A MAC with the public certificate as the secret.
     symmetric = f"{token_part({'alg': 'HS256', 'kid': keys.key_id})}.{content}"
     secret = keys.certificates[keys.key_id].encode()
     mac = encode_part(hmac.digest(secret, symmetric.encode(), sha256))
@@ -170,13 +170,13 @@ def test_nothing_but_googles_own_signature_counts(
         stranger.sign(claims, kid=keys.key_id): "signature is not Google's",
         stranger.sign(claims): "not Google's",
         f"{encode_part(b'[]')}.{content}.{signature}": "cannot be decoded",
-        # Deeper than Python reads, and as long as the route takes.
+        # Nested deeper than Python's parser allows, and as long as the route's limit.
         f"{encode_part(b'[' * 1500)}.{content}.{signature}": "cannot be decoded",
         f"{head}.{encode_part(b'[' * 1500)}.{signature}": "cannot be decoded",
         f"{head}.{encode_part(b'nothing')}.{signature}": "cannot be decoded",
     }
-    for forged, said in cases.items():
-        with pytest.raises(InvalidProof, match=said):
+    for forged, expected in cases.items():
+        with pytest.raises(InvalidProof, match=expected):
             verifier.verify_proof(proof(forged))
 
 
@@ -190,7 +190,7 @@ def test_nothing_but_googles_own_signature_counts(
         {"identity_token": ""},
     ],
 )
-def test_fields_of_another_kind_are_refused(
+def test_refuses_malformed_proof_fields(
     verifier: GoogleIdentityVerifier, keys: GoogleKeys, fields: dict[str, str]
 ) -> None:
     with pytest.raises(ValidationError):
@@ -198,7 +198,7 @@ def test_fields_of_another_kind_are_refused(
     assert keys.requests == 0
 
 
-def test_certificates_are_kept_as_long_as_google_says(
+def test_certificates_are_cached_for_googles_max_age(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
 ) -> None:
     token = keys.sign(machine.claims(AUDIENCE))
@@ -208,7 +208,7 @@ def test_certificates_are_kept_as_long_as_google_says(
         assert keys.requests == requests
 
 
-def test_a_key_that_is_new_is_asked_for_and_unknown_ones_not_again_and_again(
+def test_unknown_keys_cause_few_certificate_requests(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
 ) -> None:
     claims = machine.claims(AUDIENCE)
@@ -223,7 +223,7 @@ def test_a_key_that_is_new_is_asked_for_and_unknown_ones_not_again_and_again(
     assert keys.requests == 2
 
 
-def test_a_key_that_google_withdraws_is_good_no_longer(
+def test_withdrawn_key_is_refused(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
 ) -> None:
     token = keys.sign(machine.claims(AUDIENCE))
@@ -234,13 +234,13 @@ def test_a_key_that_google_withdraws_is_good_no_longer(
         verifier.verify_proof(proof(token))
 
 
-def test_google_may_not_answer(
+def test_failed_certificate_request_is_an_os_error_and_is_paced(
     verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
 ) -> None:
     keys.status = 500
     token = keys.sign(machine.claims(AUDIENCE))
     for _ in range(3):
-        # The second and third wait for no answer of Google's.
+        # The second and third proof send no request to Google.
         with pytest.raises(OSError, match="cannot read Google's certificates: status 500"):
             verifier.verify_proof(proof(token))
     assert keys.requests == 1
@@ -249,7 +249,7 @@ def test_google_may_not_answer(
     assert verifier.verify_proof(proof(token)) == machine.name
 
 
-def test_what_the_certificates_are_may_not_be_json(
+def test_certificates_without_json_are_an_os_error(
     machine: MachineMetadata, keys: GoogleKeys
 ) -> None:
     with metadata_server(machine) as host:
@@ -259,13 +259,13 @@ def test_what_the_certificates_are_may_not_be_json(
     assert json.dumps(keys.certificates)
 
 
-def test_an_instance_joins_by_its_own_token_and_by_no_other_ones(
+def test_instance_joins_only_with_the_proven_token(
     verifier: GoogleIdentityVerifier,
     machine: MachineMetadata,
     keys: GoogleKeys,
     tmp_path: Path,
 ) -> None:
-    """The way of a proof through the API, to the agent's enrolment."""
+    """The proof passes through the API to the agent's enrolment."""
     cluster = build_cluster(tmp_path, verifiers={"gcp": verifier})
     offering = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
     for name in (machine.name, "detcloud-vision-other"):

@@ -1,4 +1,4 @@
-"""The catalogue of machine types, and the quotas that count their GPUs."""
+"""The catalogue of machine types, and the quotas of GPUs and vCPUs."""
 
 import pytest
 
@@ -23,18 +23,18 @@ from control_plane.gcp.machine_types import (
 )
 
 
-def test_the_number_in_a_name_of_an_a_series_is_its_gpus() -> None:
-    for name, known in GPU_TYPES.items():
+def test_names_of_a_series_end_with_the_number_of_gpus() -> None:
+    for name, machine_type in GPU_TYPES.items():
         if name.startswith("a"):
-            assert name.endswith(f"-{known.gpus}g"), name
+            assert name.endswith(f"-{machine_type.gpus}g"), name
 
 
-def test_the_number_in_a_standard_name_is_its_vcpus_with_four_gigabytes_each() -> None:
+def test_standard_names_have_vcpus_and_memory() -> None:
     sizes = {name: gpu_kind for name, gpu_kind in GPU_TYPES.items() if name.startswith("g2-")}
-    for name, known in sizes.items():
-        assert name == f"g2-standard-{known.vcpus}"
-        assert known.memory_gb == 4 * known.vcpus
-    # 3.75 GB for each vCPU of a standard N1, 6.5 of a highmem one, 0.9 of a highcpu one.
+    for name, machine_type in sizes.items():
+        assert name == f"g2-standard-{machine_type.vcpus}"
+        assert machine_type.memory_gb == 4 * machine_type.vcpus
+    # N1 has per vCPU 3.75 GB as standard, 6.5 as highmem and 0.9 as highcpu.
     assert N1_TYPES["n1-standard-8"].memory_gb == 30
     assert N1_TYPES["n1-highmem-4"].memory_gb == 26
     assert N1_TYPES["n1-highcpu-96"].memory_gb == pytest.approx(86.4)
@@ -44,39 +44,39 @@ def test_the_number_in_a_standard_name_is_its_vcpus_with_four_gigabytes_each() -
 @pytest.mark.parametrize(
     "text", ["a2-highgpu-1g", "n1-standard-8+nvidia-tesla-t4:2", "n1-custom-8-32768"]
 )
-def test_an_instance_type_is_written_as_it_was_read(text: str) -> None:
+def test_instance_type_is_rendered_as_parsed(text: str) -> None:
     parsed = parse_instance_type(text)
     assert parsed is not None
     assert str(parsed) == text
 
 
 @pytest.mark.parametrize("text", ["", "n1", "N1-standard-8", "n1-standard-8+t4", "zones/a/n1-x-1"])
-def test_what_is_no_instance_type_is_none(text: str) -> None:
+def test_malformed_instance_type_is_none(text: str) -> None:
     assert parse_instance_type(text) is None
     assert slots_of(text, None, cpu_slots_allowed=True) is None
 
 
-def test_accelerators_that_are_named_beside_a_machine_type_are_attached() -> None:
+def test_describes_attached_accelerators() -> None:
     assert describe_instance_type("n1-standard-4", None, None) == InstanceType(
         "n1-standard-4", "nvidia-tesla-t4", 4
     )
     assert describe_instance_type("n1-standard-4", "nvidia-tesla-p4", 1).number == 1
     assert describe_instance_type("n1-standard-4", None, 0) == InstanceType("n1-standard-4")
-    # Its own, named or not.
+    # The type's built-in accelerators, named or not.
     assert describe_instance_type("g2-standard-24", None, None) == InstanceType("g2-standard-24")
     assert describe_instance_type("g2-standard-24", "nvidia-l4", 2) == InstanceType(
         "g2-standard-24"
     )
 
 
-def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
+def test_boot_disk_type_follows_the_series() -> None:
     kinds = {
         name: boot_disk_type(name)
         for name in ("n1-standard-8", "a2-highgpu-1g", "g2-standard-4", "a3-highgpu-8g")
     }
     assert list(kinds.values()) == ["pd-standard", "pd-standard", "pd-balanced", "pd-balanced"]
     assert boot_disk_type("custom-8-32768") == "pd-standard"
-    # A series that is not known is newer than those that are, and takes Hyperdisk alone as they do.
+    # Unknown series are newer than known series and, as the newest known, take only Hyperdisk.
     for name in ("a3-ultragpu-8g", "a4-highgpu-8g", "g4-standard-48", "m4-megamem-28", "a9-x-1g"):
         assert boot_disk_type(name) == "hyperdisk-balanced"
 
@@ -94,7 +94,7 @@ def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
         ("e2-standard-4", Market.SPOT, ""),
     ],
 )
-def test_gpus_are_counted_by_kind_and_market(name: str, market: Market, metric: str) -> None:
+def test_quota_metric_follows_gpu_and_market(name: str, market: Market, metric: str) -> None:
     assert quota_metric(name, market) == metric
 
 
@@ -111,7 +111,7 @@ NEW = {
 }
 
 
-def test_what_was_described_is_known_and_takes_precedence() -> None:
+def test_described_types_take_precedence() -> None:
     new = InstanceType("a9-highgpu-2g")
     assert (gpus_of(new), accelerator_of(new)) == (None, "")
     assert (gpus_of(new, NEW), accelerator_of(new, NEW)) == (2, "nvidia-b900")
@@ -133,27 +133,27 @@ def test_what_was_described_is_known_and_takes_precedence() -> None:
         ("custom-8-32768", 8, 32.0),
         ("custom-2-15360-ext", 2, 15.0),
         ("n2d-custom-16-65536", 16, 64.0),
-        # Two shared ones.
+        # Two shared vCPUs.
         ("e2-custom-micro-2048", 2, 2.0),
     ],
 )
-def test_a_custom_type_says_its_size(name: str, vcpus: int, memory_gb: float) -> None:
+def test_custom_type_name_has_vcpus_and_memory(name: str, vcpus: int, memory_gb: float) -> None:
     assert find_machine_type(name) == MachineType(0, vcpus, memory_gb)
     assert not is_sold_by_parts(name)
 
 
-def test_a_custom_type_is_sold_where_its_series_is() -> None:
+def test_custom_type_has_a_predefined_sibling() -> None:
     assert custom_sibling("custom-8-32768") == "n1-standard-2"
     assert custom_sibling("n4-custom-8-32768-ext") == "n4-standard-2"
     assert custom_sibling("n1-standard-8") == ""
 
 
-def test_what_is_no_custom_type_of_a_known_series_is_unknown() -> None:
+def test_malformed_custom_types_are_unknown() -> None:
     for name in ("g2-custom-8-32768", "n1-custom-8", "n1-custom-0x8-32768", "custom--8-32768"):
         assert find_machine_type(name) is None
 
 
-def test_n1_takes_accelerators_whatever_its_size_is_called() -> None:
+def test_custom_n1_types_take_accelerators() -> None:
     for name in ("custom-8-32768", "n1-custom-8-32768"):
         instance = parse_instance_type(f"{name}+nvidia-tesla-t4:2")
         assert instance is not None

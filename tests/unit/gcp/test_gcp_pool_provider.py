@@ -1,4 +1,4 @@
-"""Pools of Compute Engine: what their section may say, and the slots that it comes to."""
+"""The provider section of pools on Compute Engine: checks, slots and stored settings."""
 
 import pytest
 
@@ -96,22 +96,22 @@ def _gcp(fields: str) -> str:
         (", allowed_mounts: [data]", "allowed_mounts[0]: must be a path like /mnt/data"),
     ],
 )
-def test_what_compute_engine_would_refuse_is_refused_before(fields: str, problem: str) -> None:
+def test_refuses_pools_that_compute_engine_would_refuse(fields: str, problem: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_cluster(_gcp(fields))
-    (found,) = [item.text("f") for item in caught.value.problems]
-    assert problem in found
+    (text,) = [item.text("f") for item in caught.value.problems]
+    assert problem in text
 
 
 @pytest.mark.parametrize(
     ("fields", "slots"),
     [
-        # n1-standard-32 with four T4, as in the original.
+        # n1-standard-32 with four T4, Determined's default.
         ("", (4,)),
         (", instance_type: {machine_type: n1-standard-8}", (4,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 2}", (2,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 0}", (0,)),
-        # CPU pools of configurations of Determined.
+        # CPU pools in Determined's configurations.
         (', instance_type: {machine_type: n1-standard-8, gpu_type: "", gpu_num: 0}', (0,)),
         (', instance_type: {machine_type: n1-standard-8, gpu_type: ""}', (0,)),
         (', instance_type: {machine_type: e2-standard-4, gpu_type: "", gpu_num: 0}', (0,)),
@@ -132,7 +132,7 @@ def test_what_compute_engine_would_refuse_is_refused_before(fields: str, problem
         ),
     ],
 )
-def test_a_machine_type_has_its_slots(fields: str, slots: tuple[int, ...]) -> None:
+def test_slots_follow_the_machine_type(fields: str, slots: tuple[int, ...]) -> None:
     config = check_cluster(_gcp(fields))
     provider = config.resource_pools[0].provider
     assert provider is not None
@@ -141,24 +141,24 @@ def test_a_machine_type_has_its_slots(fields: str, slots: tuple[int, ...]) -> No
     if settings.offerings:
         assert tuple(sorted(offering.slots for offering in settings.offerings)) == slots
     else:
-        # The provisioner reads the same out of what is stored.
+        # The provisioner gets the same slots from the stored section.
         assert (parse_section(settings.section).default_offering().slots,) == slots
-    # What is kept of it is what it was.
+    # The stored configuration equals the given one.
     assert check_cluster(config.to_json().decode()) == config
 
 
-def test_a_pool_in_another_zones_region_is_at_another_place() -> None:
+def test_location_follows_project_and_zone() -> None:
     def location(fields: str) -> str:
         provider = check_cluster(_gcp(fields)).resource_pools[0].provider
         assert provider is not None
         return parse_provider_settings(provider.to_json()).location
 
-    # Instances that are left where a pool was before are looked for there.
+    # The location finds instances that a pool left at a former place.
     assert location(", zone: us-east1-b") == "gcp::us-east1"
     assert location(", project: p, zone: us-east4-b, region: us-east4") == "gcp:p:us-east4"
 
 
-def test_every_field_of_the_section_reaches_the_provisioner() -> None:
+def test_all_fields_of_the_section_reach_the_provisioner() -> None:
     text = """
 resource_pools:
   - pool_name: default
@@ -182,20 +182,20 @@ resource_pools:
     provider = check_cluster(text).resource_pools[0].provider
     assert provider is not None
     assert provider.mounts_allowed == ("/mnt/data",)
-    found = parse_section(parse_provider_settings(provider.to_json()).section)
-    assert (found.project, found.place, found.name_prefix) == ("p1", "us-central1", "gpu")
-    assert found.base_config == {"minCpuPlatform": "Intel Cascade Lake"}
-    assert (found.boot_disk_size, found.boot_disk_type) == (300, "pd-ssd")
-    assert found.boot_disk_source_image.endswith("/ours")
-    assert (found.label_key, found.label_value) == ("team", "vision")
-    network = found.network_interface
+    settings = parse_section(parse_provider_settings(provider.to_json()).section)
+    assert (settings.project, settings.place, settings.name_prefix) == ("p1", "us-central1", "gpu")
+    assert settings.base_config == {"minCpuPlatform": "Intel Cascade Lake"}
+    assert (settings.boot_disk_size, settings.boot_disk_type) == (300, "pd-ssd")
+    assert settings.boot_disk_source_image.endswith("/ours")
+    assert (settings.label_key, settings.label_value) == ("team", "vision")
+    network = settings.network_interface
     assert (network.network, network.subnetwork, network.external_ip) == ("n", "s", True)
-    assert (found.network_tags, found.extended_preemption_notice) == (("ssh",), True)
-    assert found.service_account.email.startswith("a@")
-    assert found.service_account.scopes == ("x",)
+    assert (settings.network_tags, settings.extended_preemption_notice) == (("ssh",), True)
+    assert settings.service_account.email.startswith("a@")
+    assert settings.service_account.scopes == ("x",)
 
 
-def test_trials_may_mount_the_shares_that_instances_mount() -> None:
+def test_trials_may_mount_the_pools_file_shares() -> None:
     fields = ", allowed_mounts: [/mnt/more], file_systems: [{server: 10.0.0.2, share: /vol1, "
     fields += "folder: /mnt/data, version: 4.1}]"
     provider = check_cluster(_gcp(fields)).resource_pools[0].provider

@@ -1,4 +1,4 @@
-"""Documents are within the limits of Firestore if their rows are within those of the table."""
+"""Documents of rows: paths, fields and Firestore's limits."""
 
 import json
 import re
@@ -50,7 +50,7 @@ INDEX_ENTRY_BYTES_MAX = 7680
 DOCUMENT_BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 10 << 20
 
-# Characters of 1 to 4 bytes, and those that Firestore gives a meaning.
+# Characters of 1 to 4 bytes, and characters with a meaning in Firestore's paths.
 texts = st.text(st.one_of(st.sampled_from("/._-~a\x00"), st.characters()), min_size=1).filter(
     lambda text: not re.search("[\ud800-\udfff]", text)
 )
@@ -58,12 +58,12 @@ sorts = texts.filter(lambda text: len(text.encode()) <= SORT_BYTES_MAX)
 
 
 @given(st.lists(st.builds(Key, texts, sorts), min_size=2, max_size=20, unique=True))
-def test_no_document_is_that_of_two_rows(keys: list[Key]) -> None:
+def test_rows_have_distinct_documents(keys: list[Key]) -> None:
     assert len(set(map(document_path, keys))) == len(keys)
 
 
 @given(texts, sorts)
-def test_paths_have_a_form_that_firestore_takes(partition: str, sort: str) -> None:
+def test_document_paths_are_valid_in_firestore(partition: str, sort: str) -> None:
     *parents, made = document_path(Key(partition, sort)).split("/")
     assert parents in (
         [COLLECTION],
@@ -81,21 +81,21 @@ def test_paths_have_a_form_that_firestore_takes(partition: str, sort: str) -> No
         (Key(jobs_partition("gpus"), "M"), "tick"),
         (Key(NOTICES, "i-1"), "tick"),
         (Key(SUGGESTION.partition, "7"), "tick"),
-        # An actor itself, its timers, and a pool whose name begins as mail does.
+        # An actor's head, an actor's timers, and a pool with a name that begins like mail.
         (Key(addresses.trial(7), HEAD), ""),
         (Key(addresses.trial(7), f"{TIMERS}1"), ""),
         (Key(POOLS, "Mine"), ""),
     ],
 )
-def test_a_row_lies_where_the_trigger_of_its_function_finds_it(key: Key, function: str) -> None:
+def test_rows_are_in_the_collection_of_the_woken_function(key: Key, function: str) -> None:
     parents = document_path(key).rpartition("/")[0]
     assert parents == (f"triggers/{function}/rows" if function else "rows")
     if function:
         assert TRIGGER_PATTERNS[function] == f"{parents}/{{row}}"
 
 
-def test_partitions_are_spread() -> None:
-    # 1,000 neighbours begin with 64 characters: 16 each, and a deviation of 4.
+def test_partition_hashes_are_spread() -> None:
+    # 1,000 neighbours have 64 first characters: 16 rows each, with a deviation of 4.
     firsts = [partition_hash(f"trial#{n}")[0] for n in range(1000)]
     assert len(set(firsts)) == 64
     assert max(map(firsts.count, firsts)) < 40
@@ -111,7 +111,7 @@ def test_partitions_are_spread() -> None:
     ),
     st.booleans(),
 )
-def test_a_row_comes_back_from_its_document(row: Row, expires: bool) -> None:
+def test_row_survives_the_conversion_to_a_document(row: Row, expires: bool) -> None:
     due = row.due_ms is not None
     put = Put(row.key, row.revision, row.body, Expect.ABSENT, row.due_ms, expires and due)
     document = {"fields": json.loads(json.dumps(to_fields(put, TOKEN)))}
@@ -120,7 +120,7 @@ def test_a_row_comes_back_from_its_document(row: Row, expires: bool) -> None:
     assert ("x" in document["fields"]) <= put.expires
 
 
-def test_firestore_deletes_what_expires_a_week_later() -> None:
+def test_expiring_rows_are_deleted_a_week_later() -> None:
     # 1,000,000,000,000 ms are 2001-09-09T01:46:40Z.
     at = 1_000_000_000_000
     fields = to_fields(Put(Key("p", "a"), 1, b"", Expect.ABSENT, at, expires=True), TOKEN)
@@ -129,14 +129,14 @@ def test_firestore_deletes_what_expires_a_week_later() -> None:
     assert "x" not in to_fields(Put(Key("p", "a"), 1, b"", Expect.ABSENT, at), TOKEN)
 
 
-def test_the_largest_row_fits_into_a_document_and_its_indexes() -> None:
+def test_largest_row_fits_into_a_document_and_the_indexes() -> None:
     key = Key("é" * (PARTITION_BYTES_MAX // 2), "é" * (SORT_BYTES_MAX // 2))
     body = bytes(ROW_BYTES_MAX - row_bytes(key, b""))
     put = Put(key, 1 << 52, body, Expect.ABSENT, 1 << 45, expires=True)
     check_limits([put])
     fields = to_fields(put, TOKEN)
     name = ["p" * 30, "d" * 63, *document_path(key).split("/")]
-    # A name counts 1 byte for each part and 16 in all, a field its name and its value.
+    # A name counts 1 byte for each part and 16 in all. A field counts its name and value.
     name_bytes = sum(len(part) + 1 for part in name) + 16
     assert name_bytes <= NAME_BYTES_MAX
     sizes = {field: len(field) + 1 + _value_bytes(value) for field, value in fields.items()}
@@ -147,8 +147,8 @@ def test_the_largest_row_fits_into_a_document_and_its_indexes() -> None:
         assert name_bytes + sum(sizes[field] for field in indexed) + 64 <= INDEX_ENTRY_BYTES_MAX
 
 
-def test_the_largest_commit_fits_into_a_request() -> None:
-    # Keys count once in the table and are in a document three times; \x01 is 6 bytes of JSON.
+def test_largest_commit_fits_into_a_request() -> None:
+    # A key counts once in the table, but a document has it three times. \x01 is 6 bytes of JSON.
     key_bytes = 2000
     share = COMMIT_BYTES_MAX // OPERATIONS_MAX - 64 - key_bytes - 4
     puts: Sequence[Put] = [
@@ -160,7 +160,7 @@ def test_the_largest_commit_fits_into_a_request() -> None:
     assert size <= REQUEST_BYTES_MAX
 
 
-def test_the_update_times_that_were_used_last_are_kept() -> None:
+def test_update_times_evict_the_least_recently_used_row() -> None:
     times = UpdateTimes(rows_max=2)
     a, b, c = (Key("p", sort) for sort in "abc")
     times.remember(a, 1, "first")
@@ -174,7 +174,7 @@ def test_the_update_times_that_were_used_last_are_kept() -> None:
 
 
 def _value_bytes(value: Any) -> int:
-    """The bytes that a value counts: a text one more than its UTF-8, a number or a time eight."""
+    """Return the size of a value: a text's UTF-8 and one byte, or eight for number and time."""
     [(kind, content)] = value.items()
     if kind == "stringValue":
         return len(content.encode()) + 1

@@ -1,4 +1,4 @@
-"""URLs that a machine's service account has signed, by a token of the scopes that this takes."""
+"""URLs signed by a machine's service account, with a token of sufficient scopes."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from tests.emulators.gcs_signatures import Response
 
 EMAIL = "api@team.iam.gserviceaccount.com"
 STORAGE = "https://www.googleapis.com/auth/devstorage.read_write"
-# The two of which signBlob asks for one.
+# signBlob requires at least a single scope of these.
 SIGNING = {
     "https://www.googleapis.com/auth/iam",
     "https://www.googleapis.com/auth/cloud-platform",
@@ -20,8 +20,9 @@ SIGNING = {
 
 
 class CloudRun:
-    """The metadata server of Cloud Run, whose tokens have the scopes that were asked for, and the
-    service that signs, which takes those of enough of them.
+    """Cloud Run's metadata server, which issues tokens of requested scopes, and a signing service.
+
+    The signing service refuses tokens without a scope of SIGNING. `signed` counts signatures.
     """
 
     def __init__(self) -> None:
@@ -46,13 +47,13 @@ def _json(content: object) -> Response:
 
 
 @pytest.mark.parametrize("scopes", [(STORAGE,), None])
-def test_a_machine_whose_tokens_are_for_storage_alone_has_urls_signed(
+def test_machine_with_storage_scopes_signs_urls(
     scopes: tuple[str, ...] | None,
 ) -> None:
     from google.auth.compute_engine import Credentials
 
     cloud_run = CloudRun()
-    # None: the storage client asks for scopes of storage itself.
+    # With None the storage client requests its own scopes.
     credentials = Credentials(scopes=scopes, universe_domain="googleapis.com")
     bucket = GcsBucket("objects", credentials=credentials, auth_request=cloud_run)
     url = urlsplit(bucket.signed_get_url("model-code/a", 60))

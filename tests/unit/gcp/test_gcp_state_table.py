@@ -1,4 +1,4 @@
-"""Faults that no emulator makes: they are put between the client and its connections."""
+"""Firestore's table under faults that are injected between client and connections."""
 
 import io
 import json
@@ -48,7 +48,7 @@ NOTHING_DONE = ["ABORTED", "RESOURCE_EXHAUSTED"]
 LOST = urllib3.exceptions.ReadTimeoutError(cast("Any", None), "", "lost")
 BROKEN_OFF = urllib3.exceptions.ProtocolError("broken off")
 UNREACHED = urllib3.exceptions.ConnectTimeoutError("unreached")
-# Of what is between, with the status of success.
+# A page from an intermediary, with the status of success.
 PAGE = b"<html>welcome</html>"
 Fault = str | Exception | bytes
 UNKNOWN: list[Fault] = [
@@ -58,9 +58,10 @@ UNKNOWN: list[Fault] = [
 
 
 class FaultyPool:
-    """Connections whose next requests fail, by a status, an exception or what they are answered:
-    before they are sent, or, for `after`, once they were carried out. `act` is done right after the
-    next that is carried out.
+    """Connections with injected faults: a status, an exception or a body.
+
+    `before`: faults of the next requests, which are not sent. `after`: faults after the next sent
+    requests. `act`: called once, after the next sent request. `verbs`: verbs of sent requests.
     """
 
     def __init__(self, pool: urllib3.PoolManager) -> None:
@@ -84,7 +85,7 @@ class FaultyPool:
 
 
 def fail_by(fault: Fault) -> urllib3.HTTPResponse:
-    """Raise the fault, or return the answer that it is."""
+    """Raise a fault that is an exception. Return all other faults as answers."""
     if isinstance(fault, Exception):
         raise fault
     if isinstance(fault, bytes):
@@ -125,12 +126,12 @@ def table(
 
 @pytest.fixture
 def second_table(firestore: Firestore, database: str) -> FirestoreTable:
-    """A second process on the rows of the first."""
+    """A table object on the shared database, as in a second process."""
     return FirestoreTable(firestore.client(database))
 
 
 @pytest.mark.parametrize("fault", [*NOTHING_DONE, UNREACHED], ids=str)
-def test_what_did_nothing_is_sent_again(
+def test_commit_without_effect_is_repeated(
     table: FirestoreTable, pool: FaultyPool, pauses: list[float], fault: str | Exception
 ) -> None:
     pool.before = [fault, fault]
@@ -139,7 +140,7 @@ def test_what_did_nothing_is_sent_again(
     assert len(pauses) == 2
 
 
-def test_a_table_that_stays_throttled_is_unavailable(
+def test_persistent_throttling_is_unavailable(
     table: FirestoreTable, pool: FaultyPool, pauses: list[float]
 ) -> None:
     pool.before = ["RESOURCE_EXHAUSTED"] * TRIES_MAX
@@ -150,31 +151,29 @@ def test_a_table_that_stays_throttled_is_unavailable(
 
 
 @pytest.mark.parametrize("fault", UNKNOWN, ids=str)
-def test_a_commit_that_ends_a_revision_happens_once(
+def test_commit_with_a_lost_answer_happens_once(
     table: FirestoreTable, pool: FaultyPool, fault: Fault
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
     pool.verbs.clear()
-    # Of the first attempt the answer is lost, and the second never arrives.
+    # The answer of the first attempt is lost, and the second attempt never arrives.
     pool.after, pool.act = [fault], lambda: pool.before.append(fault)
     table.commit([Put(KEY, 2, b"new", 1), Put(OTHER, 1, b"", Expect.ABSENT)])
-    # The third finds that the first happened, by the token in its rows.
+    # The third attempt finds the token of the first attempt in the rows.
     assert pool.verbs == ["commit", "commit", "batchGet"]
     assert table.get_many([KEY, OTHER]) == (Row(KEY, 2, b"new"), Row(OTHER, 1, b""))
     with pytest.raises(Conflict):
         table.commit([Put(KEY, 2, b"new", 1)])
 
 
-def test_a_commit_that_was_lost_on_its_way_is_made_again(
-    table: FirestoreTable, pool: FaultyPool
-) -> None:
+def test_lost_commit_is_repeated(table: FirestoreTable, pool: FaultyPool) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
     pool.before = ["UNAVAILABLE"]
     table.commit([Put(KEY, 2, b"new", 1)])
     assert table.get(KEY) == Row(KEY, 2, b"new")
 
 
-def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
+def test_outcome_of_an_overwritten_lost_commit_is_unknown(
     table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
@@ -184,9 +183,9 @@ def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
     assert table.get(KEY) == Row(KEY, 3, b"theirs")
 
 
-def test_an_answer_of_another_kind_is_none(table: FirestoreTable, pool: FaultyPool) -> None:
+def test_malformed_answers_are_retried(table: FirestoreTable, pool: FaultyPool) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
-    # A database without the row would be the worst that it could be taken for.
+    # The answers must not be mistaken for a database without the row.
     pool.before = [b"{}", b"7", b"[7]"]
     assert table.get(KEY) == Row(KEY, 1, b"")
     pool.before = [b"{}", b"7", b"[7]"]
@@ -197,7 +196,7 @@ def test_an_answer_of_another_kind_is_none(table: FirestoreTable, pool: FaultyPo
 
 
 @pytest.mark.parametrize("expect", [Expect.ABSENT, Expect.ANYTHING])
-def test_a_commit_that_could_happen_twice_is_sent_once(
+def test_non_repeatable_commit_is_sent_once(
     table: FirestoreTable, pool: FaultyPool, expect: Expect
 ) -> None:
     pool.after = [LOST]
@@ -209,7 +208,7 @@ def test_a_commit_that_could_happen_twice_is_sent_once(
     assert table.get(OTHER) is None
 
 
-def test_checks_alone_are_repeated_and_their_conflict_is_one(
+def test_commit_of_checks_is_repeated_and_may_conflict(
     table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
@@ -218,18 +217,18 @@ def test_checks_alone_are_repeated_and_their_conflict_is_one(
         table.commit([Check(KEY, 1)])
 
 
-def test_shards_without_due_rows_are_known_by_one_query(table: FirestoreTable) -> None:
+def test_due_shards_needs_a_single_query(table: FirestoreTable) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=5)])
     assert table.due_shards(WORK_SHARDS, 4) == ()
     assert table.due_shards(WORK_SHARDS, 5) == (shard_of("trial#1"),)
-    # It reads so many rows, which may all be of the first shard.
+    # The query reads at most DUE_ROWS_MAX rows, which may all belong to the first shard.
     for n in range(1, DUE_ROWS_MAX):
         table.commit([Put(Key("trial#1", f"C{n:02d}"), 1, b"", Expect.ABSENT, due_ms=5)])
     assert table.due_shards((3, 5), 4) == ()
     assert table.due_shards(WORK_SHARDS, 5) == tuple(WORK_SHARDS)
 
 
-def test_reads_are_tried_again(table: FirestoreTable, pool: FaultyPool) -> None:
+def test_reads_are_retried(table: FirestoreTable, pool: FaultyPool) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=1)])
     row = Row(KEY, 1, b"", 1)
     reads: tuple[Callable[[], object], ...] = (
@@ -245,7 +244,7 @@ def test_reads_are_tried_again(table: FirestoreTable, pool: FaultyPool) -> None:
         assert read()
 
 
-def test_an_error_behind_the_first_answers_counts(
+def test_error_after_the_first_answers_is_retried(
     table: FirestoreTable, pool: FaultyPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ANYTHING)])
@@ -260,7 +259,7 @@ def test_an_error_behind_the_first_answers_counts(
 
 
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
-def test_what_only_a_person_can_mend_is_said_at_once(
+def test_permission_errors_are_not_retried(
     table: FirestoreTable, pool: FaultyPool, pauses: list[float], status: str
 ) -> None:
     uses: tuple[Callable[[], object], ...] = (
@@ -275,7 +274,7 @@ def test_what_only_a_person_can_mend_is_said_at_once(
 
 
 @pytest.mark.parametrize("expect", [Expect.ABSENT, Expect.ANYTHING, 3])
-def test_a_database_that_is_not_there_is_no_conflict(
+def test_missing_database_is_unavailable(
     table: FirestoreTable, pool: FaultyPool, expect: Expect | int
 ) -> None:
     pool.before = ["NOT_FOUND"] * 2
@@ -283,13 +282,13 @@ def test_a_database_that_is_not_there_is_no_conflict(
         table.commit([Put(KEY, 1, b"", expect)])
 
 
-def test_what_can_never_succeed_is_refused(table: FirestoreTable, pool: FaultyPool) -> None:
+def test_invalid_commit_is_refused(table: FirestoreTable, pool: FaultyPool) -> None:
     pool.before = ["INVALID_ARGUMENT"]
     with pytest.raises(InvalidCommit, match="injected"):
         table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
 
 
-def test_a_conflict_names_the_first_row_whose_condition_failed(
+def test_conflict_names_the_first_failed_row(
     table: FirestoreTable, second_table: FirestoreTable
 ) -> None:
     second_table.commit([Put(key, 1, b"", Expect.ABSENT) for key in (KEY, OTHER, THIRD)])
@@ -302,13 +301,13 @@ def test_a_conflict_names_the_first_row_whose_condition_failed(
         with pytest.raises(Conflict) as raised:
             table.commit(writes)
         assert raised.value.key == OTHER
-        # Now the rows are known here, so that it is Firestore that compares.
+        # The table now knows the rows, so that Firestore compares.
         table.get_many([KEY, OTHER, THIRD])
         writes[2] = Put(THIRD, 2, b"", 1)
         second_table.commit([Put(THIRD, 9, b"", Expect.PRESENT)])
 
 
-def test_a_condition_that_holds_when_it_is_looked_at_is_tried_again(
+def test_commit_is_repeated_if_the_conditions_hold_after_all(
     table: FirestoreTable, pool: FaultyPool, pauses: list[float]
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
@@ -318,7 +317,7 @@ def test_a_condition_that_holds_when_it_is_looked_at_is_tried_again(
     assert len(pauses) == 1
 
 
-def test_a_row_written_anew_with_its_revision_is_still_of_it(
+def test_rewritten_row_with_the_same_revision_meets_the_condition(
     table: FirestoreTable, second_table: FirestoreTable
 ) -> None:
     table.commit([Put(KEY, 1, b"ours", Expect.ABSENT)])
@@ -327,7 +326,7 @@ def test_a_row_written_anew_with_its_revision_is_still_of_it(
     assert table.get(KEY) == Row(KEY, 2, b"")
 
 
-def test_only_a_revision_that_was_not_seen_here_is_read(
+def test_only_unseen_revisions_are_read(
     table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
@@ -341,33 +340,33 @@ def test_only_a_revision_that_was_not_seen_here_is_read(
     assert pool.verbs[4:] == ["batchGet", "commit"]
 
 
-def test_a_check_writes_nothing(firestore: Firestore, database: str, table: FirestoreTable) -> None:
+def test_check_writes_nothing(firestore: Firestore, database: str, table: FirestoreTable) -> None:
     table.commit([Put(KEY, 1, b"body", Expect.ABSENT, due_ms=5)])
     client = firestore.client(database)
     name = table._name(KEY)
     before = client.get_documents([name])
     table.commit([Check(KEY, 1), Check(OTHER, Expect.ABSENT)])
     table.commit([Check(KEY, Expect.PRESENT)])
-    # The same fields, and the same time of the last update.
+    # Fields and update times are unchanged.
     assert client.get_documents([name, table._name(OTHER)]) == before
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_an_answer_that_is_broken_off_makes_pages_of_what_came(
+def test_interrupted_answer_becomes_a_page(
     table: FirestoreTable, monkeypatch: pytest.MonkeyPatch, descending: bool
 ) -> None:
     sorts = [f"{n}" for n in range(7)]
-    # Each document is more than 16,000 bytes, so the first block to pass 100,000 has 6 at most.
+    # A document has more than 16,000 bytes, so that the answer exceeds the limit several times.
     table.commit([Put(Key("p", sort), 1, bytes(12_000), Expect.ABSENT) for sort in sorts])
     monkeypatch.setattr(firestore_client, "QUERY_BYTES_MAX", 40_000)
     monkeypatch.setattr(firestore_client, "_BLOCK_BYTES", 4_000)
-    first, last, found, pages = "0", "9", [], 0
+    first, last, names, pages = "0", "9", [], 0
     while True:
         page = table.query("p", first, last, descending=descending)
-        found += [row.key.sort for row in page.rows]
+        names += [row.key.sort for row in page.rows]
         pages += 1
         if page.next_sort is None:
             break
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
-    assert found == (sorts[::-1] if descending else sorts)
+    assert names == (sorts[::-1] if descending else sorts)
     assert pages > 2

@@ -1,4 +1,4 @@
-"""The token of an allocation at a store that heeds boundaries: it opens its own folder alone."""
+"""Tokens of allocations, against a store that enforces credential boundaries."""
 
 import gc
 import os
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.fixture(scope="module", autouse=True)
 def collect_refused_answers() -> Iterator[None]:
-    """Collect refused answers here, so that no later test gets the warnings about connections."""
+    """Collect refused answers in this module, so that no later test gets their warnings."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -53,7 +53,7 @@ def collect_refused_answers() -> Iterator[None]:
 
 @dataclass
 class Storage:
-    """A bucket with checkpoints of several trials, and who issues tokens for it."""
+    """A bucket with checkpoints of several trials, and the issuer of tokens for the bucket."""
 
     url: str
     bucket: str
@@ -87,7 +87,7 @@ def storage(gcs_server: FakeGcs) -> Iterator[Storage]:
 
 @pytest.fixture
 def bucket(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The bucket with the token of an allocation."""
+    """The bucket, opened with the token of an allocation."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
     token = storage.issuer.issue_credentials("trial-2.3", storage.access)
     with closing(Client(project="-", credentials=Credentials(token.access_token))) as client:
@@ -102,41 +102,39 @@ def is_refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> boo
     return False
 
 
-def test_a_run_writes_below_its_epoch_alone(bucket: Any) -> None:
+def test_run_writes_only_below_the_epoch(bucket: Any) -> None:
     assert not is_refused(bucket.blob("1/2/3/uuid/state.pth").upload_from_string, b"new")
     for key in ("1/2/1/uuid/state.pth", OTHERS, "state.pth", "1/2/33/uuid/state.pth", "1/2/3"):
         assert is_refused(bucket.blob(key).upload_from_string, b"new"), key
 
 
-def test_a_run_reads_its_trial_and_where_it_began(bucket: Any) -> None:
+def test_run_reads_the_trial_and_the_first_checkpoint(bucket: Any) -> None:
     for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth"):
         assert bucket.blob(key).download_as_bytes() == b"weights"
     assert is_refused(bucket.blob(OTHERS).download_as_bytes)
     assert is_refused(bucket.blob("1/22/1/uuid/state.pth").download_as_bytes)
 
 
-def test_a_run_lists_nobody_elses_checkpoints(bucket: Any) -> None:
-    found = [blob.name for blob in bucket.list_blobs(prefix="1/2/1/")]
-    assert found == ["1/2/1/uuid/state.pth"]
+def test_run_lists_only_the_trials_checkpoints(bucket: Any) -> None:
+    names = [blob.name for blob in bucket.list_blobs(prefix="1/2/1/")]
+    assert names == ["1/2/1/uuid/state.pth"]
     for prefix in (None, "", "1/", "1/2", "1/3/", "1/22/", "7/9/1/uuid"):
         assert is_refused(lambda prefix=prefix: list(bucket.list_blobs(prefix=prefix))), prefix
 
 
-def test_a_run_removes_and_changes_nothing(bucket: Any) -> None:
+def test_run_may_not_delete_or_change_objects(bucket: Any) -> None:
     for key in ("1/2/1/uuid/state.pth", OTHERS):
         assert is_refused(bucket.blob(key).delete)
         assert is_refused(bucket.blob(key).patch)
 
 
-def test_nothing_is_open_without_a_token_or_with_one_of_another_bucket(
-    storage: Storage, bucket: Any
-) -> None:
+def test_unknown_token_and_foreign_bucket_are_refused(storage: Storage, bucket: Any) -> None:
     other = Client(project="-", credentials=Credentials("made-up")).bucket(storage.bucket)
     assert is_refused(other.blob("1/2/1/uuid/state.pth").download_as_bytes)
     assert is_refused(bucket.client.bucket("another").blob("1/2/1/x").download_as_bytes)
 
 
-def test_a_token_ends_within_an_hour(storage: Storage) -> None:
+def test_token_expires_within_an_hour(storage: Storage) -> None:
     token = storage.issuer.issue_credentials("trial-2.3", storage.access)
     assert 0 < token.expires_ms / 1000 - time.time() <= SECONDS_MAX + 1
     assert token.access_token == storage.tokens.issued[-1]
@@ -144,7 +142,7 @@ def test_a_token_ends_within_an_hour(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("account", "caller", "said"),
+    ("account", "caller", "expected"),
     [
         (
             ACCOUNT,
@@ -158,15 +156,17 @@ def test_a_token_ends_within_an_hour(storage: Storage) -> None:
         ),
     ],
 )
-def test_google_may_refuse(storage: Storage, account: str, caller: str, said: str) -> None:
+def test_refused_token_is_an_os_error(
+    storage: Storage, account: str, caller: str, expected: str
+) -> None:
     issuer = DownscopedTokenIssuer(
         account, lambda: Credentials(caller), iam_endpoint=storage.url, token_endpoint=storage.url
     )
-    with pytest.raises(OSError, match=said):
+    with pytest.raises(OSError, match=expected):
         issuer.issue_credentials("trial-2.3", storage.access)
 
 
-def test_google_may_not_answer(storage: Storage) -> None:
+def test_unreachable_endpoints_are_an_os_error(storage: Storage) -> None:
     nowhere = "http://127.0.0.1:9"
     for places in ((nowhere, storage.url), (storage.url, nowhere)):
         issuer = DownscopedTokenIssuer(
@@ -179,8 +179,8 @@ def test_google_may_not_answer(storage: Storage) -> None:
             issuer.issue_credentials("trial-2.3", storage.access)
 
 
-def test_a_function_issues_tokens_by_its_own_account(storage: Storage, tmp_path: Path) -> None:
-    """The metadata of a function's machine have its token, which Google's own client finds."""
+def test_function_issues_tokens_with_the_metadata_account(storage: Storage, tmp_path: Path) -> None:
+    """Google's client finds the token of the function's account at the metadata server."""
     function = MachineMetadata("function", GoogleKeys(), account="api@team-project")
     tokens = NarrowedTokens(ACCOUNT, function.access_tokens)
     code = f"""
@@ -192,7 +192,7 @@ print(issuer.issue_credentials("trial-2.3", StorageAccess("b", ("1/2/3",), ("1/2
     with metadata_server(function) as host, narrowed_storage(tokens, storage.url) as url:
         places = {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host, "GCE_METADATA_ROOT": host}
         endpoints = {"DETCLOUD_IAM_ENDPOINT": url, "DETCLOUD_STS_ENDPOINT": url}
-        # No credentials of this machine's, which may have some.
+        # Hide credentials of the machine that runs the tests.
         own = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": PYTHONPATH}
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -206,27 +206,27 @@ print(issuer.issue_credentials("trial-2.3", StorageAccess("b", ("1/2/3",), ("1/2
     assert done.stdout.strip() == tokens.issued[0]
 
 
-def test_a_boundary_is_as_large_as_google_takes_and_its_texts_are_texts() -> None:
+def test_boundary_fits_googles_limits_and_escapes_texts() -> None:
     prefix = "a'b\"c\\" + "ü" * 200
     own, events = f"{prefix}/1/2", f"{prefix}/tensorboard/1/2"
     reads = (own, f"{prefix}/7/9/1/u")
     access = StorageAccess("b" * 63, (f"{own}/3", events), reads)
     boundary = access_boundary(access, "trial-2.3")["accessBoundary"]
     rules = boundary["accessBoundaryRules"]
-    # One for each place that is written, and one for each that is read.
+    # A rule for each written and each read place.
     assert len(rules) == 4 <= RULES_MAX
     expressions = [rule["availabilityCondition"]["expression"] for rule in rules]
     assert max(map(len, expressions)) <= CONDITION_CHARACTERS_MAX
     assert "/objects/a'b\\\"c\\\\üü" in expressions[0]
 
 
-def test_a_token_is_what_an_agent_gets_of_the_issuer(storage: Storage) -> None:
+def test_issuer_returns_storage_tokens(storage: Storage) -> None:
     assert storage.issuer.store_type == "gcs"
     assert isinstance(storage.issuer.issue_credentials("t", storage.access), StorageToken)
 
 
 @pytest.mark.parametrize("asks_delete", [False, True])
-def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
+def test_upload_with_a_lost_answer_succeeds_and_replaces_no_object(
     storage: Storage,
     bucket: Any,
     tmp_path: Path,
@@ -256,7 +256,7 @@ def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
         store.put(key, tmp_path / "source")
 
 
-def test_a_trials_store_tells_what_is_not_there_from_what_is_forbidden(
+def test_store_distinguishes_missing_from_forbidden_keys(
     storage: Storage, bucket: Any, tmp_path: Path
 ) -> None:
     from detcloud.shared.gcs import GcsBucket
@@ -264,11 +264,11 @@ def test_a_trials_store_tells_what_is_not_there_from_what_is_forbidden(
     from detcloud.storage.bucket_store import BucketStore
 
     store = BucketStore(GcsBucket(storage.bucket, credentials=bucket.client._credentials))
-    # Google says 403 to both: a boundary lets nobody list the whole bucket.
+    # Google answers 403 in both cases, since a boundary does not allow listing the whole bucket.
     assert is_refused(bucket.blob("1/2/1/uuid/none").download_as_bytes)
     with pytest.raises(KeyNotFound, match="nothing under 1/2/1/uuid/none"):
         store.get("1/2/1/uuid/none", tmp_path / "copy")
-    # A name that begins alike is not the object.
+    # A common prefix is not an object.
     with pytest.raises(KeyNotFound):
         store.get("1/2/1/uuid/state", tmp_path / "copy")
     for key in (OTHERS, "1/3/1/uuid/none"):
@@ -282,7 +282,7 @@ def test_a_trials_store_tells_what_is_not_there_from_what_is_forbidden(
         store.list("1/3")
 
 
-def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_it(
+def test_store_writes_with_renewed_tokens_of_the_agent(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from detcloud.agent.issued_keys import StorageToken as AgentToken
@@ -293,7 +293,7 @@ def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_i
 
     def fetch(holder: str) -> AgentToken:
         token = storage.issuer.issue_credentials(f"trial-{holder}", storage.access)
-        # Google's client renews what ends within four minutes: each request asks the agent.
+        # Google's client renews tokens that expire within four minutes, here before each request.
         return AgentToken(token.access_token, int((time.time() + 120) * 1000))
 
     server = CredentialServer(tmp_path, fetch, print)

@@ -1,6 +1,4 @@
-"""The table under storms of refusals and lost answers, of whatever kinds and in whatever order; and
-commits of whatever size that the table takes, beside what Firestore takes.
-"""
+"""Firestore's table under random refusals and lost answers, and the sizes of random commits."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +40,7 @@ from tests.unit.gcp.test_gcp_state_table import (
 # Firestore's own limits.
 WRITES_MAX, REQUEST_BYTES_MAX = 500, 10 << 20
 KEY = Key("trial#1", "A")
-# A request that is let through, one that is refused before anything is done, and one that is done
-# and whose answer is lost.
+# A request passes, is refused without an effect, or takes effect and loses its answer.
 WEATHER = st.one_of(
     st.none(),
     st.tuples(st.just("before"), st.sampled_from([*NOTHING_DONE, UNREACHED, *UNKNOWN])),
@@ -52,8 +49,9 @@ WEATHER = st.one_of(
 
 
 class StormyPool:
-    """Connections whose requests fare, one after the other, as `weather` says; then all are let
-    through. `verbs` are those that were asked for.
+    """Connections with a fault or None in `weather` for each next request; all later requests pass.
+
+    `verbs`: verbs of all requests, refused requests included.
     """
 
     def __init__(self, pool: urllib3.PoolManager, weather: Sequence[Any]) -> None:
@@ -75,7 +73,7 @@ class StormyPool:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(WEATHER, min_size=1, max_size=3 * TRIES_MAX), st.integers(1, 4))
-def test_in_a_storm_a_commit_happens_once_and_whole_or_says_that_it_may_not_have(
+def test_commit_in_a_storm_is_atomic_or_unavailable(
     firestore: Firestore, weather: Sequence[Any], commits: int
 ) -> None:
     database = firestore.new_database()
@@ -94,25 +92,25 @@ def test_in_a_storm_a_commit_happens_once_and_whole_or_says_that_it_may_not_have
             Put(KEY, revision + 1, b"%d" % number, revision or Expect.ABSENT),
             Put(entry, 1, b"", Expect.ABSENT),
         ]
-        asked = len(pool.verbs)
+        verb_count = len(pool.verbs)
         try:
-            # Nobody else writes, so that it never is a conflict.
+            # The table is the only writer, so that no conflict arises.
             table.commit(writes)
             is_known = True
         except Unavailable:
             is_known = False
         happened = (Row(KEY, revision + 1, b"%d" % number), Row(entry, 1, b""))
-        found = truth.get_many((KEY, entry))
-        assert found == happened or (not is_known and found == (before, None))
-        assert pool.verbs[asked:].count("commit") <= TRIES_MAX
-    # Nothing is read or written in a transaction, which would lock rows.
+        rows = truth.get_many((KEY, entry))
+        assert rows == happened or (not is_known and rows == (before, None))
+        assert pool.verbs[verb_count:].count("commit") <= TRIES_MAX
+    # No request uses a transaction, which would lock rows.
     assert set(pool.verbs) <= {"commit", "batchGet"}
     assert all(0 <= pause <= PAUSE_SECONDS_MAX for pause in pauses)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(WEATHER, max_size=TRIES_MAX - 1))
-def test_in_a_storm_that_ends_a_read_is_of_what_is_there(
+def test_read_in_a_storm_returns_the_stored_row(
     firestore: Firestore, weather: Sequence[Any]
 ) -> None:
     database = firestore.new_database()
@@ -129,7 +127,7 @@ def test_in_a_storm_that_ends_a_read_is_of_what_is_there(
 
 
 class SizingPool:
-    """Connections that only note the size and the writes of what is sent."""
+    """Connections that record the size and the number of writes of each request."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -143,7 +141,7 @@ class SizingPool:
         return fail_by(answer)
 
 
-# Characters that take the most bytes in JSON, in UTF-8, and the fewest.
+# Characters with the most bytes in JSON or in UTF-8, and with the fewest.
 CHARACTERS = st.sampled_from(["\x01", "é", "\U0001f600", "a"])
 
 
@@ -155,7 +153,7 @@ CHARACTERS = st.sampled_from(["\x01", "é", "\U0001f600", "a"])
     st.floats(0, 1),
     st.booleans(),
 )
-def test_every_commit_that_the_table_takes_is_one_that_firestore_takes(
+def test_accepted_commits_fit_firestores_limits(
     rows: int, character: str, partition_share: float, sort_share: float, is_due: bool
 ) -> None:
     def text(share: float, bytes_max: int, number: int) -> str:
@@ -169,7 +167,7 @@ def test_every_commit_that_the_table_takes_is_one_that_firestore_takes(
         )
         for count in range(rows)
     ]
-    # As much as fits, which no larger commit of these keys would.
+    # The largest bodies that a commit of these keys allows.
     share = min(ROW_BYTES_MAX, COMMIT_BYTES_MAX // rows)
     puts = [
         Put(key, 1 << 52, bytes(share - row_bytes(key, b"")), Expect.ABSENT, 1 if is_due else None)
@@ -185,9 +183,10 @@ def test_every_commit_that_the_table_takes_is_one_that_firestore_takes(
     assert pool.sizes[0] <= REQUEST_BYTES_MAX
 
 
-def test_no_index_and_no_name_of_a_document_begins_with_what_grows() -> None:
-    """A range that is written at its end takes 500 writes a second: an index begins with a hash or
-    a shard, and a document's name with the hash.
+def test_indexes_and_document_names_begin_with_a_hash() -> None:
+    """Firestore limits writes at the end of a key range to 500 a second.
+
+    Therefore an index begins with a hash or a shard, and a document's name with the hash.
     """
     beginnings: list[Mapping[str, str]] = [index["fields"][0] for index in composite_indexes()]
     assert {beginning["fieldPath"] for beginning in beginnings} == {"k", "h"}
@@ -201,6 +200,6 @@ def test_no_index_and_no_name_of_a_document_begins_with_what_grows() -> None:
         name.startswith(row_documents.partition_hash(partition))
         for name, partition in zip(names, partitions, strict=True)
     )
-    # 1,000 neighbours in 16 shards are 62.5 in each, with a deviation of 7.7: none is hot.
+    # 1,000 neighbours are 62.5 in each of 16 shards, with a deviation of 7.7: no shard is hot.
     counts = [sum(shard_of(partition) == shard for partition in partitions) for shard in range(16)]
     assert max(counts) < 62.5 + 5 * 7.7

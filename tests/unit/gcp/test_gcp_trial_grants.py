@@ -1,4 +1,4 @@
-"""Trials get access to data that settings name, and to images, besides their checkpoints."""
+"""Access of trials to configured data buckets and image repositories."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ API_TOKEN = "of-the-api"
 
 @dataclass
 class Project:
-    """A bucket of photos that code may read, another one with a folder that it may write."""
+    """A bucket `photos` for reading, and a bucket `scratch` with a folder for writing."""
 
     url: str
     photos: str
@@ -59,7 +59,7 @@ def project(gcs_server: FakeGcs) -> Iterator[Project]:
 
 @pytest.fixture
 def store(project: Project, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a trial's code."""
+    """A storage client with the keys of a trial's code."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", project.url)
     token = project.grants.issue_data_keys("trial-4.1", "gpus")
     assert token.account == DATA
@@ -74,9 +74,7 @@ def is_refused(call: Callable[..., Any], *arguments: Any) -> bool:
     return False
 
 
-def test_code_reads_the_bucket_that_it_may_read_and_writes_nothing_there(
-    project: Project, store: Client
-) -> None:
+def test_trial_code_may_only_read_a_read_bucket(project: Project, store: Client) -> None:
     photos = store.bucket(project.photos)
     assert photos.blob("cats/1.jpg").download_as_bytes() == b"cat"
     assert [blob.name for blob in store.list_blobs(photos, prefix="cats/")] == ["cats/1.jpg"]
@@ -84,9 +82,7 @@ def test_code_reads_the_bucket_that_it_may_read_and_writes_nothing_there(
     assert is_refused(photos.blob("cats/1.jpg").delete)
 
 
-def test_code_writes_replaces_and_deletes_in_its_folder_and_not_beside_it(
-    project: Project, store: Client
-) -> None:
+def test_trial_code_may_write_only_in_the_granted_folder(project: Project, store: Client) -> None:
     scratch = store.bucket(project.scratch)
     for content in (b"new", b"newer"):
         scratch.blob("vision/new").upload_from_string(content)
@@ -98,7 +94,7 @@ def test_code_writes_replaces_and_deletes_in_its_folder_and_not_beside_it(
     assert is_refused(lambda: list(store.list_blobs(scratch)))
 
 
-def test_a_pool_with_an_account_of_its_own_gets_that_ones_tokens(project: Project) -> None:
+def test_pool_account_takes_precedence(project: Project) -> None:
     token = project.grants.issue_data_keys("trial-5.1", "curated")
     assert (token.account, project.tokens.whole[token.access_token]) == (CURATOR, CURATOR)
     assert AccountGrants(AccountTokens()).gives_data_keys("gpus") is False
@@ -106,7 +102,7 @@ def test_a_pool_with_an_account_of_its_own_gets_that_ones_tokens(project: Projec
     assert (only.gives_data_keys("curated"), only.gives_data_keys("gpus")) == (True, False)
 
 
-def test_a_login_is_a_token_of_the_account_that_pulls(project: Project) -> None:
+def test_login_is_a_token_of_the_pull_account(project: Project) -> None:
     assert project.grants.gives_login(f"{IMAGES}/ml/trial@sha256:{'e' * 64}")
     for other in (f"{IMAGES}-2/trial", "us-docker.pkg.dev/acme-ml/images", "ubuntu", "gcr.io/a/b"):
         assert not project.grants.gives_login(other), other
@@ -116,20 +112,20 @@ def test_a_login_is_a_token_of_the_account_that_pulls(project: Project) -> None:
     assert project.tokens.lifetimes[login.password] == PULL_SECONDS == 900
 
 
-def test_what_google_refuses_is_told_without_a_token(project: Project) -> None:
+def test_refusal_by_google_does_not_reveal_a_token(project: Project) -> None:
     strange = AccountTokens(lambda: Credentials("stolen"), iam_endpoint=project.url)
     grants = AccountGrants(strange, data_account=DATA, pull_account=PULL)
     for call in (
         lambda: grants.issue_data_keys("trial-4.1", "gpus"),
         lambda: grants.issue_login("pull-4.1", f"{IMAGES}/trial"),
     ):
-        with pytest.raises(OSError, match=re.compile("cannot issue a token for .*-4.1")) as told:
+        with pytest.raises(OSError, match=re.compile("cannot issue a token for .*-4.1")) as refused:
             call()
-        assert "stolen" not in str(told.value)
+        assert "stolen" not in str(refused.value)
 
 
-def test_as_many_places_as_settings_allow_fit_into_a_boundary() -> None:
-    # Ten of the longest: 63 characters of a bucket, 512 of a folder.
+def test_maximum_of_data_places_fits_into_a_boundary() -> None:
+    # Ten places of maximal length: 63 characters for the bucket, 512 for the folder.
     places = [DataPlace("b" * 63, "f" * 511, writes=True)] * RULES_MAX
     rules = data_boundary(places, "trial-4.1")["accessBoundary"]["accessBoundaryRules"]
     assert len(rules) == RULES_MAX

@@ -1,4 +1,4 @@
-"""The machine image of instances: what it is made of, and that it holds no secret."""
+"""The template and the provisioning script of the machine image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGES = Path(__file__).parents[3] / "images"
 TEMPLATE = IMAGES / "ami/detcloud.pkr.hcl"
 PROVISION = IMAGES / "ami/provision.sh"
 INSTALL = IMAGES / "boot/install.sh"
-# Plugins beside the program, and two settings, came after Debian's version of Packer.
+# Parts of the template that Debian's version of Packer does not know: plugins and two settings.
 NEWER = (
     r"^packer \{\n.*?^\}\n",
     r"^  metadata_options \{\n.*?^  \}\n",
@@ -26,7 +26,7 @@ NEWER = (
 
 
 @pytest.mark.parametrize("gpu", ["true", "false"])
-def test_packer_accepts_it(tmp_path: Path, gpu: str) -> None:
+def test_packer_accepts_the_template(tmp_path: Path, gpu: str) -> None:
     packer = require_program("packer", remedy="`apt-get install packer` installs Debian's")
     text = TEMPLATE.read_text()
     for newer in NEWER:
@@ -48,14 +48,14 @@ def test_packer_accepts_it(tmp_path: Path, gpu: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_begins_from_the_image_that_instances_have_without_it() -> None:
+def test_base_is_the_default_image_of_instances() -> None:
     (named,) = re.findall(r'"(Deep Learning[^"]*)"', TEMPLATE.read_text())
     words = "-".join(re.findall(r"[a-z0-9.]+", named.lower()))
     kind = IMAGE_DEFAULT.split("/")[-3]
     assert words == f"deep-learning-{kind.replace('-ubuntu', '-ami-ubuntu')}"
 
 
-def test_it_is_encrypted_and_its_metadata_need_a_token() -> None:
+def test_image_is_encrypted_and_metadata_need_a_token() -> None:
     settings = dict(re.findall(r"^ +([a-z_]+) += (.+)$", TEMPLATE.read_text(), re.MULTILINE))
     wanted = {
         "encrypt_boot": "true",
@@ -68,25 +68,25 @@ def test_it_is_encrypted_and_its_metadata_need_a_token() -> None:
     assert {name: settings.get(name) for name in wanted} == wanted
 
 
-def test_nothing_secret_is_asked_for() -> None:
+def test_template_has_no_secret_variable() -> None:
     names = re.findall(r'^variable "(\w+)"', TEMPLATE.read_text(), re.MULTILINE)
     assert names == ["region", "gpu", "pull", "subnet_id"]
 
 
-def test_it_has_the_images_that_trials_run_in_by_default() -> None:
+def test_image_contains_the_default_trial_images() -> None:
     text = PROVISION.read_text()
     assert re.findall(r"--tag (\S+)", text) == [DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda]
-    # As images/README.md builds it.
+    # The same argument as in images/README.md.
     assert "--build-arg TORCH_INDEX=https://pypi.org/simple" in text
 
 
 @pytest.mark.parametrize("script", [PROVISION, *sorted(IMAGES.glob("boot/*.sh"))])
-def test_bash_can_read_its_scripts(script: Path) -> None:
+def test_scripts_are_valid_bash(script: Path) -> None:
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("there", "installed"),
+    ("present", "installed"),
     [
         (["docker", "iptables", "python3"], ""),
         (["docker", "iptables", "python3.11"], ""),
@@ -94,12 +94,10 @@ def test_bash_can_read_its_scripts(script: Path) -> None:
         ([], "docker.io iptables python3.11"),
     ],
 )
-def test_what_is_missing_is_installed_and_nothing_else(
-    tmp_path: Path, there: list[str], installed: str
-) -> None:
+def test_installs_only_missing_programs(tmp_path: Path, present: list[str], installed: str) -> None:
     log = tmp_path / "log"
-    programs = {name: "exit 0" for name in there} | {"apt-get": f'echo "$*" >> {log}'}
-    # A python3 that is too old, where it is not among those.
+    programs = {name: "exit 0" for name in present} | {"apt-get": f'echo "$*" >> {log}'}
+    # Without python3 in `present` the machine has a python3 that is too old.
     for name, does in ({"python3": "exit 1"} | programs).items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
@@ -107,8 +105,8 @@ def test_what_is_missing_is_installed_and_nothing_else(
     done = subprocess.run(
         ["/bin/bash", "-c", script], env={"PATH": str(tmp_path)}, capture_output=True, text=True
     )
-    python = "python3" if "python3" in there else "python3.11"
+    python = "python3" if "python3" in present else "python3.11"
     assert (done.returncode, done.stdout) == (0, f"{python}\n"), done.stderr
-    said = log.read_text().splitlines() if log.exists() else []
-    assert [line.partition("recommends ")[2] for line in said[1:]] == [installed] * bool(installed)
-    assert all("Lock::Timeout" in line for line in said)
+    calls = log.read_text().splitlines() if log.exists() else []
+    assert [line.partition("recommends ")[2] for line in calls[1:]] == [installed] * bool(installed)
+    assert all("Lock::Timeout" in line for line in calls)

@@ -1,4 +1,4 @@
-"""Docker's folders on the disks of an instance, and the settings by which its GPUs stay."""
+"""Docker's folders on local disks of an instance, and Docker's settings for GPUs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ QUIET = ("systemctl", "mdadm")
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[str]:
-    """A block device, as an instance's own disk is one."""
+    """The path of a block device that stands in for a local disk."""
     losetup = require_program("losetup", Path("/usr/sbin/losetup"), remedy="apt-get install mount")
     if os.getuid() != 0:
         missing("losetup", "only root makes block devices")
@@ -38,7 +38,10 @@ def disk(tmp_path: Path) -> Iterator[str]:
 def boot(
     root: Path, programs: dict[str, str], then: str = "", before: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run the script on a machine at `root`, in a namespace of its own mounts."""
+    """Run the script with `root` as its disk, in a separate namespace of mounts.
+
+    `programs`: shell code of stubs by name. `before` and `then`: shell code around the script.
+    """
     folder = root / "bin"
     folder.mkdir(parents=True)
     for name, does in ({name: "exit 0" for name in QUIET} | programs).items():
@@ -48,7 +51,7 @@ def boot(
 
 
 def mount_apart(root: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script whose mounts are gone with it, as a machine's are when it starts again."""
+    """Run a script in a mount namespace that ends with the script, like mounts at a restart."""
     return subprocess.run(
         ["unshare", "--mount", "bash", "-c", script],
         env={"PATH": f"{root}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -58,12 +61,12 @@ def mount_apart(root: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def start_again(root: Path, before: str = "") -> str:
-    """Return what is mounted for Docker once the unit of a machine that starts again has run."""
+    """Run the unit's commands as after a restart, and return the sources of Docker's mounts."""
     unit = (root / "etc/systemd/system/detcloud-disks.service").read_text()
     assert "Before=docker.service containerd.service" in unit
     commands = re.findall(r"^ExecStart=-?/bin/sh -c '(.*)'$", unit, re.MULTILINE)
     assert len(commands) == 3
-    # systemd makes one of two.
+    # systemd replaces `$$` by `$`.
     run = [f"/bin/sh -c {shlex.quote(command.replace('$$', '$'))}" for command in commands]
     shown = f'for it in docker containerd; do findmnt -no SOURCE "{root}/var/lib/$it"; done'
     done = mount_apart(root, "\n".join((before, *run, shown)))
@@ -80,7 +83,7 @@ def link(root: Path, *disks: str) -> None:
             (by_id / name).symlink_to(disk)
 
 
-def test_images_and_containers_are_on_the_instances_own_disk(tmp_path: Path, disk: str) -> None:
+def test_docker_folders_are_on_the_instances_local_disk(tmp_path: Path, disk: str) -> None:
     root = tmp_path / "machine"
     link(root, disk)
     then = 'for it in docker containerd; do findmnt -no SOURCE "$root/var/lib/$it"; done'
@@ -97,34 +100,32 @@ def test_images_and_containers_are_on_the_instances_own_disk(tmp_path: Path, dis
     ]
 
 
-def test_they_are_there_again_when_the_machine_starts_again(tmp_path: Path, disk: str) -> None:
+def test_docker_folders_are_mounted_after_a_restart(tmp_path: Path, disk: str) -> None:
     root = tmp_path / "machine"
     link(root, disk)
     assert boot(root, {"docker": "exit 0"}).returncode == 0
     assert start_again(root) == f"{disk}[/docker]\n{disk}[/containerd]\n"
 
 
-def test_disks_that_the_machine_image_mounts_are_waited_for(tmp_path: Path, disk: str) -> None:
+def test_unit_waits_for_disks_that_the_image_mounts(tmp_path: Path, disk: str) -> None:
     root = tmp_path / "machine"
     store = root / "opt/dlami/nvme"
     store.mkdir(parents=True)
     mount = f"mount {disk} {store}"
     subprocess.run(["mkfs.ext4", "-q", disk], check=True)
     assert boot(root, {"docker": "exit 0"}, before=mount).returncode == 0
-    # Nothing says when: it is mounted beside what waits for it.
+    # The image mounts the disk at the same time as the unit waits.
     assert start_again(root, f"{mount} &") == f"{disk}[/docker]\n{disk}[/containerd]\n"
 
 
-def test_images_that_the_machine_image_brings_stay_where_they_are(
-    tmp_path: Path, disk: str
-) -> None:
+def test_preinstalled_images_are_not_moved(tmp_path: Path, disk: str) -> None:
     root = tmp_path / "machine"
     link(root, disk)
     done = boot(root, {"docker": "echo 0123456789ab"}, 'findmnt "$root/var/lib/docker" || true')
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_machine_without_such_disks_is_left_alone(tmp_path: Path) -> None:
+def test_machine_without_local_disks_is_unchanged(tmp_path: Path) -> None:
     root = tmp_path / "machine"
     done = boot(root, {"docker": "exit 0"})
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -132,7 +133,7 @@ def test_a_machine_without_such_disks_is_left_alone(tmp_path: Path) -> None:
     assert not (root / "etc").exists()
 
 
-def test_gpus_stay_when_systemd_reads_its_units_anew(tmp_path: Path) -> None:
+def test_gpus_survive_a_reload_of_systemd(tmp_path: Path) -> None:
     root = tmp_path / "machine"
     settings = root / "etc/docker/daemon.json"
     settings.parent.mkdir(parents=True)

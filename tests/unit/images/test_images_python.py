@@ -1,4 +1,4 @@
-"""The code that a machine image's own Python runs before the boot script installs a newer one."""
+"""The code that runs in a machine image's old Python, before the boot installs a newer Python."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def early_modules() -> list[Path]:
 
 def newer_names(source: str) -> set[str]:
     """Return the names in a module that Python 3.10 lacks. Raise SyntaxError for newer syntax."""
-    found: set[str] = set()
+    names_used: set[str] = set()
     for node in ast.walk(ast.parse(source, feature_version=OLDEST)):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
-                found.add(name)
+                names_used.add(name)
             case ast.ImportFrom(module=module, names=names):
-                found |= {module or "", *(alias.name for alias in names)}
+                names_used |= {module or "", *(alias.name for alias in names)}
             case ast.Import(names=names):
-                found |= {alias.name for alias in names}
-    return found & NEWER
+                names_used |= {alias.name for alias in names}
+    return names_used & NEWER
 
 
 def test_code_before_the_installation_needs_no_newer_python() -> None:
@@ -75,8 +75,8 @@ def test_code_before_the_installation_needs_no_newer_python() -> None:
     assert {"role_signature.py", "boot_report.py", "instance_identity.py"} <= {
         path.name for path in modules
     }
-    found = {str(path.relative_to(ROOT)): newer_names(path.read_text()) for path in modules}
-    assert {path: names for path, names in found.items() if names} == {}
+    newer_by_path = {str(path.relative_to(ROOT)): newer_names(path.read_text()) for path in modules}
+    assert {path: names for path, names in newer_by_path.items() if names} == {}
 
 
 def test_rule_finds_newer_names_and_syntax() -> None:

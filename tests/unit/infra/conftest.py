@@ -24,7 +24,7 @@ def compute_engine() -> Iterator[GceServer]:
 
 @pytest.fixture
 def catalog(compute_engine: GceServer) -> GoogleCatalog:
-    """The catalogue of that project, read by Google's clients."""
+    """The machine catalogue of the project acme-ml, read by Google's clients."""
     require("google.cloud.compute_v1")
     from infra.gcp.machine_catalog import GoogleCatalog
 
@@ -33,7 +33,7 @@ def catalog(compute_engine: GceServer) -> GoogleCatalog:
 
 @pytest.fixture(scope="session")
 def vision(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A team with all there is: a network of its own, somebody to tell, a budget."""
+    """The graph of a team with the stack's own network, an alarm address and a budget."""
     require("pulumi_aws")
     from tests.unit.infra.graphs import VISION, graph
 
@@ -42,7 +42,7 @@ def vision(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(scope="session")
 def speech(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A team of the same account and region, in a network that was there."""
+    """The graph of a team in the same account and region, in an existing network."""
     require("pulumi_aws")
     from tests.unit.infra.graphs import SPEECH, graph
 
@@ -51,7 +51,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(scope="session")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A team whose company has rules: a key, bounds, tags, private subnets and a domain."""
+    """The graph of a team with a company's rules: key, boundary, tags, private subnets, domain."""
     require("pulumi_aws")
     from tests.unit.infra.graphs import BANK, graph
 
@@ -60,7 +60,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(scope="session")
 def front_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """The stack of a company with a firewall of its own in front."""
+    """The graph of a team with a company's web ACL in front of the API."""
     require("pulumi_aws")
     from tests.unit.infra.graphs import FRONTED, graph
 
@@ -69,7 +69,7 @@ def front_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(scope="session")
 def gcp_vision(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
-    """A team with subnetworks in two regions, somebody to tell, and a budget."""
+    """The graph of a team with subnetworks in two regions, an alarm address and a budget."""
     require("pulumi_gcp")
     from tests.unit.infra.gcp_graphs import VISION, gcp_graph
 
@@ -78,7 +78,7 @@ def gcp_vision(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
 
 @pytest.fixture(scope="session")
 def gcp_speech(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
-    """A team of the same project, in a network that was there."""
+    """The graph of a team in the same project, in an existing network."""
     require("pulumi_gcp")
     from tests.unit.infra.gcp_graphs import SPEECH, gcp_graph
 
@@ -87,7 +87,7 @@ def gcp_speech(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
 
 @pytest.fixture(scope="session")
 def gcp_bank(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
-    """A team whose company has rules: a key, labels, and no public addresses."""
+    """The graph of a team with a company's rules: key, labels, no public addresses."""
     require("pulumi_gcp")
     from tests.unit.infra.gcp_graphs import BANK, gcp_graph
 

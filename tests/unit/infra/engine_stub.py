@@ -9,7 +9,7 @@ from pulumi import automation
 
 
 class Engine:
-    """A stand-in for Pulumi's engine: which stack, with which settings, to do what."""
+    """A stand-in for Pulumi's engine that records stacks, settings and operations."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -19,7 +19,7 @@ class Engine:
         self.is_there = True
         self.events: list[automation.EngineEvent] = []
         self.workspace = self
-        # The name that Pulumi's engine has for it.
+        # Pulumi's name of the method.
         self.up = self.deploy_stack
 
     def select_stack(self, stack_name: str, project_name: str, program: object) -> Engine:

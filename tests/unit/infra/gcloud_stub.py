@@ -1,6 +1,4 @@
-"""A stand-in for gcloud that notes what it is told to make, and what is there by then as Google's
-interfaces show it. It takes no command that it does not know.
-"""
+"""A stand-in for gcloud that logs commands, and a project of Google with the commands' results."""
 
 import json
 import os
@@ -21,7 +19,7 @@ _PROGRAM = """#!{python}
 import json, sys
 words = sys.argv[1:]
 VERBS = ("create", "create-aws", "delete", "describe", "expire", "list", "undelete")
-# Google shows these for some days after they were deleted, and takes no namesakes meanwhile.
+# For some days Google shows deleted resources of these kinds and refuses new ones of that name.
 POOLS = ["iam", "workload-identity-pools"]
 KEPT = (["iam", "roles"], POOLS, [*POOLS, "providers"])
 def read_flags(words):
@@ -41,7 +39,7 @@ for it in done:
     if it[place].startswith("create"):
         made[key] = it
     (deleted.add if it[place] == "delete" else deleted.discard)(key)
-    # No longer shown, and its name not yet free.
+    # Google no longer shows an expired resource, but its name is not free yet.
     (expired.add if it[place] == "expire" else expired.discard)(key)
 place = next((n for n, word in enumerate(words) if word in VERBS), -1)
 kind, verb, flags = words[:place], words[place] if place >= 0 else "", read_flags(words)
@@ -75,13 +73,13 @@ with open({log!r}, "a") as log:
 
 @dataclass
 class Gcloud:
-    """A gcloud in `folder`, and the `commands` that changed something."""
+    """A gcloud program in `folder`. `commands`: the changing commands of the last script."""
 
     folder: Path
     commands: list[list[str]] = field(default_factory=list)
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script; its commands are those that it alone ran."""
+        """Run a script and set `commands` to the changing commands of this script."""
         log, program = self.folder / "log", self.folder / "gcloud"
         log.touch()
         before = len(log.read_text().splitlines())
@@ -100,34 +98,34 @@ class Gcloud:
         return done
 
     def all_commands(self) -> list[list[str]]:
-        """Return the commands of all scripts that changed something."""
+        """Return the changing commands of all scripts."""
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
 
     def seed(self, *words: str) -> None:
-        """Have something be there that was made before."""
+        """Log a command as run, as if an earlier script had made the resource."""
         with (self.folder / "log").open("a") as log:
             log.write(json.dumps(words) + "\n")
 
 
 def flags_of(words: Iterable[str]) -> dict[str, str]:
-    """Return the flags of a command with their values."""
+    """Return the values of a command's flags by the flag's name without dashes."""
     pairs = (word.removeprefix("--").partition("=") for word in words if word.startswith("--"))
     return {name: value for name, _, value in pairs}
 
 
 def bindings_of(commands: Iterable[list[str]]) -> list[tuple[str, str, str, str]]:
     """Return (place, member, role, condition) of all bindings that commands add."""
-    found = []
+    bindings = []
     for words in commands:
         if "add-iam-policy-binding" in words:
             place, flags = words[words.index("add-iam-policy-binding") + 1], flags_of(words)
             _, _, condition = flags.get("condition", "").partition("expression=")
-            found.append((place, flags["member"], flags["role"], condition))
-    return found
+            bindings.append((place, flags["member"], flags["role"], condition))
+    return bindings
 
 
 class Project:
-    """A project with what `commands` of gcloud made in it, as Google's interfaces show it."""
+    """Google's interfaces to a project after the `commands` of gcloud."""
 
     def __init__(self, project: str, number: str, commands: Iterable[list[str]]) -> None:
         self._bindings: dict[str, list[dict[str, Any]]] = {}
@@ -143,7 +141,7 @@ class Project:
             self._delete(words)
 
     def _delete(self, words: list[str]) -> None:
-        """Forget what a command deletes, or show it as deleted."""
+        """Remove the resources that a command deletes, or mark roles and pools as deleted."""
         if "delete" not in words:
             return
         ends = f"/{words[words.index('delete') + 1]}"
@@ -185,7 +183,10 @@ class Project:
                 self.there[f"{COMPUTE}/{place}"] = {}
 
     def call(self, method: str, url: str, body: object = None) -> dict[str, Any]:
-        """Answer a call, as GoogleApi has it."""
+        """Return the answer to a GET or getIamPolicy call.
+
+        Raise GoogleError with status 404 if no resource has the URL.
+        """
         resource, mark, _ = url.replace("/getIamPolicy", ":getIamPolicy").partition(":getIamPolicy")
         if mark:
             assert method == ("GET" if resource.startswith(COMPUTE) else "POST")
@@ -199,11 +200,11 @@ class Project:
 
     def _find(self, url: str) -> dict[str, Any]:
         if url not in self.there:
-            raise GoogleError(404, f"there is nothing at {url}")
+            raise GoogleError(404, f"no resource has the URL {url}")
         return self.there[url]
 
     def lose_binding(self, role: str) -> None:
-        """Take a role away from everybody."""
+        """Remove all bindings of the roles that end with `role`."""
         for place, bindings in self._bindings.items():
             self._bindings[place] = [
                 binding for binding in bindings if not binding["role"].endswith(role)

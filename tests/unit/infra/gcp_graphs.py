@@ -1,5 +1,6 @@
-"""Stacks on Google Cloud as the program registers them, with outputs that name where they come
-from.
+"""Graphs of the resources that the program registers on Google Cloud.
+
+An output of a resource is a text that names the resource and the output.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ VISION = {
     "detcloud:monthlyBudget": "100",
     "detcloud:billingAccount": "01AB23-45CD67-89EF01",
 }
-# A team of the same project, in a network that was there, with an image that was there.
+# A team of the same project, with an existing network and prebuilt images.
 SPEECH = {
     "detcloud:project": "acme-ml",
     "detcloud:projectNumber": "123456789012",
@@ -38,7 +39,7 @@ SPEECH = {
     "detcloud:apiConcurrency": "10",
 }
 KEY = "projects/acme-keys/locations/us-central1/keyRings/ml/cryptoKeys/detcloud"
-# A team whose company has rules: a key, labels, and no public addresses.
+# A team with a company's rules: key, labels, no public addresses.
 BANK = {
     "detcloud:project": "acme-ml",
     "detcloud:projectNumber": "123456789012",
@@ -52,9 +53,7 @@ OUTPUTS = ("email", "member", "uri")
 
 
 class GcpGraph:
-    """A maker that lists the resources it is given, the program's exported values, and the images
-    that were built.
-    """
+    """A maker that records registered resources, exported values and built images."""
 
     def __init__(self) -> None:
         self.resources: list[Resource] = []
@@ -70,12 +69,12 @@ class GcpGraph:
         return f"{place}.id", outputs
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        """Return the inputs of all resources of a type, `module/type`, by their names."""
-        found = [resource for resource in self.resources if resource.type.split(":")[1] == kind]
-        return {resource.name: resource.inputs for resource in found}
+        """Return the inputs of all resources of a type, `module/type`, by resource name."""
+        resources = [resource for resource in self.resources if resource.type.split(":")[1] == kind]
+        return {resource.name: resource.inputs for resource in resources}
 
     def predecessors_of(self, kind: str, name: str) -> set[str]:
-        """Return the names of the resources that one comes after without using them."""
+        """Return the names of the resources in the explicit dependencies of a resource."""
         found = next(
             resource
             for resource in self.resources
@@ -84,7 +83,7 @@ class GcpGraph:
         return {other for _, other in found.after}
 
 
-# What Google gives a name of its own, which the program does not say.
+# Types that get a name from Google, not from the program.
 _NAMED = {
     "gcp:serviceaccount/account:Account",
     "gcp:projects/iAMCustomRole:IAMCustomRole",
@@ -93,24 +92,24 @@ _NAMED = {
 
 
 def gcp_graph(team: str, config: Mapping[str, str], folder: Path, pools: str = POOLS) -> GcpGraph:
-    """Run the program for a team, and return the graph of its resources."""
-    found = GcpGraph()
+    """Run the program for a team and return the graph of the team's resources."""
+    graph = GcpGraph()
 
     def run() -> None:
-        make_stack(found.builds.append)
+        make_stack(graph.builds.append)
 
-    found.exported = run_program(run, team, {**config, **gcp_files(folder, pools)}, found)
-    return found
-
-
-def kinds(found: GcpGraph) -> set[str]:
-    """Return the types of a stack's resources, `module/type`."""
-    return {resource.type.split(":")[1] for resource in found.resources} - {"providers"}
+    graph.exported = run_program(run, team, {**config, **gcp_files(folder, pools)}, graph)
+    return graph
 
 
-def environments(found: GcpGraph) -> dict[str, dict[str, Any]]:
-    """Return the variables of each function."""
-    services = found.inputs_of("cloudrunv2/service")
+def kinds(graph: GcpGraph) -> set[str]:
+    """Return the types of a stack's resources, `module/type`, without providers."""
+    return {resource.type.split(":")[1] for resource in graph.resources} - {"providers"}
+
+
+def environments(graph: GcpGraph) -> dict[str, dict[str, Any]]:
+    """Return the environment variables of each function."""
+    services = graph.inputs_of("cloudrunv2/service")
     containers = {name: service["template"]["containers"] for name, service in services.items()}
     return {
         name: {variable["name"]: variable["value"] for variable in container["envs"]}

@@ -1,4 +1,4 @@
-"""Google's interfaces as a table of answers, for code that calls them over REST."""
+"""Google's REST interfaces as a table of answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,9 @@ Answer = Mapping[str, Any] | GoogleError | Callable[[Any], Any]
 
 @dataclass
 class Answers:
-    """Answers by the method and the end of an address, without its query; what has none is not
-    there. A function is called with the body.
+    """Answers by method and by the end of the address without the query.
+
+    A function in the table is called with the body. An address without an answer raises a 404.
     """
 
     table: dict[tuple[str, str], Answer]
@@ -25,12 +26,12 @@ class Answers:
         path = url.partition("?")[0]
         for (wanted, end), answer in self.table.items():
             if method == wanted and path.endswith(end):
-                found = answer(body) if callable(answer) else answer
-                if isinstance(found, GoogleError):
-                    raise found
-                return dict(found)
-        raise GoogleError(404, f"there is nothing at {path}")
+                result = answer(body) if callable(answer) else answer
+                if isinstance(result, GoogleError):
+                    raise result
+                return dict(result)
+        raise GoogleError(404, f"no answer for {path}")
 
     def urls_of(self, method: str) -> list[str]:
-        """Return the addresses of the calls by one method."""
+        """Return the addresses of the calls by a method."""
         return [url for name, url, _ in self.calls if name == method]

@@ -1,4 +1,7 @@
-"""Stacks as the program registers them, with outputs that name where they come from."""
+"""Graphs of the resources that the program registers on AWS.
+
+An output of a resource is a text that names the resource and the output.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,7 +66,7 @@ OUTPUTS = (
 
 
 class Graph:
-    """A maker that lists the resources it is given, and the program's exported values."""
+    """A maker that records registered resources and exported values."""
 
     def __init__(self) -> None:
         self.resources: list[Resource] = []
@@ -74,18 +77,18 @@ class Graph:
         place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
         outputs: dict[str, Any] = {name: f"{place}.{name}" for name in OUTPUTS}
         if resource.type.endswith(":DomainName"):
-            told = {word: f"{place}.{word}" for word in ("targetDomainName", "hostedZoneId")}
+            outcome = {word: f"{place}.{word}" for word in ("targetDomainName", "hostedZoneId")}
             given = resource.inputs["domainNameConfiguration"]
-            outputs["domainNameConfiguration"] = {**given, **told}
+            outputs["domainNameConfiguration"] = {**given, **outcome}
         return f"{place}.id", outputs
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        """Return the inputs of all resources whose type ends with `:KIND`, by their names."""
-        found = [resource for resource in self.resources if resource.type.endswith(f":{kind}")]
-        return {resource.name: resource.inputs for resource in found}
+        """Return the inputs of all resources of a kind, the last part of the type, by name."""
+        resources = [resource for resource in self.resources if resource.type.endswith(f":{kind}")]
+        return {resource.name: resource.inputs for resource in resources}
 
     def predecessors_of(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
-        """Return (kind, name) of the resources that one comes after without using them."""
+        """Return (kind, name) of each explicit dependency of a resource."""
         found = next(
             resource
             for resource in self.resources
@@ -95,11 +98,11 @@ class Graph:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Write the files that settings name, and return those settings."""
+    """Write the files that settings name into `folder`, and return these settings."""
     folder.mkdir(exist_ok=True)
     (folder / "pools.yaml").write_text(POOLS)
     for name, comment in (("functions", b""), ("suggest", b"s")):
-        # An empty archive and what is said of it.
+        # An empty archive with a comment.
         content = b"PK\x05\x06" + bytes(16) + len(comment).to_bytes(2, "little") + comment
         (folder / f"{name}.zip").write_bytes(content)
     return {
@@ -110,21 +113,21 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
-    """Run the program for a team, and return the graph of its resources."""
-    found = Graph()
-    found.exported = run_program(run, team, {**config, **files(folder)}, found)
-    return found
+    """Run the program for a team and return the graph of the team's resources."""
+    stack = Graph()
+    stack.exported = run_program(run, team, {**config, **files(folder)}, stack)
+    return stack
 
 
-def alarm_metrics(found: Graph) -> int:
-    """Metrics that alarms look at, each of which is paid for by the month."""
-    alarms = found.inputs_of("MetricAlarm").values()
+def alarm_metrics(graph: Graph) -> int:
+    """Return the number of metrics of all alarms. Each metric is paid for by the month."""
+    alarms = graph.inputs_of("MetricAlarm").values()
     queries = [alarm.get("metricQueries") or ({"metric": None},) for alarm in alarms]
-    return sum("metric" in query for asked in queries for query in asked)
+    return sum("metric" in query for alarm_queries in queries for query in alarm_queries)
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep, names of maps included."""
+    """Yield all texts in a nested value, including the keys of maps."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

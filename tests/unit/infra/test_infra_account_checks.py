@@ -1,4 +1,4 @@
-"""The check of an account: facts in, a finding for each out."""
+"""The check of an AWS account: a finding for each fact."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,18 +63,18 @@ def findings(
     return check_facts(settings, cluster or pools(), replace(GOOD, **facts))
 
 
-def worst(found: list[Finding]) -> Finding:
-    [only] = [finding for finding in found if finding.level is not Level.FINE]
+def worst(results: list[Finding]) -> Finding:
+    [only] = [finding for finding in results if finding.level is not Level.FINE]
     return only
 
 
 @pytest.mark.parametrize(
     "networks", [None, NetworkCount(4, 5.0), NetworkCount(5, 5.0, has_own=True)]
 )
-def test_a_stack_needs_room_for_one_network_unless_it_has_it(networks: NetworkCount | None) -> None:
-    found = findings(networks=networks)
-    assert {finding.level for finding in found} == {Level.FINE}
-    assert ("network" in [finding.subject for finding in found]) == (networks is not None)
+def test_stack_without_a_network_needs_room_in_the_vpc_quota(networks: NetworkCount | None) -> None:
+    results = findings(networks=networks)
+    assert {finding.level for finding in results} == {Level.FINE}
+    assert ("network" in [finding.subject for finding in results]) == (networks is not None)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,13 @@ def test_a_stack_needs_room_for_one_network_unless_it_has_it(networks: NetworkCo
         ("detcloud-image", True),
     ],
 )
-def test_an_image_is_one_that_the_tick_can_find(image: str, is_refused: bool) -> None:
-    found = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
-    assert [text for text in found if f"provider.image_id is {image}: expected" in text] == found
-    assert bool(found) == is_refused
-    # What is let through the tick's policy allows.
+def test_refuses_images_that_the_tick_cannot_find(image: str, is_refused: bool) -> None:
+    problems = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
+    assert [
+        text for text in problems if f"provider.image_id is {image}: expected" in text
+    ] == problems
+    assert bool(problems) == is_refused
+    # The tick's policy allows the accepted images.
     name = image.removeprefix("resolve:ssm:")
     arn = f"arn:aws:ssm:us-east-1::parameter{name}"
     if image.startswith("resolve:"):
@@ -98,17 +100,18 @@ def test_an_image_is_one_that_the_tick_can_find(image: str, is_refused: bool) ->
 
 
 @pytest.mark.parametrize(("of_stack", "is_refused"), [(14, False), (15, False), (16, True)])
-def test_no_instance_gets_more_tags_than_ec2_takes(of_stack: int, is_refused: bool) -> None:
-    # 50 less five of the cluster's are 45, of which the pool has 30. A key of both counts once.
+def test_refuses_more_tags_than_ec2_allows(of_stack: int, is_refused: bool) -> None:
+    # Of EC2's 50 tags five are the cluster's and 30 the pool's. A key that pool and stack share
+    # counts once.
     own = ", ".join(f"{{key: pool-{number}}}" for number in range(30))
     stack = {f"stack-{number}": "x" for number in range(of_stack)} | {"pool-1": "x"}
     settings = replace(SETTINGS, tags=stack)
-    found = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
-    assert [name for name in found if "46 tags: expected at most 45" in name] == found
-    assert bool(found) == is_refused
+    problems = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
+    assert [name for name in problems if "46 tags: expected at most 45" in name] == problems
+    assert bool(problems) == is_refused
 
 
-def test_a_role_for_a_pool_that_is_not_there_is_a_mistake() -> None:
+def test_refuses_a_task_role_for_an_unknown_pool() -> None:
     role = "arn:aws:iam::222222222222:role/readers"
     settings = replace(SETTINGS, task_roles={"default": role, "gpu": role})
     [problem] = find_pool_problems(settings, pools())
@@ -118,7 +121,7 @@ def test_a_role_for_a_pool_that_is_not_there_is_a_mistake() -> None:
     )
 
 
-def test_a_capacity_block_is_a_market_of_its_own_and_needs_no_quota() -> None:
+def test_capacity_block_is_a_separate_market_without_quota() -> None:
     # P6 is sold in blocks alone, and a new account's quota of P is 0.
     block = ", capacity_reservation: cr-0123456789abcdef0, capacity_block: true"
     kind = TypeFacts(192, frozenset({"x86_64"}), (("NVIDIA", "B200"),))
@@ -128,20 +131,22 @@ def test_a_capacity_block_is_a_market_of_its_own_and_needs_no_quota() -> None:
         "zones": {"p6-b200.48xlarge": BOTH},
         "quotas": {"L-417A185B": 0.0},
     }
-    found = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
-    assert {finding.level for finding in found} == {Level.FINE}
-    assert "pool default, p6-b200.48xlarge capacity-block" in [finding.subject for finding in found]
-    # Without the block it cannot be had.
-    found = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
-    errors = {finding.subject: finding.text for finding in found if finding.level is Level.ERROR}
+    results = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
+    assert {finding.level for finding in results} == {Level.FINE}
+    assert "pool default, p6-b200.48xlarge capacity-block" in [
+        finding.subject for finding in results
+    ]
+    # Without a block the type is not sold.
+    results = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
+    errors = {finding.subject: finding.text for finding in results if finding.level is Level.ERROR}
     assert errors["pool default, p6-b200.48xlarge on-demand"] == "it is sold only as capacity-block"
     assert "0 vCPUs" in errors["quota L-417A185B"]
 
 
-def test_an_account_that_has_everything_is_fine() -> None:
-    found = findings()
-    assert {finding.level for finding in found} == {Level.FINE}
-    subjects = [finding.subject for finding in found]
+def test_complete_account_has_only_fine_findings() -> None:
+    results = findings()
+    assert {finding.level for finding in results} == {Level.FINE}
+    subjects = [finding.subject for finding in results]
     assert subjects == [
         "credentials",
         "permissions",
@@ -155,7 +160,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "level", "said", "remedy"),
+    ("facts", "level", "expected", "remedy"),
     [
         (
             {"caller": Caller("222222222222", "arn:aws:iam::222222222222:user/ann")},
@@ -169,7 +174,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
             "may not iam:CreateRole, s3:CreateBucket",
             "deploy policy aws",
         ),
-        # A new account has none.
+        # A new account has no quota.
         (
             {"quotas": {"L-3819A6DF": 0.0}},
             Level.ERROR,
@@ -184,7 +189,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
             "request an increase",
         ),
         ({"types": {}}, Level.ERROR, "us-east-1 does not offer this type", "another region"),
-        # Four other teams, and the network that each region begins with.
+        # Four other teams, and the default network of the region.
         (
             {"networks": NetworkCount(5, 5.0)},
             Level.ERROR,
@@ -210,7 +215,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
             "is its own",
             "detcloud:kmsKey",
         ),
-        # 10 in all: 2 ticks and 2 others would leave 6, and Lambda insists on 100.
+        # Reserving 2 for ticks and 2 for other functions leaves 6 of 10, and Lambda requires 100.
         (
             {"concurrency": Concurrency(10, 10)},
             Level.ERROR,
@@ -237,44 +242,44 @@ def test_an_account_that_has_everything_is_fine() -> None:
         ({"dry_run": DryRun("InvalidParameterValue", "")}, Level.WARNING, "InvalidParam", "code"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_to_do(
-    facts: dict[str, Any], level: Level, said: str, remedy: str
+def test_each_account_problem_has_a_finding_with_a_remedy(
+    facts: dict[str, Any], level: Level, expected: str, remedy: str
 ) -> None:
-    found = worst(findings(**facts))
-    assert found.level is level
-    assert said in found.text
-    assert remedy in found.remedy
+    problem = worst(findings(**facts))
+    assert problem.level is level
+    assert expected in problem.text
+    assert remedy in problem.remedy
 
 
 @pytest.mark.parametrize("name", ["denied", "zones", "disk_key", "concurrency", "image", "dry_run"])
-def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: str) -> None:
+def test_unreadable_fact_is_a_warning_that_names_the_permission(name: str) -> None:
     facts: dict[str, Any] = {name: Unknown("some:Permission", "AWS answered AccessDenied")}
-    found = worst(findings(**facts))
-    assert found.level is Level.WARNING
-    assert found.text == "could not be checked: AWS answered AccessDenied"
-    assert found.remedy == "the check needs some:Permission"
+    problem = worst(findings(**facts))
+    assert problem.level is Level.WARNING
+    assert problem.text == "could not be checked: AWS answered AccessDenied"
+    assert problem.remedy == "the check needs some:Permission"
 
 
 def test_default_key_is_irrelevant_with_own_key() -> None:
     facts = replace(GOOD, disk_key=Unknown("ec2:GetEbsDefaultKmsKeyId", "AccessDenied"))
     key = "arn:aws:kms:us-east-1:111111111111:key/1"
-    [found] = check_disks(facts, key, "set detcloud:kmsKey")
-    assert (found.level, found.text) == (Level.FINE, "encrypted with detcloud:kmsKey")
+    [result] = check_disks(facts, key, "set detcloud:kmsKey")
+    assert (result.level, result.text) == (Level.FINE, "encrypted with detcloud:kmsKey")
 
 
-def test_without_credentials_nothing_else_is_worth_a_line() -> None:
-    [found] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
-    assert (found.level, found.subject) == (Level.ERROR, "credentials")
-    assert found.text == "AWS accepts no credentials: AWS answered ExpiredToken"
+def test_missing_credentials_are_the_only_finding() -> None:
+    [problem] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
+    assert (problem.level, problem.subject) == (Level.ERROR, "credentials")
+    assert problem.text == "AWS accepts no credentials: AWS answered ExpiredToken"
 
 
-def test_a_quota_that_could_not_be_read_is_a_warning() -> None:
-    found = worst(findings(quotas={"L-3819A6DF": Unknown("servicequotas:GetServiceQuota", "no")}))
-    assert (found.subject, found.level) == ("quota L-3819A6DF", Level.WARNING)
+def test_unreadable_quota_is_a_warning() -> None:
+    problem = worst(findings(quotas={"L-3819A6DF": Unknown("servicequotas:GetServiceQuota", "no")}))
+    assert (problem.subject, problem.level) == ("quota L-3819A6DF", Level.WARNING)
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "said"),
+    ("kind", "facts", "expected"),
     [
         ("g5.xlarge", TypeFacts(4, frozenset({"arm64"})), "its processor is arm64"),
         (
@@ -290,23 +295,23 @@ def test_a_quota_that_could_not_be_read_is_a_warning() -> None:
         ),
     ],
 )
-def test_a_type_that_cannot_boot_the_image_is_an_error(
-    kind: str, facts: TypeFacts, said: str
+def test_instance_type_that_cannot_boot_the_image_is_an_error(
+    kind: str, facts: TypeFacts, expected: str
 ) -> None:
-    found = [finding for finding in findings(types={kind: facts}) if finding.level is Level.ERROR]
-    assert said in found[0].text
+    errors = [finding for finding in findings(types={kind: facts}) if finding.level is Level.ERROR]
+    assert expected in errors[0].text
 
 
-def test_slots_that_are_not_the_types_gpus_are_an_error() -> None:
+def test_slots_that_differ_from_the_types_gpus_are_an_error() -> None:
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), gpu_count=2)
-    found = worst(
+    problem = worst(
         [
             finding
             for finding in findings(types={"g5.xlarge": kind})
             if finding.subject[:4] == "pool"
         ]
     )
-    assert "it has 2 GPUs, each a slot, and the pool counts 1" in found.text
+    assert "it has 2 GPUs, each a slot, and the pool counts 1" in problem.text
 
 
 def test_slots_of_a_type_without_gpus_are_an_error() -> None:
@@ -315,17 +320,17 @@ def test_slots_of_a_type_without_gpus_are_an_error() -> None:
         "resource_pools: [{pool_name: default, provider: {type: aws, instance_type: n9.large, "
         "instance_slots: 4}}]\n"
     )
-    found = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
-    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(found).text
+    results = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
+    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(results).text
 
 
-def test_what_only_the_check_may_not_ask_is_a_warning() -> None:
-    found = worst(findings(denied=("elasticfilesystem:DescribeMountTargets",)))
-    assert found.level is Level.WARNING
-    assert "may not elasticfilesystem:DescribeMountTargets" in found.text
+def test_permission_that_only_the_check_lacks_is_a_warning() -> None:
+    problem = worst(findings(denied=("elasticfilesystem:DescribeMountTargets",)))
+    assert problem.level is Level.WARNING
+    assert "may not elasticfilesystem:DescribeMountTargets" in problem.text
 
 
-def test_what_ec2_says_of_a_type_is_shown() -> None:
+def test_finding_lists_the_hardware_of_an_instance_type() -> None:
     about: Any = {
         "gpu_count": 1,
         "memory_mib": 16_384,
@@ -333,16 +338,16 @@ def test_what_ec2_says_of_a_type_is_shown() -> None:
         "network": "Up to 10 Gigabit",
     }
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), **about)
-    [found] = [
+    [result] = [
         finding for finding in findings(types={"g5.xlarge": kind}) if finding.subject[:4] == "pool"
     ]
-    assert found.text == (
+    assert result.text == (
         "offered in us-east-1a, us-east-1b: 1 GPUs (A10G), 4 vCPUs, 16 GiB of memory, 250 GB of "
         "its own disks, a network of Up to 10 Gigabit"
     )
 
 
-def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> None:
+def test_custom_image_must_exist_and_match_the_architecture() -> None:
     own = pools(more=", image_id: ami-0123456789abcdef0")
     missing = worst(findings(own))
     assert (missing.subject, missing.level) == ("image ami-0123456789abcdef0", Level.ERROR)
@@ -350,9 +355,9 @@ def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> N
     assert "it is for arm64, which g5.xlarge is not" in other.text
     right = findings(own, image_architectures={"ami-0123456789abcdef0": "x86_64"})
     assert {finding.level for finding in right} == {Level.FINE}
-    # Nobody boots AWS's.
+    # No pool boots AWS's image.
     assert "image" not in [finding.subject for finding in right]
-    # Of a type whose name says nothing of it, EC2 does.
+    # EC2 describes the architecture if the type's name does not.
     kind = TypeFacts(4, frozenset({"arm64"}), (("NVIDIA", "GB9"),))
     given: Any = {"types": {"gb9.large": kind}, "zones": {"gb9.large": BOTH}}
     new = pools("gb9.large", more=", image_id: ami-0123456789abcdef0")
@@ -360,46 +365,46 @@ def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> N
     assert {finding.level for finding in right} == {Level.FINE}
 
 
-def test_what_this_stack_reserved_already_counts_for_it() -> None:
-    # 104 - 4 are left to others, before and after: 100, which is enough.
+def test_concurrency_that_the_stack_reserved_counts_as_free() -> None:
+    # Before and after the deployment 104 - 4 = 100 are left to other functions, which is enough.
     assert {finding.level for finding in findings(concurrency=Concurrency(104, 100, 4))} == {
         Level.FINE
     }
 
 
-def test_the_api_has_concurrency_of_its_own_where_the_account_has_it() -> None:
+def test_api_reserves_concurrency_if_the_account_has_enough() -> None:
     # 154 - 4 for ticks - 50 for the API = 100, which Lambda leaves to others.
     for unreserved, expected in ((154, 50), (153, -1), (10, -1)):
         assert default_api_concurrency(SETTINGS, Concurrency(1000, unreserved)) == expected
-    # What this stack has reserved for it already is its own.
+    # Concurrency that the stack already reserved counts as free.
     assert default_api_concurrency(SETTINGS, Concurrency(1000, 100, 54)) == 50
     reserved = replace(SETTINGS, api_concurrency=50)
-    found = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
-    assert "reserving 54" in found.text
-    assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in found.remedy
+    problem = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
+    assert "reserving 54" in problem.text
+    assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in problem.remedy
 
 
-def test_nothing_is_reserved_where_the_settings_say_so() -> None:
+def test_tick_concurrency_of_minus_one_reserves_no_concurrency() -> None:
     settings = replace(SETTINGS, tick_concurrency=-1)
     assert {
         finding.level for finding in findings(settings=settings, concurrency=Concurrency(10, 10))
     } == {Level.FINE}
 
 
-def test_a_key_needs_a_policy_for_the_logs_and_the_role_of_the_spot_market() -> None:
+def test_kms_key_needs_a_log_policy_and_the_spot_role() -> None:
     settings = replace(SETTINGS, kms_key="arn:aws:kms:us-east-1:111111111111:key/1")
     key = KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
     assert {finding.level for finding in findings(settings=settings, key=key)} == {Level.FINE}
-    found = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
-    assert "does not let logs.us-east-1.amazonaws.com use it" in found.text
-    found = worst(findings(settings=settings, key=replace(key, state="Disabled")))
-    assert found.text == "detcloud:kmsKey is Disabled"
-    found = worst(findings(settings=settings, key=key, has_spot_role=False))
-    assert "create-service-linked-role" in found.remedy
+    problem = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
+    assert "does not let logs.us-east-1.amazonaws.com use it" in problem.text
+    problem = worst(findings(settings=settings, key=replace(key, state="Disabled")))
+    assert problem.text == "detcloud:kmsKey is Disabled"
+    problem = worst(findings(settings=settings, key=key, has_spot_role=False))
+    assert "create-service-linked-role" in problem.remedy
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         (", region: eu-west-1", "provider.region is eu-west-1: expected us-east-1"),
         (", iam_instance_profile_arn: 'arn:x'", "instances prove who they are by the stack's own"),
@@ -410,13 +415,13 @@ def test_a_key_needs_a_policy_for_the_logs_and_the_role_of_the_spot_market() -> 
         ),
     ],
 )
-def test_a_pool_that_is_elsewhere_is_refused(more: str, said: str) -> None:
+def test_refuses_a_pool_outside_the_stacks_region_and_network(more: str, expected: str) -> None:
     [problem] = find_pool_problems(SETTINGS, pools(more=more))
     assert problem.startswith("pools.yaml: pool default: ")
-    assert said in problem
+    assert expected in problem
 
 
-def test_a_pool_may_name_what_is_the_stacks_own() -> None:
+def test_pool_may_name_the_stacks_own_resources() -> None:
     network = Network({"us-east-1a": "subnet-1"}, "sg-1")
     settings = replace(SETTINGS, network=network)
     named = "network_interface: {subnet_id: subnet-1, security_group_id: sg-1}"
@@ -430,7 +435,7 @@ def test_a_pool_may_name_what_is_the_stacks_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["g5g.xlarge", "m7g.large", "a1.large", "c8gd.large"])
-def test_a_type_of_arm_is_refused_with_awss_image(kind: str) -> None:
+def test_refuses_arm_types_with_the_default_image(kind: str) -> None:
     [problem] = find_pool_problems(SETTINGS, pool_of(kind))
     assert f"{kind} cannot boot: its processor is ARM's" in problem
 
@@ -442,17 +447,17 @@ def pool_of(kind: str, more: str = "") -> ClusterConfig:
     )
 
 
-def test_a_type_of_arm_may_boot_an_image_of_ones_own() -> None:
+def test_arm_type_may_boot_a_custom_image() -> None:
     assert find_pool_problems(SETTINGS, pool_of("g5g.xlarge", ", image_id: ami-1")) == []
 
 
 @pytest.mark.parametrize("kind", ["p2.xlarge", "p3.2xlarge", "g3.4xlarge"])
-def test_a_gpu_without_a_driver_is_refused(kind: str) -> None:
+def test_refuses_gpus_that_the_driver_does_not_support(kind: str) -> None:
     [problem] = find_pool_problems(SETTINGS, pool_of(kind))
     assert "older than those that the driver" in problem
 
 
-def test_an_offering_in_a_zone_without_a_subnet_is_refused() -> None:
+def test_refuses_an_offering_in_a_zone_without_a_subnet() -> None:
     cluster = check_cluster(
         "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
         "[{instance_type: g5.xlarge, zone: us-east-1f}]}}]\n"
@@ -476,5 +481,5 @@ def test_an_offering_in_a_zone_without_a_subnet_is_refused() -> None:
         ("t3.micro", "x86_64"),
     ],
 )
-def test_a_types_name_tells_its_architecture(kind: str, architecture: str) -> None:
+def test_architecture_follows_from_the_instance_types_name(kind: str, architecture: str) -> None:
     assert architecture_by_name(kind) == architecture

@@ -1,6 +1,6 @@
-"""The reading of an account's facts: what is asked of AWS, and what becomes of its answers.
+"""The reader of an AWS account's facts.
 
-The answers pass botocore's own descriptions of the services, which refuse what AWS does not send.
+Botocore's descriptions of the services refuse prepared answers that AWS would not send.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ SESSION = "arn:aws:sts::111111111111:assumed-role/deployer/ann"
 
 
 class Aws:
-    """Clients of AWS that answer what they are told, in order."""
+    """AWS clients with prepared answers, in order."""
 
     def __init__(self) -> None:
         self._stubs: dict[str, Stubber] = {}
@@ -50,8 +50,8 @@ class Aws:
     def __call__(self, service: str) -> Any:
         return self._stub(service).client
 
-    def answer(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
-        self._stub(service).add_response(operation, answer, asked)
+    def answer(self, service: str, operation: str, answer: Any, request: Any = None) -> None:
+        self._stub(service).add_response(operation, answer, request)
 
     def refuse(self, service: str, operation: str, code: str, message: str = "") -> None:
         self._stub(service).add_client_error(operation, code, message)
@@ -79,15 +79,15 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
             }
             for action in statement["Action"]
         ]
-        asked = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
+        request = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
         if statement["Resource"] != ["*"]:
-            asked["ResourceArns"] = ANY
-        asked["ContextEntries"] = ANY
+            request["ResourceArns"] = ANY
+        request["ContextEntries"] = ANY
         answer = {"EvaluationResults": results, "IsTruncated": False}
-        aws.answer("iam", "simulate_principal_policy", answer, asked)
+        aws.answer("iam", "simulate_principal_policy", answer, request)
     for code, vcpus in (("L-3819A6DF", 8.0), ("L-DB2E81BA", 0.0)):
-        asked = {"ServiceCode": "ec2", "QuotaCode": code}
-        aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, asked)
+        request = {"ServiceCode": "ec2", "QuotaCode": code}
+        aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, request)
     wanted = [{"Name": "instance-type", "Values": ["g5.xlarge"]}]
     described = {
         "InstanceType": "g5.xlarge",
@@ -96,12 +96,12 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
         "GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA", "Name": "A10G", "Count": 1}]},
         "SupportedUsageClasses": ["on-demand", "spot"],
     }
-    asked = {"Filters": wanted}
-    aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, asked)
+    request = {"Filters": wanted}
+    aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, request)
     places = [{"InstanceType": "g5.xlarge", "Location": f"us-east-1{name}"} for name in "ab"]
-    asked = {"Filters": wanted, "LocationType": "availability-zone"}
+    request = {"Filters": wanted, "LocationType": "availability-zone"}
     offered = {"InstanceTypeOfferings": places}
-    aws.answer("ec2", "describe_instance_type_offerings", offered, asked)
+    aws.answer("ec2", "describe_instance_type_offerings", offered, request)
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
     quota = {"ServiceCode": "vpc", "QuotaCode": "L-F678F1CE"}
     aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": 5.0}}, quota)
@@ -121,7 +121,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     aws.answer("ec2", "describe_vpcs", {"Vpcs": vpcs})
 
 
-def test_every_fact_is_read_with_one_call() -> None:
+def test_reads_all_facts_of_an_account() -> None:
     aws = Aws()
     answer_everything(aws, denied=("s3:CreateBucket",))
     facts = read_account(SETTINGS, CLUSTER, aws)
@@ -133,7 +133,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     }
     assert facts.zones == {"g5.xlarge": frozenset({"us-east-1a", "us-east-1b"})}
     assert facts.disk_key == DiskKey("alias/aws/ebs", is_own=False)
-    # Of tick and checkpoint_gc; nothing is reserved for api, and suggest is not there yet.
+    # tick and checkpoint_gc reserve 3. The api reserves none, and suggest does not exist yet.
     assert facts.concurrency == Concurrency(1000, 996, 3)
     assert facts.image == "ami-1"
     assert facts.plan == "FREE"
@@ -142,7 +142,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     assert facts.dry_run == DryRun("DryRunOperation", "Request would have succeeded")
 
 
-def test_a_refused_call_leaves_one_fact_unknown() -> None:
+def test_refused_call_leaves_only_the_fact_unknown() -> None:
     aws = Aws()
     aws.refuse("sts", "get_caller_identity", "ExpiredToken")
     for service, operation in (
@@ -176,27 +176,27 @@ def test_a_refused_call_leaves_one_fact_unknown() -> None:
     assert facts.dry_run == DryRun("AccessDenied", "")
 
 
-def test_the_root_of_an_account_may_do_everything() -> None:
+def test_root_user_has_all_permissions() -> None:
     aws = Aws()
     root = {"Account": "111111111111", "Arn": "arn:aws:iam::111111111111:root"}
     aws.answer("sts", "get_caller_identity", root)
     assert read_quietly(aws).denied == ()
 
 
-def test_an_older_account_has_no_plan() -> None:
+def test_older_account_has_no_plan() -> None:
     aws = Aws()
     aws.refuse("freetier", "get_account_plan_state", "ResourceNotFoundException")
     assert read_quietly(aws).plan == ""
 
 
-def test_plans_are_asked_for_where_they_are() -> None:
-    # The service answers in one region, wherever the stack is.
+def test_account_plans_are_read_in_us_east_1() -> None:
+    # The service exists only in us-east-1.
     clients = aws_clients("eu-west-1")
     assert clients("freetier").meta.region_name == "us-east-1"
     assert clients("ec2").meta.region_name == "eu-west-1"
 
 
-def test_an_image_that_is_not_there_is_no_refusal() -> None:
+def test_missing_image_is_a_known_fact() -> None:
     aws = Aws()
     aws.refuse("ec2", "describe_instance_types", "AccessDenied")
     aws.refuse("ec2", "describe_instance_type_offerings", "AccessDenied")
@@ -205,7 +205,7 @@ def test_an_image_that_is_not_there_is_no_refusal() -> None:
     assert read_quietly(aws).image_architectures == {}
 
 
-def test_a_keys_policy_tells_which_services_may_use_it() -> None:
+def test_reads_the_services_that_a_key_policy_allows() -> None:
     aws = Aws()
     aws.answer("kms", "describe_key", {"KeyMetadata": {"KeyId": "1", "KeyState": "Enabled"}})
     policy = (
@@ -222,7 +222,7 @@ def test_a_keys_policy_tells_which_services_may_use_it() -> None:
 
 
 def read_quietly(aws: Aws, settings: Settings = SETTINGS) -> Any:
-    """Read an account of which only that is known which the test told."""
+    """Read an account in which calls without a prepared answer are refused."""
 
     def clients(service: str) -> Any:
         client = aws(service)
@@ -232,7 +232,7 @@ def read_quietly(aws: Aws, settings: Settings = SETTINGS) -> Any:
 
 
 class QuietClient:
-    """A client whose calls that nobody prepared are refused."""
+    """A client that refuses calls without a prepared answer."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -250,9 +250,7 @@ class QuietClient:
 
 
 @pytest.mark.parametrize("service", ["ec2", "iam", "lambda", "kms", "service-quotas", "ssm"])
-def test_every_client_is_of_the_stacks_region(
-    service: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_client_uses_the_stacks_region(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     clients = aws_clients("eu-west-1")

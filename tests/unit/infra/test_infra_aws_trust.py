@@ -1,6 +1,4 @@
-"""The remote account of a cluster on Google Cloud that is on AWS: how it is made on an emulator of
-AWS, what it may, and what a check says of it.
-"""
+"""The AWS account of a cluster on Google Cloud: scripts on an emulator, permissions, and checks."""
 
 from __future__ import annotations
 
@@ -72,16 +70,16 @@ def pools(provider: str = "{type: aws}") -> ClusterConfig:
 
 @pytest.fixture
 def network(strict_aws: Ministack) -> dict[str, Any]:
-    """A subnet and a security group of the account."""
+    """A subnet and a security group in the emulated account."""
     return make_remote_network(strict_aws, "abroad")
 
 
 def part_findings(made: AwsRemoteAccount, config: ClusterConfig) -> list[Finding]:
-    """Return the findings of the remote account's parts, and not of the pools in it."""
+    """Return the findings about the remote account's parts, without the findings about pools."""
     return made.find_findings(config)[:4]
 
 
-def test_the_script_makes_the_roles_and_the_check_finds_them(
+def test_trust_script_creates_roles_that_pass_the_check(
     strict_aws: Ministack, network: dict[str, Any], tmp_path: Path
 ) -> None:
     made, config = remote(strict_aws.client, **network), pools("{type: aws, log_group: /vision}")
@@ -111,15 +109,15 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
     again, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
     assert again.returncode == 0, again.stderr
     assert not [name for name in carried_out if name.startswith(("create", "add"))]
-    # A run that was interrupted has left the instance profile without its role.
+    # An interrupted run may leave the instance profile without the role.
     instance = NAMES.role("instance")
-    joined = {"InstanceProfileName": instance, "RoleName": instance}
-    strict_aws.client("iam").remove_role_from_instance_profile(**joined)
+    membership = {"InstanceProfileName": instance, "RoleName": instance}
+    strict_aws.client("iam").remove_role_from_instance_profile(**membership)
     _, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
     assert [name for name in carried_out if name.startswith(("create", "add"))] == [
         "add-role-to-instance-profile"
     ]
-    # What somebody changes is noticed.
+    # The check notices a changed trust policy.
     trusted = json.dumps(policies.service_trust("lambda.amazonaws.com"))
     iam = strict_aws.client("iam")
     iam.update_assume_role_policy(RoleName=NAMES.role("launcher"), PolicyDocument=trusted)
@@ -134,7 +132,7 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
     assert "`detcloud deploy trust gcp --team abroad`" in error.remedy
 
 
-def test_the_side_of_a_cluster_in_another_project_is_left_alone(
+def test_scripts_leave_the_roles_of_a_namesake_cluster_alone(
     strict_aws: Ministack, tmp_path: Path
 ) -> None:
     tick = EMAIL.replace("acme-ml", "acme-other")
@@ -161,7 +159,7 @@ def test_the_side_of_a_cluster_in_another_project_is_left_alone(
     assert theirs.find_leftovers() == []
 
 
-def test_another_script_removes_what_the_script_made_once_no_instance_is_left(
+def test_removal_script_waits_for_instances_and_deletes_the_roles(
     strict_aws: Ministack, tmp_path: Path
 ) -> None:
     launcher = replace(LAUNCHER, team="leaver")
@@ -205,7 +203,7 @@ def test_another_script_removes_what_the_script_made_once_no_instance_is_left(
     assert not [name for name in carried_out if name.startswith(("delete", "remove"))]
 
 
-def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
+def test_trust_script_refuses_wrong_accounts_and_existing_clusters(
     strict_aws: Ministack, tmp_path: Path
 ) -> None:
     other = remote(account="999999999999").commands(pools())
@@ -227,7 +225,7 @@ def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
     assert not [name for name in carried_out if name.startswith(("create", "put", "update"))]
 
 
-def test_the_launcher_may_launch_in_the_given_network_and_nothing_else() -> None:
+def test_launcher_role_may_only_launch_in_the_given_network() -> None:
     network = Network({f"{REGION}a": "subnet-1a"}, "sg-5")
     document = policies.launcher(NAMES, network)
     own = policies.tick(NAMES, network)["Statement"]
@@ -249,7 +247,7 @@ def test_the_launcher_may_launch_in_the_given_network_and_nothing_else() -> None
 
 
 class StrangerAws:
-    """AWS to somebody without credentials, or with another account's."""
+    """AWS for a caller without credentials or with credentials of a foreign account."""
 
     def __init__(self, account: str = "") -> None:
         self.account = account
@@ -269,16 +267,16 @@ class StrangerAws:
         return refuse
 
 
-def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
+def test_missing_aws_credentials_are_a_warning_but_stop_a_drain() -> None:
     for account, why in (
         ("", "Unable to locate credentials"),
         ("999999999999", "of the account 9"),
     ):
-        [one] = remote(StrangerAws(account)).find_findings(pools())
-        assert (one.level, one.subject) == (Level.WARNING, f"credentials in {ACCOUNT}")
-        assert one.text.startswith("neither the remote account nor its pools were checked: ")
-        assert why in one.text
-        assert "AWS_PROFILE, and `detcloud deploy check gcp --team abroad` looks" in one.remedy
+        [finding] = remote(StrangerAws(account)).find_findings(pools())
+        assert (finding.level, finding.subject) == (Level.WARNING, f"credentials in {ACCOUNT}")
+        assert finding.text.startswith("neither the remote account nor its pools were checked: ")
+        assert why in finding.text
+        assert "AWS_PROFILE, and `detcloud deploy check gcp --team abroad` looks" in finding.remedy
     with pytest.raises(DrainFailed, match=f"instances in the account {ACCOUNT} may be left"):
         remote(StrangerAws(ACCOUNT)).drain(lambda line: None)
 
@@ -295,18 +293,18 @@ def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
         description(access_key="AKIA"),
     ],
 )
-def test_a_description_that_is_none_is_refused(value: object) -> None:
+def test_refuses_wrong_aws_accounts(value: object) -> None:
     with pytest.raises(SettingsInvalid, match=r"detcloud:otherClouds: aws is .*: expected .*12 DI"):
         parse_settings("vision", {**LEAST, "otherClouds": json.dumps({"aws": value})})
 
 
-def test_a_cloud_that_is_the_stacks_own_or_none_is_refused() -> None:
+def test_refuses_the_stacks_own_cloud_and_unknown_clouds() -> None:
     for given in ('{"gcp": {}}', '{"moon": {}}'):
         with pytest.raises(SettingsInvalid, match="expected a map of what there is in aws"):
             parse_settings("vision", {**LEAST, "otherClouds": given})
 
 
-def test_pools_there_are_checked_as_those_of_a_stack_on_aws() -> None:
+def test_remote_pools_are_checked_like_pools_of_an_aws_stack() -> None:
     given = {"otherClouds": json.dumps({"aws": description()})}
     settings = parse_settings("vision", {**LEAST, **given})
     assert find_pool_problems(settings, pools()) == []
@@ -319,19 +317,19 @@ def test_pools_there_are_checked_as_those_of_a_stack_on_aws() -> None:
     assert "provider.type is aws: expected gcp; detcloud:otherClouds says" in problem
 
 
-def test_the_functions_that_need_it_know_the_remote_account(tmp_path: Path) -> None:
+def test_only_api_and_tick_know_the_aws_account(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"aws": description()})}
-    found = environments(gcp_graph("vision", config, tmp_path))
-    told = {
+    environments_by_name = environments(gcp_graph("vision", config, tmp_path))
+    accounts = {
         name: json.loads(variables[VARIABLE])["aws"]
-        for name, variables in found.items()
+        for name, variables in environments_by_name.items()
         if VARIABLE in variables
     }
-    assert set(told) == {"api", "tick"}
+    assert set(accounts) == {"api", "tick"}
     names = Names("vision", ACCOUNT, REGION)
-    assert told["tick"]["launcher"] == names.role_arn("launcher")
-    assert told["api"]["instance"] == names.role_arn("instance")
+    assert accounts["tick"]["launcher"] == names.role_arn("launcher")
+    assert accounts["api"]["instance"] == names.role_arn("instance")
 
 
-def test_a_token_is_made_for_the_cluster_that_the_role_trusts() -> None:
+def test_token_audience_names_the_cluster() -> None:
     assert federation_audience("detcloud-vision") == "detcloud-aws:detcloud-vision"

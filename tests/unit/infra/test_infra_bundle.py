@@ -9,19 +9,19 @@ import pytest
 from infra.aws import bundle
 
 
-def test_the_archive_holds_compiled_code_that_is_believed(tmp_path: Path) -> None:
-    """The folder of a function cannot be written: what is not compiled here is at each start."""
+def test_archive_holds_compiled_code_with_unchecked_hashes(tmp_path: Path) -> None:
+    """A function's folder is read-only, so that uncompiled code is compiled at each start."""
     (tmp_path / "lambdas").mkdir()
     (tmp_path / "lambdas" / "api.py").write_text("ANSWER = 42\n")
     here = ".".join(map(str, sys.version_info[:2]))
     bundle._compile(bundle.Target("here", here, "any"), tmp_path)
     [compiled] = tmp_path.rglob("*.pyc")
-    # PEP 552: bit 0 is a hash in the place of a time, and bit 1, which is not set, its check.
+    # PEP 552: bit 0 marks a hash instead of a time. Bit 1, which is not set, would check the hash.
     assert compiled.read_bytes()[4:8] == (1).to_bytes(4, "little")
     assert str(tmp_path).encode() not in compiled.read_bytes()
 
 
-def test_code_for_a_python_that_is_not_here_is_not_compiled_and_that_is_said(
+def test_missing_python_version_is_reported_and_skips_compilation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "api.py").write_text("ANSWER = 42\n")
@@ -30,10 +30,10 @@ def test_code_for_a_python_that_is_not_here_is_not_compiled_and_that_is_said(
     assert "python3.99 is not installed here" in capsys.readouterr().err
 
 
-def test_functions_carry_what_they_import_and_nothing_that_none_does(
+def test_archive_holds_only_imported_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What pip and a compiler do is theirs, and takes a while.
+    # Installing and compiling take a while and are not tested here.
     monkeypatch.setattr(bundle, "_install_packages", lambda *_: None)
     monkeypatch.setattr(bundle, "_compile", lambda target, content: None)
     first = bundle.build_archive(bundle.TARGETS["arm64"], tmp_path / "a")

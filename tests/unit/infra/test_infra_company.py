@@ -1,6 +1,4 @@
-"""Stacks of companies with rules: a key of one's own, bounded roles, tags, private subnets, a
-domain.
-"""
+"""Stacks with a company's rules: own key, bounded roles, tags, private subnets, domain."""
 
 import json
 from pathlib import Path
@@ -43,11 +41,11 @@ LEAST = {
 
 
 def document_of(bank: Graph, role: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bank.inputs_of("RolePolicy")[role]["policy"])
-    return found
+    document: dict[str, Any] = json.loads(bank.inputs_of("RolePolicy")[role]["policy"])
+    return document
 
 
-def test_the_key_encrypts_table_buckets_and_logs(bank: Graph) -> None:
+def test_key_encrypts_table_buckets_and_logs(bank: Graph) -> None:
     table = bank.inputs_of("Table")["table"]
     assert table["serverSideEncryption"] == {"enabled": True, "kmsKeyArn": KEY}
     for rules in bank.inputs_of("BucketServerSideEncryptionConfiguration").values():
@@ -63,14 +61,14 @@ def test_the_key_encrypts_table_buckets_and_logs(bank: Graph) -> None:
     assert {item["kmsKeyId"] for item in bank.inputs_of("LogGroup").values()} == {KEY}
 
 
-def test_the_spot_market_gets_a_grant_for_disks(bank: Graph) -> None:
+def test_spot_service_role_gets_a_grant_for_disks(bank: Graph) -> None:
     grant = bank.inputs_of("Grant")["spot"]
     assert (grant["keyId"], grant["granteePrincipal"]) == (KEY, SPOT_ROLE)
     assert {"CreateGrant", "Decrypt", "GenerateDataKeyWithoutPlaintext"} <= set(grant["operations"])
 
 
 @pytest.mark.parametrize("role", [*FUNCTIONS, "storage"])
-def test_each_role_may_use_the_key_through_the_stores_alone(bank: Graph, role: str) -> None:
+def test_each_role_uses_the_key_only_through_the_stores(bank: Graph, role: str) -> None:
     document = document_of(bank, role)
     for service, is_allowed in (("dynamodb", True), ("s3", True), ("ec2", role == "tick")):
         context = {"kms:ViaService": f"{service}.us-east-1.amazonaws.com"}
@@ -79,14 +77,14 @@ def test_each_role_may_use_the_key_through_the_stores_alone(bank: Graph, role: s
     assert not allows(document, "kms:ScheduleKeyDeletion", KEY, {"kms:ViaService": "s3"})
 
 
-def test_only_who_launches_gives_the_key_on_and_only_to_aws(bank: Graph) -> None:
+def test_only_the_tick_may_grant_the_key_and_only_to_aws(bank: Graph) -> None:
     for role in FUNCTIONS:
         document, resource = document_of(bank, role), {"kms:GrantIsForAWSResource": "true"}
         assert allows(document, "kms:CreateGrant", KEY, resource) is (role == "tick")
         assert not allows(document, "kms:CreateGrant", KEY)
 
 
-def test_a_trials_session_reads_and_writes_with_the_key() -> None:
+def test_trial_session_may_use_the_key() -> None:
     access = StorageAccess("bucket", writes=("1/2/3",), reads=("1",))
     assert "kms" not in json.dumps(session_policy(access))
     *_, statement = session_policy(access, KEY)["Statement"]
@@ -94,7 +92,7 @@ def test_a_trials_session_reads_and_writes_with_the_key() -> None:
     assert statement["Resource"] == KEY
 
 
-def test_the_statement_for_a_keys_policy_is_about_the_teams_logs() -> None:
+def test_key_policy_statement_covers_the_teams_logs() -> None:
     statement = log_key(NAMES)
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
     [pattern] = statement["Condition"]["ArnLike"].values()
@@ -102,7 +100,7 @@ def test_the_statement_for_a_keys_policy_is_about_the_teams_logs() -> None:
     assert pattern == "arn:aws:logs:us-east-1:111111111111:log-group:*detcloud-vision-*"
 
 
-def test_roles_are_bounded_and_named_as_the_company_has_it(bank: Graph) -> None:
+def test_roles_have_the_companys_boundary_path_and_prefix(bank: Graph) -> None:
     roles = bank.inputs_of("Role")
     assert set(roles) == {*FUNCTIONS, "storage", "instance"}
     for role in roles.values():
@@ -119,12 +117,12 @@ def test_roles_are_bounded_and_named_as_the_company_has_it(bank: Graph) -> None:
     assert allows(document_of(bank, "api"), "sts:AssumeRole", storage)
 
 
-def test_the_longest_names_of_roles_fit() -> None:
+def test_longest_role_names_fit_64_characters() -> None:
     names = Names("a" * 20, "111111111111", "us-east-1", iam_prefix="b" * 20)
     assert max(len(names.role(name)) for name in (*FUNCTIONS, "storage", "instance")) <= 64
 
 
-def test_everything_has_the_companys_tags(bank: Graph) -> None:
+def test_all_resources_have_the_companys_tags(bank: Graph) -> None:
     for resource in bank.resources:
         kind = resource.type.rpartition(":")[2]
         if kind not in UNTAGGED:
@@ -132,7 +130,7 @@ def test_everything_has_the_companys_tags(bank: Graph) -> None:
             assert resource.inputs["tags"][TAG] == "detcloud-bank"
 
 
-def test_instances_are_private_encrypted_and_tagged(bank: Graph) -> None:
+def test_instances_are_private_encrypted_and_tagged_by_the_company(bank: Graph) -> None:
     environment = bank.inputs_of("Function")["tick"]["environment"]["variables"]
     pool = Ec2Settings(custom_tags=(Tag("cost-center", "43"), Tag("ours", "yes")))
     place = DeployedPlace("us-east-1", json.loads(environment["DETCLOUD_NETWORK"]))
@@ -142,16 +140,16 @@ def test_instances_are_private_encrypted_and_tagged(bank: Graph) -> None:
     data = launch_template_data(intent, settings, b"", "/dev/sda1")
     assert data["NetworkInterfaces"][0]["AssociatePublicIpAddress"] is False
     assert data["BlockDeviceMappings"][0]["Ebs"]["KmsKeyId"] == KEY
-    # What a pool says of a tag takes precedence over the stack.
+    # A pool's tag takes precedence over the stack's tag.
     tags = instance_tags(intent, settings)
     assert (tags["cost-center"], tags["ours"]) == ("43", "yes")
 
 
-def test_private_subnets_go_out_through_one_gateway(bank: Graph) -> None:
+def test_private_subnets_share_a_nat_gateway(bank: Graph) -> None:
     subnets = bank.inputs_of("Subnet")
     public = {name for name, subnet in subnets.items() if subnet["mapPublicIpOnLaunch"]}
     assert public == {"way-out"}
-    # The zones have their letters' of sixteen blocks; the way out has the last, 15 x 16 = 240.
+    # A zone has the block of its letter, of sixteen; the NAT gateway has the last, 15 x 16 = 240.
     assert {name: subnet["cidrBlock"] for name, subnet in subnets.items()} == {
         "us-east-1a": "10.77.0.0/20",
         "us-east-1b": "10.77.16.0/20",
@@ -172,7 +170,7 @@ def test_private_subnets_go_out_through_one_gateway(bank: Graph) -> None:
     assert set(json.loads(network)["subnets"]) == {"us-east-1a", "us-east-1b"}
 
 
-def test_endpoints_are_in_every_private_subnet(bank: Graph) -> None:
+def test_vpc_endpoints_are_in_all_private_subnets(bank: Graph) -> None:
     endpoints = bank.inputs_of("VpcEndpoint")
     assert set(endpoints) == {"s3", "ecr.api", "ecr.dkr"}
     for name in ("ecr.api", "ecr.dkr"):
@@ -182,7 +180,7 @@ def test_endpoints_are_in_every_private_subnet(bank: Graph) -> None:
         assert made["privateDnsEnabled"] is True
 
 
-def test_the_domain_is_the_clusters_address_and_the_former_one_goes_on(bank: Graph) -> None:
+def test_cluster_uses_the_domain_and_keeps_the_former_address(bank: Graph) -> None:
     assert bank.exported["url"] == "https://ml.example.com"
     assert bank.exported["domainTarget"] == "DomainName.domain.targetDomainName"
     for function in bank.inputs_of("Function").values():
@@ -197,7 +195,7 @@ def test_the_domain_is_the_clusters_address_and_the_former_one_goes_on(bank: Gra
     assert alias["name"] == "DomainName.domain.targetDomainName"
 
 
-def test_the_api_answers_to_its_domain_and_to_its_former_name(
+def test_api_accepts_the_domain_and_the_former_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DETCLOUD_API_URL", "https://ml.example.com")
@@ -209,7 +207,7 @@ def test_the_api_answers_to_its_domain_and_to_its_former_name(
     }
 
 
-def test_terraform_gets_all_of_it(tmp_path: Path) -> None:
+def test_terraform_export_has_the_companys_resources(tmp_path: Path) -> None:
     document = export(run, PROVIDER, "bank", {**BANK, **files(tmp_path / "given")}, tmp_path)
     [alias] = document["resource"]["aws_route53_record"]["domain"]["alias"]
     place = "aws_apigatewayv2_domain_name.domain.domain_name_configuration[0]"
@@ -235,7 +233,7 @@ DOMAIN = {"domain": "a.example.com", "certificate": BANK["detcloud:certificate"]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"kmsKey": "alias/ours"}, "the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/..., and no"),
         ({"kmsKey": OTHERS_KEY}, "expected one of account 111111111111 and region us-east-1"),
@@ -262,8 +260,8 @@ DOMAIN = {"domain": "a.example.com", "certificate": BANK["detcloud:certificate"]
         ),
     ],
 )
-def test_a_wrong_company_setting_is_told_with_what_was_expected(
-    given: dict[str, str], said: str
+def test_refuses_wrong_company_settings_and_names_the_expected_value(
+    given: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(SettingsInvalid, match=said.replace("[", r"\[")):
+    with pytest.raises(SettingsInvalid, match=expected.replace("[", r"\[")):
         parse_settings("vision", {**LEAST, **given})

@@ -1,6 +1,4 @@
-"""The child process of `detcloud deploy`: settings from a file of Pulumi's, and the engine where it
-is.
-"""
+"""The child process of `detcloud deploy`, with settings from a Pulumi file and a stub engine."""
 
 import json
 import os
@@ -58,28 +56,28 @@ def settings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The module's exit code and what it answers."""
+    """A function that runs the module and returns the exit code and the printed JSON."""
 
     def run(how: str, *flags: str) -> tuple[int, dict[str, Any]]:
         words = [how, "--team=vision", f"--settings={settings}", f"--admin-sha256={DIGEST}", *flags]
         monkeypatch.setattr(sys, "argv", ["infra.deploy", *words])
         code = deploy.main()
-        said = capsys.readouterr()
-        sys.stderr.write(said.err)
-        return code, json.loads(said.out)
+        captured = capsys.readouterr()
+        sys.stderr.write(captured.err)
+        return code, json.loads(captured.out)
 
     return run
 
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
-    """The findings of a check of the account; none at first."""
-    found: list[Finding] = []
+    """The findings of the account check, empty at first."""
+    findings: list[Finding] = []
     standing_in = replace(
-        program.PROGRAM, check_account=lambda team, config: found, prune=lambda *_: 0
+        program.PROGRAM, check_account=lambda team, config: findings, prune=lambda *_: 0
     )
     monkeypatch.setattr(program, "PROGRAM", standing_in)
-    return found
+    return findings
 
 
 @pytest.fixture
@@ -95,20 +93,20 @@ def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     return stands_in
 
 
-def test_without_the_engine_it_is_told_what_else_there_is(
+def test_missing_engine_error_names_the_export(
     run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
-    assert "`detcloud deploy export`" in found["error"]
+    assert answer["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
+    assert "`detcloud deploy export`" in answer["error"]
     assert settings.read_text() == SETTINGS
 
 
-def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, settings: Path) -> None:
-    code, found = run("deploy")
-    assert (code, found) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
+def test_engine_gets_the_settings_of_the_file(run: Run, engine: Engine, settings: Path) -> None:
+    code, answer = run("deploy")
+    assert (code, answer) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
     assert engine.asked == ["detcloud/vision", "up"]
     assert engine.config == {
         "detcloud:account": "111111111111",
@@ -122,7 +120,7 @@ def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, setting
     }
 
 
-def test_the_first_administrator_stays_who_deploys_later_or_elsewhere(
+def test_later_deployments_keep_the_first_administrator(
     run: Run, engine: Engine, settings: Path
 ) -> None:
     run("deploy")
@@ -134,34 +132,36 @@ def test_the_first_administrator_stays_who_deploys_later_or_elsewhere(
     assert engine.config["detcloud:adminSha256"] == "d" * 64
 
 
-def test_the_administrator_is_kept_before_the_cluster_knows_it(
+def test_administrator_is_stored_before_the_deployment(
     run: Run, engine: Engine, settings: Path
 ) -> None:
     engine.error = automation.CommandError(
         automation.CommandResult(stdout="", stderr="error: no credentials", code=255)
     )
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert "error: no credentials" in found["error"]
+    assert "error: no credentials" in answer["error"]
     assert DIGEST in settings.read_text()
 
 
-def test_a_preview_changes_nothing(run: Run, engine: Engine, settings: Path) -> None:
+def test_preview_changes_no_stack_and_no_settings(run: Run, engine: Engine, settings: Path) -> None:
     assert run("deploy", "--preview") == (0, {"changes": {"create": 79}})
     assert engine.asked == ["detcloud/vision", "preview"]
     assert settings.read_text() == SETTINGS
 
 
-def test_an_export_lies_beside_its_archives(run: Run, settings: Path, tmp_path: Path) -> None:
-    code, found = run("export", f"--output={tmp_path / 'out'}")
-    assert (code, found["files"]) == (0, [FILE, "functions.zip", "suggest.zip"])
+def test_export_writes_the_document_and_the_archives(
+    run: Run, settings: Path, tmp_path: Path
+) -> None:
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, answer["files"]) == (0, [FILE, "functions.zip", "suggest.zip"])
     document = json.loads((tmp_path / "out" / FILE).read_text())
     api = document["resource"]["aws_lambda_function"]["api"]
     assert api["environment"][0]["variables"]["DETCLOUD_ADMIN_SHA256"] == DIGEST
     assert DIGEST in settings.read_text()
 
 
-def test_archives_are_built_where_none_are_named(
+def test_archives_are_built_if_the_settings_name_no_archive(
     run: Run, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
@@ -174,13 +174,13 @@ def test_archives_are_built_where_none_are_named(
         return archive
 
     monkeypatch.setattr(bundle, "build_archive", build_archive)
-    _, found = run("export", f"--output={tmp_path / 'out'}")
-    assert found["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
+    _, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert answer["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
 
 
 @pytest.mark.parametrize("is_exported", [False, True])
-def test_an_export_that_fails_leaves_the_folder_as_it_was(
+def test_failed_export_leaves_the_folder_unchanged(
     is_exported: bool, run: Run, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
@@ -209,7 +209,7 @@ IMAGE = "task_container_defaults: {image: registry.example/trial:1}"
 
 
 @pytest.mark.parametrize("how", ["deploy", "export"])
-def test_pools_whose_images_nobody_has_are_told_of_once(
+def test_pools_with_unpublished_images_share_a_warning(
     how: str,
     run: Run,
     engine: Engine,
@@ -220,11 +220,11 @@ def test_pools_whose_images_nobody_has_are_told_of_once(
     pools = settings.with_name("pools.yaml")
     pools.write_text(AWS + ", {pool_name: more, provider: {type: aws}}]\n")
     assert run(how, f"--output={tmp_path / 'out'}")[0] == 0
-    (told,) = [
+    (warning,) = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")
     ]
-    assert f"{pools}: pools default, more: " in told
-    assert "detcloud/trial:0.1.0-cuda, which are in no registry" in told
+    assert f"{pools}: pools default, more: " in warning
+    assert "detcloud/trial:0.1.0-cuda, which are in no registry" in warning
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_pools_whose_images_nobody_has_are_told_of_once(
         "resource_pools: [{pool_name: default}]",
     ],
 )
-def test_a_pool_that_says_where_its_image_is_needs_no_warning(
+def test_pool_with_an_explicit_image_causes_no_warning(
     text: str, run: Run, engine: Engine, settings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.with_name("pools.yaml").write_text(text + "\n")
@@ -245,7 +245,7 @@ def test_a_pool_that_says_where_its_image_is_needs_no_warning(
 
 
 @pytest.mark.parametrize("team", ["vision", "speech"])
-def test_the_examples_can_be_deployed(
+def test_example_settings_export_without_warnings(
     team: str, run: Run, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (f"Pulumi.{team}.yaml", "pools.yaml"):
@@ -253,13 +253,13 @@ def test_the_examples_can_be_deployed(
     example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
     archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
     settings.write_text(example + archives)
-    code, found = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
-    assert code == 0, found
+    code, answer = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
+    assert code == 0, answer
     assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (SETTINGS.replace("30", "8"), 'detcloud:logDays is "8": expected one of 1, 3,'),
         (SETTINGS.replace("pools.yaml", "none.yaml"), "none.yaml cannot be read: No such file"),
@@ -268,45 +268,47 @@ def test_the_examples_can_be_deployed(
         ("", "must have a map `config`"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_before_anything_is_done(
-    text: str, said: str, run: Run, engine: Engine, settings: Path
+def test_refuses_wrong_settings_before_the_engine_runs(
+    text: str, expected: str, run: Run, engine: Engine, settings: Path
 ) -> None:
     settings.write_text(text)
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].startswith(f"{settings} was refused\n")
-    assert said in found["error"]
+    assert answer["error"].startswith(f"{settings} was refused\n")
+    assert expected in answer["error"]
     assert engine.asked == []
 
 
-def test_a_file_that_is_not_there_is_named(run: Run, settings: Path, tmp_path: Path) -> None:
+def test_missing_settings_file_is_named(run: Run, settings: Path, tmp_path: Path) -> None:
     settings.unlink()
-    code, found = run("export", f"--output={tmp_path / 'out'}")
-    assert (code, found["error"]) == (1, f"{settings}: No such file or directory")
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, answer["error"]) == (1, f"{settings}: No such file or directory")
 
 
-def test_a_map_on_one_line_is_left_to_its_owner(run: Run, settings: Path, tmp_path: Path) -> None:
+def test_settings_map_on_a_single_line_is_not_edited(
+    run: Run, settings: Path, tmp_path: Path
+) -> None:
     settings.write_text(
         'config: {"detcloud:account": "111111111111", "detcloud:region": us-east-1, '
         '"detcloud:clusterConfig": pools.yaml, "detcloud:archive": functions.zip, '
         '"detcloud:suggestArchive": suggest.zip}\n'
     )
-    code, found = run("export", f"--output={tmp_path / 'out'}")
+    code, answer = run("export", f"--output={tmp_path / 'out'}")
     assert code == 1
-    assert found["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
+    assert answer["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
 
 
 NO_QUOTA = Finding(Level.ERROR, "quota", "0 vCPUs", "request an increase")
 NO_ANSWER = Finding(Level.WARNING, "disks", "could not be checked", "the check needs x")
 
 
-def test_a_deployment_is_refused_where_the_account_lets_it_not_run(
+def test_account_errors_stop_a_deployment(
     run: Run, engine: Engine, account: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
     account += [NO_QUOTA, NO_ANSWER]
-    code, found = run("deploy")
+    code, answer = run("deploy")
     assert code == 1
-    assert found["error"].splitlines() == [
+    assert answer["error"].splitlines() == [
         "the account was checked, and nothing was deployed; --no-check deploys anyway",
         "quota: 0 vCPUs; request an increase",
     ]
@@ -316,7 +318,7 @@ def test_a_deployment_is_refused_where_the_account_lets_it_not_run(
     assert engine.asked[-1] == "up"
 
 
-def test_a_preview_tells_what_the_account_lets_not_run_and_goes_on(
+def test_preview_prints_account_errors_and_continues(
     run: Run, engine: Engine, account: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
     account += [NO_QUOTA]
@@ -324,12 +326,12 @@ def test_a_preview_tells_what_the_account_lets_not_run_and_goes_on(
     assert "error: quota: 0 vCPUs; request an increase" in capsys.readouterr().err
 
 
-def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
+def test_check_returns_all_findings(run: Run, account: list[Finding]) -> None:
     account += [NO_QUOTA, NO_ANSWER]
-    code, found = run("check")
+    code, answer = run("check")
     assert code == 0
-    assert [finding["level"] for finding in found["findings"]] == ["error", "warning"]
-    assert found["findings"][0] == {
+    assert [finding["level"] for finding in answer["findings"]] == ["error", "warning"]
+    assert answer["findings"][0] == {
         "level": "error",
         "subject": "quota",
         "text": "0 vCPUs",
@@ -338,7 +340,7 @@ def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
 
 
 def event(op: str, kind: str, name: str, *diffs: str) -> automation.EngineEvent:
-    """The engine's word of a resource, as `pulumi preview` has it."""
+    """Build the engine's event for a resource of a preview."""
     urn = f"urn:pulumi:vision::detcloud::detcloud:aws:TeamStack${kind}::{name}"
     step = {"op": op, "urn": urn, "type": kind, "provider": "", "diffs": list(diffs)}
     return automation.EngineEvent.from_json(
@@ -346,7 +348,7 @@ def event(op: str, kind: str, name: str, *diffs: str) -> automation.EngineEvent:
     )
 
 
-def test_an_upgrade_names_each_resource_and_what_is_lost(run: Run, engine: Engine) -> None:
+def test_upgrade_preview_names_changed_resources_and_lost_content(run: Run, engine: Engine) -> None:
     function, table = "aws:lambda/function:Function", "aws:dynamodb/table:Table"
     engine.events += [
         event("same", function, "tick"),
@@ -355,24 +357,24 @@ def test_an_upgrade_names_each_resource_and_what_is_lost(run: Run, engine: Engin
         event("replace", table, "table", "hashKey"),
         event("update", "detcloud:aws:TeamStack", "vision"),
     ]
-    code, found = run("preview")
+    code, answer = run("preview")
     assert code == 0
     names = ("change", "type", "name", "properties", "loses_content")
-    assert [tuple(change[name] for name in names) for change in found["changes"]] == [
+    assert [tuple(change[name] for name in names) for change in answer["changes"]] == [
         ("replace", table, "table", ["hashKey"], True),
         ("update", function, "api", ["code", "environment"], False),
     ]
     assert "up" not in engine.asked
 
 
-def test_what_was_never_deployed_is_not_upgraded(run: Run, engine: Engine) -> None:
+def test_upgrade_preview_needs_a_deployed_stack(run: Run, engine: Engine) -> None:
     engine.is_there = False
-    code, found = run("preview")
+    code, answer = run("preview")
     assert code == 1
-    assert "there is no stack vision in Pulumi's state" in found["error"]
+    assert "there is no stack vision in Pulumi's state" in answer["error"]
 
 
-def test_a_cluster_is_drained_before_its_stack_is_removed(
+def test_destroy_drains_the_cluster_before_the_stack(
     run: Run, engine: Engine, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drain(team: str, config: Mapping[str, object], progress: object) -> DrainReport:
@@ -383,23 +385,21 @@ def test_a_cluster_is_drained_before_its_stack_is_removed(
         program.PROGRAM, drain=drain, find_leftovers=lambda team, config: ["arn:x"]
     )
     monkeypatch.setattr(program, "PROGRAM", standing_in)
-    code, found = run("destroy")
-    # It is protected, as long as nobody says otherwise.
+    code, answer = run("destroy")
+    # A stack is protected by default.
     assert code == 1
-    assert "set detcloud:protect: false and deploy first" in found["error"]
+    assert "set detcloud:protect: false and deploy first" in answer["error"]
     settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
     engine.asked.clear()
-    code, found = run("destroy")
-    assert (code, found) == (
+    code, answer = run("destroy")
+    assert (code, answer) == (
         0,
         {"instances": 3, "templates": 2, "leftovers": ["arn:x"], "remote_leftovers": []},
     )
     assert engine.asked == ["detcloud/vision", "drain vision", "destroy", "forget vision"]
 
 
-def test_whoever_has_no_engine_drains_all_the_same(
-    run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drain_needs_no_engine(run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     standing_in = replace(program.PROGRAM, drain=lambda *_: DrainReport(1, 0))
     monkeypatch.setattr(program, "PROGRAM", standing_in)
     monkeypatch.setenv("PATH", "")
@@ -407,10 +407,10 @@ def test_whoever_has_no_engine_drains_all_the_same(
     assert run("drain") == (0, {"instances": 1, "templates": 0})
 
 
-def test_a_rollback_says_what_moved_or_why_nothing_did(
+def test_rollback_returns_the_moved_functions_or_the_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an engine: it moves aliases, and leaves the stack's state as it is."""
+    """A rollback needs no engine, since it moves aliases and leaves the stack's state unchanged."""
 
     def move(team: str, config: object, forward: bool, progress: object) -> list[FunctionMove]:
         if forward:
@@ -424,7 +424,7 @@ def test_a_rollback_says_what_moved_or_why_nothing_did(
     assert run("rollback", "--forward") == (1, {"error": "there is no version before 1"})
 
 
-def test_a_deployment_removes_old_versions_and_only_warns_where_it_cannot(
+def test_failed_pruning_after_a_deployment_is_only_a_warning(
     run: Run, engine: "Engine", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def prune(team: str, config: object, progress: Callable[[str], None]) -> int:
@@ -436,11 +436,11 @@ def test_a_deployment_removes_old_versions_and_only_warns_where_it_cannot(
     assert (code, answer["outputs"]) == (0, {"url": "https://x"})
     assert engine.asked[-2:] == ["up", "prune vision"]
     assert "warning: deleted 0 old function versions" in capsys.readouterr().err
-    # By itself it has nothing else to say.
+    # Pruning alone fails.
     assert run("prune")[0] == 1
 
 
-def test_the_policy_is_that_of_the_settings(run: Run) -> None:
+def test_printed_policy_follows_the_settings(run: Run) -> None:
     policy = json.loads(run("policy")[1]["policy"])
     [table] = [item for item in policy["Statement"] if item["Sid"] == "Dynamodb"]
     assert table["Resource"] == ["arn:aws:dynamodb:us-east-1:111111111111:table/detcloud-vision"]
@@ -448,39 +448,39 @@ def test_the_policy_is_that_of_the_settings(run: Run) -> None:
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
 
 
-def test_the_commands_for_another_cloud_are_those_of_the_settings(run: Run, settings: Path) -> None:
+def test_trust_prints_commands_for_the_remote_account(run: Run, settings: Path) -> None:
     assert run("trust") == (0, {"commands": ""})
     remote = '{"project": "acme-ml", "projectNumber": "12345", "region": "us-central1"}'
     settings.write_text(f"{SETTINGS}  detcloud:otherClouds: {{gcp: {remote}}}\n")
-    code, found = run("trust")
-    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
-    assert "gcloud iam workload-identity-pools create detcloud-vision " in found["commands"]
-    code, found = run("trust", "--remove")
-    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
-    assert "gcloud iam workload-identity-pools delete detcloud-vision " in found["commands"]
+    code, answer = run("trust")
+    assert (code, answer["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools create detcloud-vision " in answer["commands"]
+    code, answer = run("trust", "--remove")
+    assert (code, answer["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools delete detcloud-vision " in answer["commands"]
 
 
-def test_a_side_with_instances_is_not_taken_out_of_the_settings(
+def test_refuses_to_drop_a_remote_account_with_instances(
     run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = DroppedAccount("gcp", "the project acme-ml", ("vm-1",), ("the instance vm-1",), "")
     standing_in = replace(program.PROGRAM, find_dropped_accounts=lambda *_: [remote])
     monkeypatch.setattr(program, "PROGRAM", standing_in)
-    # A stack that was deployed without one has none to lose.
+    # A stack that was deployed without remote accounts has no account to drop.
     assert run("deploy")[0] == 0
     engine.deployed["otherClouds"] = '{"gcp": {}}'
     for how in ("deploy", "preview"):
         engine.asked.clear()
-        code, found = run(how)
+        code, answer = run(how)
         assert (code, engine.asked) == (1, ["detcloud/vision"])
-        assert "no longer has the project acme-ml" in found["error"]
+        assert "no longer has the project acme-ml" in answer["error"]
     assert run("deploy", "--no-check")[0] == 0
 
 
-def test_a_pool_that_cannot_run_is_refused_wherever_it_goes(run: Run, settings: Path) -> None:
+def test_check_and_export_refuse_a_pool_in_a_wrong_region(run: Run, settings: Path) -> None:
     pools = settings.with_name("pools.yaml")
     pools.write_text(AWS.replace("aws}", "aws, region: eu-west-1}") + "]\n")
     for how in ("check", "export"):
-        code, found = run(how, f"--output={settings.parent / 'out'}")
+        code, answer = run(how, f"--output={settings.parent / 'out'}")
         assert code == 1
-        assert "provider.region is eu-west-1: expected us-east-1" in found["error"]
+        assert "provider.region is eu-west-1: expected us-east-1" in answer["error"]

@@ -1,4 +1,4 @@
-"""The policy of whoever deploys: what the stack's resources need, and no more."""
+"""The deployer's policy on AWS: exactly the actions that the stack's resources need."""
 
 import json
 import re
@@ -27,13 +27,13 @@ ACL = "arn:aws:wafv2:us-east-1:111111111111:global/webacl/company/1234-ab"
 OTHER = replace(SETTINGS, team="speech")
 EC2 = "arn:aws:ec2:us-east-1:111111111111"
 TAG = "detcloud-cluster"
-# The names that IAM has for services, where botocore has another.
+# IAM's names of services, with botocore's name if it differs.
 SERVICES = {
     "elasticfilesystem": "efs",
     "servicequotas": "service-quotas",
     "tag": "resourcegroupstaggingapi",
 }
-# Permissions that are no operation of a service, by the service authorization reference.
+# Permissions without an operation of the same name, by the service authorization reference.
 NO_OPERATIONS = {
     "budgets:ModifyBudget",
     "budgets:ViewBudget",
@@ -59,11 +59,11 @@ NO_OPERATIONS = {
 VERBS = {"DELETE", "GET", "PATCH", "POST", "PUT"}
 
 
-def test_the_file_is_the_policy_of_the_example() -> None:
+def test_policy_file_is_current() -> None:
     assert POLICY_FILE.read_text() == render_policy(EXAMPLE), "run python -m infra.aws.deployer"
 
 
-def test_each_type_of_the_stacks_says_what_it_needs(
+def test_all_aws_resource_types_have_needed_actions(
     vision: Graph, speech: Graph, bank: Graph, front_stack: Graph
 ) -> None:
     types = {
@@ -75,7 +75,7 @@ def test_each_type_of_the_stacks_says_what_it_needs(
     assert types == set(NEEDS)
 
 
-def test_every_action_is_one_of_aws() -> None:
+def test_policy_has_only_existing_aws_actions() -> None:
     session = new_session()
     unknown = []
     for action in sorted(actions_needed() - NO_OPERATIONS):
@@ -91,21 +91,21 @@ def test_every_action_is_one_of_aws() -> None:
 
 
 @pytest.mark.parametrize("kind", NEEDS)
-def test_whatever_a_type_needs_is_allowed(kind: str) -> None:
-    """With the resources of each statement, which the next tests look at."""
+def test_policy_allows_the_actions_of_each_resource_type(kind: str) -> None:
+    """The next tests check the resources of the statements."""
     settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL)
     policy = deployer_policy(settings)
-    allowed = {item for found in policy["Statement"] for item in found["Action"]}
+    allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
 
 
-def test_nothing_is_allowed_that_nothing_needs() -> None:
+def test_policy_allows_only_needed_actions() -> None:
     settings = replace(
         SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b", web_acl=ACL
     )
     policy = deployer_policy(settings)
-    allowed = {item for found in policy["Statement"] for item in found["Action"]}
-    # What the stores do with a key in the caller's name, beside its grants.
+    allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
+    # The stores use a key in the caller's name, in addition to grants.
     stores = {
         f"kms:{name}"
         for name in ("Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
@@ -113,9 +113,9 @@ def test_nothing_is_allowed_that_nothing_needs() -> None:
     assert allowed - stores == set(actions_needed())
 
 
-# A domain, which has the zone, and a web ACL exclude each other.
+# A hosted zone needs a domain, and a domain excludes a web ACL.
 @pytest.mark.parametrize("longest", [{"hosted_zone": "Z" * 32}, {"web_acl": f"{ACL}{'c' * 80}"}])
-def test_it_fits_into_a_role(longest: dict[str, str]) -> None:
+def test_policy_fits_into_an_inline_policy(longest: dict[str, str]) -> None:
     # IAM's quota for the inline policies of a role, white space not counted.
     given: dict[str, Any] = {"team": "a" * 20, "iam_prefix": "b" * 20, "kms_key": KEY, **longest}
     settings = replace(SETTINGS, **given)
@@ -146,21 +146,19 @@ def test_it_fits_into_a_role(longest: dict[str, str]) -> None:
         ),
     ],
 )
-def test_it_reaches_the_teams_own_and_no_others(action: str, own: str, others: str) -> None:
+def test_policy_reaches_only_the_teams_resources(action: str, own: str, others: str) -> None:
     policy = deployer_policy(SETTINGS)
     assert allows(policy, action, own)
     assert not allows(policy, action, others)
 
 
 def network_calls(policy: Document, action: str, kind: str) -> tuple[bool, bool, bool]:
-    """Whether an action is allowed on something new with the tag, on something with it, and on what
-    is others'.
-    """
+    """Return whether an action is allowed on a new, an own and a foreign resource, by tags."""
     arn = f"{EC2}:{kind}/x"
-    asked = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
+    requested = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
     owned = {f"ec2:ResourceTag/{TAG}": "detcloud-vision"}
     others = {f"ec2:ResourceTag/{TAG}": "detcloud-speech"}
-    new, own, foreign = (allows(policy, action, arn, item) for item in (asked, owned, others))
+    new, own, foreign = (allows(policy, action, arn, item) for item in (requested, owned, others))
     return new, own, foreign
 
 
@@ -176,13 +174,13 @@ def network_calls(policy: Document, action: str, kind: str) -> tuple[bool, bool,
         ("ec2:DeleteLaunchTemplate", "launch-template", (False, True, False)),
     ],
 )
-def test_networks_and_instances_of_others_are_not_touched(
+def test_policy_protects_networks_and_instances_of_foreign_teams(
     action: str, kind: str, expected: tuple[bool, bool, bool]
 ) -> None:
     assert network_calls(deployer_policy(SETTINGS), action, kind) == expected
 
 
-def test_roles_are_given_to_functions_and_instances_alone() -> None:
+def test_roles_may_be_passed_only_to_functions_and_instances() -> None:
     policy, role = deployer_policy(SETTINGS), SETTINGS.names.role_arn("tick")
     for service, is_allowed in (("lambda", True), ("ec2", True), ("glue", False)):
         context = {"iam:PassedToService": f"{service}.amazonaws.com"}
@@ -190,7 +188,7 @@ def test_roles_are_given_to_functions_and_instances_alone() -> None:
     assert not allows(policy, "iam:PassRole", OTHER.names.role_arn("tick"))
 
 
-def test_with_a_boundary_no_role_is_made_without_it() -> None:
+def test_boundary_is_required_for_each_new_role() -> None:
     boundary = "arn:aws:iam::111111111111:policy/b"
     policy = deployer_policy(replace(SETTINGS, permissions_boundary=boundary))
     within, keep = (item for item in policy["Statement"] if item["Effect"] == "Deny")
@@ -200,7 +198,7 @@ def test_with_a_boundary_no_role_is_made_without_it() -> None:
     assert "Condition" not in keep
 
 
-def test_the_path_and_prefix_of_roles_are_the_settings() -> None:
+def test_policy_uses_the_path_and_prefix_of_roles() -> None:
     settings = replace(SETTINGS, iam_path="/teams/", iam_prefix="corp-")
     text = json.dumps(deployer_policy(settings))
     assert "arn:aws:iam::111111111111:role/teams/corp-detcloud-vision-*" in text

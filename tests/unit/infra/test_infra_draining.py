@@ -21,7 +21,7 @@ NAMES = Names("own", "123456789012", "us-east-1")
 
 
 class Aws:
-    """The account's EC2, and of other services what a drain asks of them."""
+    """The account's EC2, and stand-ins for the calls of a drain to other services."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -55,8 +55,8 @@ class Aws:
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as account:
+        yield account
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def living(aws: Aws) -> set[str]:
     return {billed_machine.tags["detcloud-cluster"] for billed_machine in region.billed_machines()}
 
 
-def test_its_own_instances_and_templates_go_and_no_others(aws: Aws) -> None:
+def test_drain_removes_only_the_clusters_instances_and_templates(aws: Aws) -> None:
     launch(aws, OWN, "a", count=2)
     launch(aws, OTHER, "b")
     drained = aws.drain()
@@ -86,8 +86,8 @@ def test_its_own_instances_and_templates_go_and_no_others(aws: Aws) -> None:
     assert left.tags["detcloud-cluster"] == OTHER
 
 
-def test_a_launch_that_was_under_way_is_found(aws: Aws) -> None:
-    """A tick that runs when ticks are stopped may launch for as long as it has time."""
+def test_drain_finds_a_launch_that_was_under_way(aws: Aws) -> None:
+    """A tick that is running when ticks are stopped may launch until its time limit."""
     aws.has_functions = True
     quiet_seconds = SIZES["tick"].seconds_max + VISIBLE_SECONDS
     began_ms = aws.account.now_ms
@@ -107,7 +107,7 @@ def test_a_launch_that_was_under_way_is_found(aws: Aws) -> None:
     assert living(aws) == set()
 
 
-def test_a_protected_table_stops_it_before_anything_ends(aws: Aws) -> None:
+def test_protected_table_stops_the_drain_before_terminations(aws: Aws) -> None:
     launch(aws, OWN, "a")
     aws.is_protected = True
     with pytest.raises(DrainFailed, match="detcloud-own is protected"):
@@ -115,7 +115,7 @@ def test_a_protected_table_stops_it_before_anything_ends(aws: Aws) -> None:
     assert living(aws) == {OWN}
 
 
-def test_instances_that_do_not_end_are_named(aws: Aws) -> None:
+def test_error_names_instances_that_do_not_terminate(aws: Aws) -> None:
     aws.account.reset(ending_ms=3_600_000)
     launch(aws, OWN, "a")
     [machine] = aws.account.region.machines
@@ -123,7 +123,7 @@ def test_instances_that_do_not_end_are_named(aws: Aws) -> None:
         aws.drain()
 
 
-def test_whoever_repeats_it_finds_nothing_more(aws: Aws) -> None:
+def test_second_drain_finds_no_instances(aws: Aws) -> None:
     launch(aws, OWN, "a")
     aws.drain()
     drained = aws.drain()
@@ -137,7 +137,7 @@ def test_whoever_repeats_it_finds_nothing_more(aws: Aws) -> None:
         NoCredentialsError(),
     ],
 )
-def test_refusals_of_aws_are_told(error: Exception) -> None:
+def test_drain_reports_refusals_of_aws(error: Exception) -> None:
     def refuse(service: str) -> Any:
         raise error
 
@@ -146,7 +146,7 @@ def test_refusals_of_aws_are_told(error: Exception) -> None:
     assert find_leftovers(NAMES, refuse) == [f"AWS did not return the remaining resources: {error}"]
 
 
-def test_what_is_left_is_told_but_for_instances_that_ended(aws: Aws) -> None:
+def test_leftovers_exclude_terminated_instances(aws: Aws) -> None:
     launch(aws, OWN, "a")
     launch(aws, OWN, "b")
     first, second = sorted(aws.account.region.machines)

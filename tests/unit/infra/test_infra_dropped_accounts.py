@@ -1,4 +1,4 @@
-"""Remote accounts that a stack's settings no longer have: what is said before a deployment."""
+"""The check of remote accounts that a stack's settings no longer have."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,25 +26,25 @@ def look(folder: Path, *instances: str) -> list[str]:
     return check_dropped_accounts(program, "vision", {}, BEFORE, folder / "Pulumi.vision.yaml")
 
 
-def test_instances_that_nobody_would_end_are_not_left_behind(tmp_path: Path) -> None:
+def test_refuses_to_drop_an_account_with_running_instances(tmp_path: Path) -> None:
     with pytest.raises(DrainFailed, match="no longer has the project acme-ml") as refused:
         look(tmp_path, "vm-1", "vm-2")
     assert "that it has there: vm-1, vm-2. Leave the setting as it was" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_script_that_removes_the_rest_is_written_beside_the_settings(tmp_path: Path) -> None:
-    told = look(tmp_path)
+def test_removal_script_is_written_to_the_settings_folder(tmp_path: Path) -> None:
+    lines = look(tmp_path)
     script = tmp_path / "remove-gcp-of-vision.sh"
     assert script.read_text() == "#!/bin/bash\n"
-    assert told == [
+    assert lines == [
         "detcloud:otherClouds: not deleted: the network detcloud-vision-network in the project "
         "acme-ml",
         f"`bash {script}` removes it, with credentials of the project acme-ml",
     ]
 
 
-def test_a_side_that_nobody_can_look_at_is_not_taken_away(tmp_path: Path) -> None:
+def test_refuses_to_drop_an_account_that_cannot_be_read(tmp_path: Path) -> None:
     def refuse(*_: object) -> list[DroppedAccount]:
         raise DrainFailed("instances in acme-ml may be left: sign in")
 
@@ -56,7 +56,7 @@ def test_a_side_that_nobody_can_look_at_is_not_taken_away(tmp_path: Path) -> Non
 
 
 class Account:
-    """A remote account at a place, with one instance and one thing besides."""
+    """A remote account at a place, with an instance and a network."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -71,7 +71,7 @@ class Account:
         return "#!/bin/bash\n"
 
 
-def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
+def test_account_is_dropped_if_the_setting_lacks_the_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -81,7 +81,7 @@ def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
     )
     launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
     before = '{"gcp": {"project": "acme-ml"}}'
-    # Another region of the same project is no other remote account.
+    # A remote account is identified by the project, not by the region.
     same: Any = {"gcp": Account("acme-ml")}
     assert remote_settings.list_dropped_accounts(before, "aws", launcher, same) == []
     left = ("the instance vm-1 in acme-ml", "the network in acme-ml")
@@ -92,7 +92,7 @@ def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
 
 
 @pytest.mark.parametrize("before", ["no JSON", '{"gcp": {"projekt": "acme-ml"}}', '{"aws": {}}'])
-def test_deployed_setting_of_another_version_is_told(before: str) -> None:
+def test_unreadable_deployed_setting_is_an_error(before: str) -> None:
     launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
     with pytest.raises(DrainFailed, match="cannot read the deployed setting: expected "):
         remote_settings.list_dropped_accounts(before, "aws", launcher, {})

@@ -1,4 +1,4 @@
-"""The check of file systems: what pools mount, against the network that their instances are in."""
+"""The check of the pools' file systems against the network of the instances."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,18 +51,18 @@ def finding(
 ) -> Finding:
     name = LUSTRE if pool is LUSTRE_POOL else EFS
     given = replace(GOOD, file_systems={name: facts}, network=where or network(NFS))
-    [found] = find_file_system_problems(settings, pool, given)
-    assert found.subject == f"pool default, {name}"
-    return found
+    [problem] = find_file_system_problems(settings, pool, given)
+    assert problem.subject == f"pool default, {name}"
+    return problem
 
 
-def test_a_file_system_with_a_target_and_a_rule_in_each_zone_is_fine() -> None:
-    found = finding(FileSystemFacts(targets(A, B)))
-    assert (found.level, found.text) == (Level.FINE, f"reached from {A}, {B}")
+def test_file_system_with_a_target_and_a_rule_per_zone_is_fine() -> None:
+    problem = finding(FileSystemFacts(targets(A, B)))
+    assert (problem.level, problem.text) == (Level.FINE, f"reached from {A}, {B}")
 
 
 @pytest.mark.parametrize(
-    ("facts", "where", "level", "said"),
+    ("facts", "where", "level", "expected"),
     [
         (None, network(), Level.ERROR, "us-east-1 has no such file system of this account"),
         (
@@ -83,7 +83,7 @@ def test_a_file_system_with_a_target_and_a_rule_in_each_zone_is_fine() -> None:
             Level.ERROR,
             "it is in vpc-2, and instances are in vpc-1",
         ),
-        # The stack has still to make its network, in which nothing is yet.
+        # The stack's network does not exist yet.
         (
             FileSystemFacts(targets(A, B)),
             network(vpc=""),
@@ -106,13 +106,13 @@ def test_a_file_system_with_a_target_and_a_rule_in_each_zone_is_fine() -> None:
         ),
     ],
 )
-def test_what_an_instance_could_not_mount_is_told(
-    facts: Any, where: Any, level: Level, said: str
+def test_unmountable_file_system_has_a_finding(
+    facts: Any, where: Any, level: Level, expected: str
 ) -> None:
-    found = finding(facts, where)
-    assert found.level is level
-    assert found.text.startswith(said)
-    assert found.remedy
+    problem = finding(facts, where)
+    assert problem.level is level
+    assert problem.text.startswith(expected)
+    assert problem.remedy
 
 
 @pytest.mark.parametrize(
@@ -120,26 +120,26 @@ def test_what_an_instance_could_not_mount_is_told(
     [
         (Rule("-1", 0, 65_535, groups=frozenset({OURS})), True),
         (Rule("tcp", 2049, 2049, blocks=("10.0.0.0/16",)), True),
-        # One subnet of two is not in it.
+        # The block covers only the first subnet.
         (Rule("tcp", 2049, 2049, blocks=("10.0.0.0/20",)), False),
         (Rule("tcp", 2049, 2049, groups=frozenset({"sg-others"})), False),
         (Rule("udp", 2049, 2049, groups=frozenset({OURS})), False),
-        # Nobody looks into a list of blocks.
+        # Prefix lists are not resolved and count as open.
         (Rule("tcp", 2000, 2100, has_lists=True), True),
     ],
 )
-def test_a_rule_lets_in_whom_it_covers(rule: Rule, is_open: bool) -> None:
-    found = finding(FileSystemFacts(targets(A, B)), network(rule))
-    assert found.level is (Level.FINE if is_open else Level.ERROR)
+def test_rule_admits_instances_by_port_and_source(rule: Rule, is_open: bool) -> None:
+    problem = finding(FileSystemFacts(targets(A, B)), network(rule))
+    assert problem.level is (Level.FINE if is_open else Level.ERROR)
 
 
-def test_only_the_zones_of_the_pool_count() -> None:
+def test_mount_targets_are_needed_only_in_the_pools_zones() -> None:
     pool = cluster(f"{{id: {EFS}, folder: /mnt/data}}", zone=B)
     assert finding(FileSystemFacts(targets(B)), pool=pool).level is Level.FINE
     assert f"no mount target in {B}" in finding(FileSystemFacts(targets(A)), pool=pool).text
 
 
-def test_lustre_needs_its_own_ports_and_its_mount_name() -> None:
+def test_lustre_needs_lustre_ports_and_the_mount_name() -> None:
     facts = FileSystemFacts(targets(A), "abcdefgh")
     ports = [
         Rule("tcp", first, last, frozenset({OURS})) for first, last in ((988, 988), (1018, 1023))
@@ -151,13 +151,13 @@ def test_lustre_needs_its_own_ports_and_its_mount_name() -> None:
     assert (named.level, named.remedy) == (Level.ERROR, "set mount_name: zyxwvuts")
 
 
-def test_lustre_of_another_vpc_may_be_reached_over_a_peering_of_ones_own() -> None:
+def test_lustre_in_a_different_vpc_may_use_a_custom_peering() -> None:
     facts = FileSystemFacts(targets(A, vpc="vpc-2"), "abcdefgh")
     assert finding(facts, network(), LUSTRE_POOL, GIVEN).level is Level.WARNING
     assert finding(facts, network(), LUSTRE_POOL).level is Level.ERROR
 
 
-def test_file_systems_and_their_network_are_read() -> None:
+def test_reads_file_systems_and_network_rules() -> None:
     aws = Aws()
     answer_everything(aws)
     target: dict[str, Any] = {"MountTargetId": "fsmt-00000001", "FileSystemId": EFS}
@@ -171,8 +171,10 @@ def test_file_systems_and_their_network_are_read() -> None:
     aws.refuse("fsx", "describe_file_systems", "FileSystemNotFound")
     interface: Any = {"VpcId": "vpc-1", "AvailabilityZone": A, "Groups": [{"GroupId": THEIRS}]}
     for number in (1, 2):
-        asked: Any = {"NetworkInterfaceIds": [f"eni-0000000{number}"]}
-        aws.answer("ec2", "describe_network_interfaces", {"NetworkInterfaces": [interface]}, asked)
+        request: Any = {"NetworkInterfaceIds": [f"eni-0000000{number}"]}
+        aws.answer(
+            "ec2", "describe_network_interfaces", {"NetworkInterfaces": [interface]}, request
+        )
     own = {"Name": "tag:detcloud-cluster", "Values": ["detcloud-vision"]}
     named = {"Name": "group-name", "Values": ["detcloud-vision-instances"]}
     groups: Any = {"SecurityGroups": [{"GroupId": OURS}]}

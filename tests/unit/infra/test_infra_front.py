@@ -1,4 +1,4 @@
-"""CloudFront with a company's web ACL in front of the API, and sessions on instances."""
+"""CloudFront with a company's web ACL in front of the API, and Systems Manager sessions."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from tests.unit.infra.graphs import FRONTED, Graph, files
 SECRET = "s" * 32
 
 
-def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(front_stack: Graph) -> None:
+def test_api_is_called_only_through_the_distribution(front_stack: Graph) -> None:
     front = front_stack.inputs_of("Distribution")["front"]
     assert front["webAclId"] == FRONTED["detcloud:webAcl"]
     [origin] = front["origins"]
@@ -37,18 +37,18 @@ def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(front_stack
     for name in FUNCTIONS:
         variables = functions[name]["environment"]["variables"]
         assert variables["DETCLOUD_API_URL"] == url
-        # Instances that run know the former address, under which the gateway calls the API too.
+        # Running instances know the former address; the gateway serves both addresses.
         assert variables["DETCLOUD_API_FORMER_URL"] == "Api.api.apiEndpoint"
-        # The digest is enough for whoever checks it.
+        # The functions check the digest and need no secret.
         assert SECRET not in variables.values()
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     assert functions["api"]["environment"]["variables"]["DETCLOUD_ORIGIN_SHA256"] == digest
     assert functions["api"]["reservedConcurrentExecutions"] == 50
 
 
-def test_no_error_is_kept_for_the_next_caller(front_stack: Graph) -> None:
-    # CloudFront keeps these codes of GET for 10 s, under the path without query and token, unless
-    # it is said of each of them; those are all of which it can be said.
+def test_distribution_caches_no_errors(front_stack: Graph) -> None:
+    # By default CloudFront caches these errors of GET for 10 s, by path without query and token.
+    # Each code needs a setting, and no further codes can be set.
     front = front_stack.inputs_of("Distribution")["front"]
     kept = {
         custom_error_response["errorCode"]: custom_error_response["errorCachingMinTtl"]
@@ -62,12 +62,12 @@ def test_no_error_is_kept_for_the_next_caller(front_stack: Graph) -> None:
     ]
 
 
-def test_nothing_stands_in_front_unless_it_is_asked_for(vision: Graph) -> None:
+def test_stack_without_web_acl_has_no_distribution(vision: Graph) -> None:
     assert not vision.inputs_of("Distribution")
     assert not vision.inputs_of("RolePolicyAttachment")
 
 
-def test_terraform_has_all_of_it(tmp_path: Path) -> None:
+def test_terraform_export_has_the_distribution(tmp_path: Path) -> None:
     document = export(
         run, PROVIDER, "fronted", {**FRONTED, **files(tmp_path / "given")}, tmp_path / "out"
     )
@@ -84,7 +84,7 @@ def test_terraform_has_all_of_it(tmp_path: Path) -> None:
     assert alias["function_version"] == "${aws_lambda_function.api.version}"
 
 
-def test_systems_manager_gets_the_policy_that_it_needs_and_instances_know_it(
+def test_session_manager_policy_is_attached_and_known_to_the_tick(
     front_stack: Graph,
 ) -> None:
     attached = front_stack.inputs_of("RolePolicyAttachment")["instance"]
@@ -115,7 +115,9 @@ def test_systems_manager_gets_the_policy_that_it_needs_and_instances_know_it(
         ({"sessionManager": "yes"}, "true or false"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: dict[str, str], expected: str) -> None:
+def test_refuses_wrong_settings_of_front_and_sessions(
+    settings: dict[str, str], expected: str
+) -> None:
     least = {
         "account": "111111111111",
         "region": "eu-west-1",
@@ -127,7 +129,7 @@ def test_what_cannot_be_is_refused(settings: dict[str, str], expected: str) -> N
     assert "short-and-told" not in str(refused.value)
 
 
-def test_instances_may_write_to_the_groups_that_pools_name_and_to_no_other() -> None:
+def test_instances_may_write_only_to_the_pools_log_groups() -> None:
     names = Names("vision", "111111111111", "us-east-1")
     journal = policies.journal(names, ["/company/agents"])
     document = add_statements(policies.instance(names), [journal])

@@ -39,8 +39,8 @@ def settings(**more: str) -> Settings:
     return parse_settings("vision", {**given, **more})
 
 
-# Of the 3 instances: boot disks of 200 GB, public addresses, 48 vCPUs on the spot market or 8 on
-# demand.
+# Each of the 3 instances has a boot disk of 200 GB, a public address, and 48 vCPUs on the spot
+# market or 8 on demand.
 CPU_QUOTAS = {"PREEMPTIBLE_CPUS": 144.0, "CPUS": 24.0, "A2_CPUS": 144.0}
 OTHER_QUOTAS = {"DISKS_TOTAL_GB": 600.0, "IN_USE_ADDRESSES": 3.0, **CPU_QUOTAS}
 FINE = ProjectFacts(
@@ -65,32 +65,32 @@ FINE = ProjectFacts(
 
 
 def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
-    """Return the findings that are not fine, by their subject."""
-    found = check_facts(settings(**more), check_cluster(POOLS), facts)
-    return {finding.subject: finding for finding in found if finding.level is not Level.FINE}
+    """Return the findings that are not fine, by subject."""
+    results = check_facts(settings(**more), check_cluster(POOLS), facts)
+    return {finding.subject: finding for finding in results if finding.level is not Level.FINE}
 
 
 def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str) -> None:
-    """Check that the facts lead to this finding, whose text and remedy contain the given ones."""
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    """Check level, text and remedy of a finding. `text` and `remedy` may be parts."""
+    finding = findings(facts)[subject]
+    assert finding.level is level
+    assert text in finding.text
+    assert remedy in finding.remedy
 
 
-def test_a_project_that_has_all_of_it_is_fine() -> None:
-    found = check_facts(settings(), check_cluster(POOLS), FINE)
-    assert {finding.level for finding in found} == {Level.FINE}
-    texts = {finding.subject: finding.text for finding in found}
+def test_complete_project_has_only_fine_findings() -> None:
+    results = check_facts(settings(), check_cluster(POOLS), FINE)
+    assert {finding.level for finding in results} == {Level.FINE}
+    texts = {finding.subject: finding.text for finding in results}
     assert texts["pool gpus, a2-highgpu-4g spot"] == (
         "offered in us-central1-a, us-central1-c: 4 GPUs (nvidia-tesla-a100), 48 vCPUs, 340 GiB "
         "of memory"
     )
-    # 3 instances at most, of 4 GPUs and of 2.
+    # At most 3 instances, with 4 GPUs or with 2.
     quota = texts["quota PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1"]
     assert quota == "12 GPUs, enough for the 12 of gpus"
     assert texts["quota NVIDIA_T4_GPUS in us-central1"] == "6 GPUs, enough for the 6 of gpus"
-    # A pool has 3 instances at most, whichever of its types they are.
+    # The pool has at most 3 instances of all types together.
     disks = texts["quota DISKS_TOTAL_GB in us-central1"]
     assert disks == "600 GB of disks, enough for the 600 of gpus"
     addresses = texts["quota IN_USE_ADDRESSES in us-central1"]
@@ -201,7 +201,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "no zone of us-central1 offers it with nvidia-tesla-a100",
         "another type",
     ),
-    # One instance has 4.
+    # An instance has 4 GPUs.
     (
         quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 3, **T4}),
         A100,
@@ -225,7 +225,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "0 GPUs, and one a2-highgpu-4g has 4",
         "request an increase",
     ),
-    # Who never asked for a quota of spot instances has them count as those on demand.
+    # Without a spot quota, spot instances count against the quota on demand.
     (
         quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 0, "NVIDIA_A100_GPUS": 8, **T4}),
         A100,
@@ -254,7 +254,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "0 GPUs, and one n1-standard-8 has 2",
         "request an increase",
     ),
-    # Enough for one with two T4, and not for one with four A100.
+    # Enough for an instance with two T4, but not for four A100.
     (
         quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 12, **T4}, overall=2),
         "quota GPUS_ALL_REGIONS",
@@ -339,7 +339,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "eventarc may not be used",
         "exception",
     ),
-    # A week, and nothing else.
+    # The policy allows only a week.
     (
         policies("storage.softDeletePolicySeconds", Policy(allowed=frozenset({"604800"}))),
         "policy storage.softDeletePolicySeconds",
@@ -351,7 +351,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 
 
 @pytest.mark.parametrize(("facts", "subject", "level", "text", "remedy"), PROBLEMS)
-def test_what_a_project_lacks_is_told_with_what_to_do(
+def test_each_project_problem_has_a_finding_with_a_remedy(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
     check_finding(facts, subject, level, text, remedy)
@@ -374,47 +374,47 @@ def test_what_a_project_lacks_is_told_with_what_to_do(
             Policy(allowed=frozenset({"projects/ubuntu-os-accelerator-images"})),
             {},
         ),
-        # Of which folder Google's images are, nobody here knows.
+        # The folder of Google's image projects is unknown.
         ("compute.trustedImageProjects", Policy(allowed=frozenset({"under:folders/1"})), {}),
         ("cloudbuild.allowedWorkerPools", Policy(denies_all=True), IMAGES),
         ("storage.softDeletePolicySeconds", Policy(allowed=frozenset({"0", "604800"})), {}),
     ],
 )
-def test_a_policy_that_refuses_nothing_of_the_stack_is_fine(
+def test_harmless_organization_policy_is_fine(
     name: str, policy: Policy, more: dict[str, str]
 ) -> None:
     assert findings(policies(name, policy), **more) == {}
 
 
-def test_instances_with_secure_boot_keep_to_a_policy_that_asks_for_it() -> None:
+def test_secure_boot_satisfies_the_shielded_vm_policy() -> None:
     config = "base_config: {shieldedInstanceConfig: {enableSecureBoot: true}}"
     shielded = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {config}")
     facts = policies("compute.requireShieldedVm", Policy(is_enforced=True))
-    found = check_facts(settings(), check_cluster(shielded), facts)
-    assert {finding.level for finding in found} == {Level.FINE}
+    results = check_facts(settings(), check_cluster(shielded), facts)
+    assert {finding.level for finding in results} == {Level.FINE}
 
 
-def test_what_may_not_be_asked_is_a_warning() -> None:
+def test_unreadable_policy_is_a_warning() -> None:
     unknown = Unknown("orgpolicy.policy.get", "permission denied")
     facts = replace(FINE, policies={"run.allowedIngress": unknown})
-    [found] = findings(facts).values()
-    assert found.level is Level.WARNING
-    assert found.text == "could not be checked: permission denied"
-    assert found.remedy == "the check needs orgpolicy.policy.get"
+    [finding] = findings(facts).values()
+    assert finding.level is Level.WARNING
+    assert finding.text == "could not be checked: permission denied"
+    assert finding.remedy == "the check needs orgpolicy.policy.get"
 
 
-def test_policies_that_nobody_may_ask_about_are_one_warning() -> None:
-    # As in a project without an organization, where their interface is seldom enabled.
+def test_unreadable_policies_share_a_warning() -> None:
+    # The API of organization policies is seldom enabled in a project without an organization.
     unknown = Unknown("orgpolicy.policy.get", "the API has not been used in project 1")
-    [found] = findings(replace(FINE, policies=dict.fromkeys(CONSTRAINTS, unknown))).values()
-    assert (found.subject, found.level) == ("policies of the organization", Level.WARNING)
-    assert found.text == "could not be checked: the API has not been used in project 1"
-    assert "gcloud services enable orgpolicy.googleapis.com" in found.remedy
-    assert "a project without an organization has none" in found.remedy
+    [finding] = findings(replace(FINE, policies=dict.fromkeys(CONSTRAINTS, unknown))).values()
+    assert (finding.subject, finding.level) == ("policies of the organization", Level.WARNING)
+    assert finding.text == "could not be checked: the API has not been used in project 1"
+    assert "gcloud services enable orgpolicy.googleapis.com" in finding.remedy
+    assert "a project without an organization has none" in finding.remedy
 
 
-def test_without_credentials_nothing_else_is_said() -> None:
+def test_missing_google_credentials_are_the_only_finding() -> None:
     unknown = Unknown("resourcemanager.projects.get", "no credentials: none", is_login=True)
-    [found] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
-    assert (found.subject, found.level) == ("credentials", Level.ERROR)
-    assert "gcloud auth application-default login" in found.remedy
+    [finding] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
+    assert (finding.subject, finding.level) == ("credentials", Level.ERROR)
+    assert "gcloud auth application-default login" in finding.remedy

@@ -1,4 +1,4 @@
-"""The facts of a project: what Google answers."""
+"""The reader of a project's facts from Google's answers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +16,16 @@ from tests.unit.infra.test_infra_gcp_account_checks import POOLS, ZONES, setting
 
 
 def google(**more: Answer) -> Answers:
-    """A project that has all of it but the permission to make services and the API of Eventarc."""
+    """Return a complete project without the permission run.services.create and Eventarc."""
     wanted = permissions_needed()
 
     def test_permissions(body: Any) -> dict[str, Any]:
         assert len(body["permissions"]) <= 100
         assert set(body["permissions"]) <= wanted
-        held = [
+        granted = [
             permission for permission in body["permissions"] if permission != "run.services.create"
         ]
-        return {"permissions": held}
+        return {"permissions": granted}
 
     enabled = [
         {"name": f"projects/1/services/{service}.googleapis.com", "state": "ENABLED"}
@@ -39,7 +39,7 @@ def google(**more: Answer) -> Answers:
             "spec": {
                 "rules": [
                     {"values": {"allowedValues": ["in:us-locations"]}},
-                    # Of what has a tag, of which nothing is known.
+                    # A rule for tagged resources is ignored.
                     {"values": {"deniedValues": ["us-central1"]}, "condition": {"expression": "x"}},
                 ]
             }
@@ -67,9 +67,7 @@ def google(**more: Answer) -> Answers:
     return Answers(table)
 
 
-def test_facts_are_read_of_what_google_answers(
-    compute_engine: GceServer, catalog: GoogleCatalog
-) -> None:
+def test_reads_all_facts_of_a_project(compute_engine: GceServer, catalog: GoogleCatalog) -> None:
     api, project = google(), compute_engine.project
     project.not_offered = {
         *(("a2-highgpu-4g", zone) for zone in ("us-central1-b", *project.zones["europe-west4"])),
@@ -99,19 +97,19 @@ def test_facts_are_read_of_what_google_answers(
     assert facts.policies["run.managed.requireInvokerIam"] == Policy(is_enforced=True)
     locations = facts.policies["gcp.resourceLocations"]
     assert locations == Policy(allowed=frozenset({"in:us-locations"}))
-    # A constraint that nobody has set is none.
+    # An unset constraint refuses nothing.
     assert facts.policies["run.allowedIngress"] == Policy()
     assert {method for method, _, _ in api.calls} == {"GET", "POST"}
 
 
-def test_a_budget_needs_the_interface_of_budgets(catalog: GoogleCatalog) -> None:
+def test_budget_needs_the_billing_budgets_service(catalog: GoogleCatalog) -> None:
     budget = {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"}
     given = settings(alarmEmail="a@b.example", **budget)
     facts = read_project(given, check_cluster(POOLS), google(), catalog)
     assert facts.disabled_services == ("eventarc", "billingbudgets")
 
 
-def test_what_google_refuses_is_not_known(
+def test_fact_that_google_refuses_is_unknown(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     def refuse(status: int) -> Callable[[Any], Any]:

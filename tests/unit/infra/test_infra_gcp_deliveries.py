@@ -1,4 +1,4 @@
-"""The time that a delivery may take, which is set once the stack is made."""
+"""The acknowledgement deadline of event deliveries, which is set after the stack is created."""
 
 from infra.gcp.deliveries import DELIVERY_SECONDS, extend_deliveries
 from infra.gcp.functions import SIZES
@@ -12,7 +12,7 @@ INTENTS = "projects/acme-ml/subscriptions/eventarc-us-central1-detcloud-vision-i
 
 
 def triggers(seconds: int) -> Answers:
-    """The two triggers, with subscriptions that wait so long."""
+    """The two triggers, with subscriptions that have a deadline of `seconds`."""
     table: dict[tuple[str, str], Answer] = {}
     for name, subscription in (("mail", MAIL), ("intents", INTENTS)):
         trigger = {"transport": {"pubsub": {"subscription": subscription}}}
@@ -22,9 +22,9 @@ def triggers(seconds: int) -> Answers:
     return Answers(table)
 
 
-def test_a_delivery_may_take_as_long_as_pubsub_allows() -> None:
-    api, said = triggers(10), list[str]()
-    extend_deliveries(NAMES, api, said.append)
+def test_delivery_deadline_becomes_the_pubsub_maximum() -> None:
+    api, lines = triggers(10), list[str]()
+    extend_deliveries(NAMES, api, lines.append)
     patches = [(url, body) for method, url, body in api.calls if method == "PATCH"]
     assert [url for url, _ in patches] == [
         f"https://pubsub.googleapis.com/v1/{name}" for name in (MAIL, INTENTS)
@@ -33,23 +33,23 @@ def test_a_delivery_may_take_as_long_as_pubsub_allows() -> None:
         "subscription": {"name": MAIL, "ackDeadlineSeconds": 600},
         "updateMask": "ackDeadlineSeconds",
     }
-    assert len(said) == 2
+    assert len(lines) == 2
 
 
-def test_what_is_set_is_left_alone() -> None:
-    api, said = triggers(600), list[str]()
-    extend_deliveries(NAMES, api, said.append)
-    assert (api.urls_of("PATCH"), said) == ([], [])
+def test_extended_deadline_is_not_patched_again() -> None:
+    api, lines = triggers(600), list[str]()
+    extend_deliveries(NAMES, api, lines.append)
+    assert (api.urls_of("PATCH"), lines) == ([], [])
 
 
-def test_what_google_refuses_is_told_and_the_rest_is_done() -> None:
-    api, said = triggers(10), list[str]()
+def test_refused_trigger_is_a_warning_and_the_next_is_extended() -> None:
+    api, lines = triggers(10), list[str]()
     api.table["GET", "triggers/detcloud-vision-mail"] = GoogleError(403, "not allowed")
-    extend_deliveries(NAMES, api, said.append)
-    assert "warning: events of the trigger detcloud-vision-mail" in said[0]
-    assert "not allowed" in said[0]
+    extend_deliveries(NAMES, api, lines.append)
+    assert "warning: events of the trigger detcloud-vision-mail" in lines[0]
+    assert "not allowed" in lines[0]
     assert len(api.urls_of("PATCH")) == 1
 
 
-def test_no_function_that_an_event_calls_takes_longer() -> None:
+def test_event_functions_end_within_the_delivery_deadline() -> None:
     assert max(SIZES[name].seconds_max for name in ("advance", "tick")) < DELIVERY_SECONDS

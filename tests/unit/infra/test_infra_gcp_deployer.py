@@ -1,4 +1,4 @@
-"""The role of whoever deploys to Google Cloud: what the stack's resources need, and no more."""
+"""The deployer's role on Google Cloud: exactly the permissions that the stack's resources need."""
 
 import re
 
@@ -18,11 +18,11 @@ from tests.unit.infra.gcp_graphs import BANK, GcpGraph
 PERMISSION = re.compile(r"[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+")
 
 
-def test_the_file_is_the_role() -> None:
+def test_role_file_is_current() -> None:
     assert ROLE_FILE.read_text() == render_role(), "run python -m infra.gcp.deployer"
 
 
-def test_each_type_of_the_stacks_says_what_it_needs(
+def test_all_gcp_resource_types_have_needed_permissions(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph, gcp_bank: GcpGraph
 ) -> None:
     graphs = (gcp_vision, gcp_speech, gcp_bank)
@@ -35,38 +35,38 @@ def test_each_type_of_the_stacks_says_what_it_needs(
     assert types == set(NEEDS)
 
 
-def test_it_is_a_role_that_gcloud_takes() -> None:
+def test_role_has_sorted_valid_permissions_below_the_limit() -> None:
     role = yaml.safe_load(render_role())
     permissions = role["includedPermissions"]
     assert all(PERMISSION.fullmatch(permission) for permission in permissions)
     assert permissions == sorted(set(permissions))
-    # A role of one's own has at most 3,000 permissions.
+    # A custom role has at most 3,000 permissions.
     assert len(permissions) < 3000
     for needs in (need for kind, need in NEEDS.items() if kind != "gcp:billing/budget:Budget"):
         assert set(split_permissions(needs)) <= set(permissions)
 
 
-def test_an_alarm_on_lines_of_the_log_needs_a_rule_of_the_log_too() -> None:
+def test_role_may_manage_log_notification_rules() -> None:
     rules = {f"logging.notificationRules.{name}" for name in ("create", "delete", "get", "list")}
     assert rules | {"logging.notificationRules.update"} <= permissions_needed()
 
 
-def test_calls_may_be_counted_against_the_project() -> None:
+def test_role_may_use_the_projects_quota() -> None:
     assert "serviceusage.services.use" in permissions_needed()
 
 
-def test_it_may_read_nothing_that_the_cluster_stores() -> None:
+def test_role_may_not_read_stored_rows_or_make_credentials() -> None:
     rows = {name for name in permissions_needed() if name.startswith("datastore.entities.")}
     assert rows == set()
     assert "iam.serviceAccounts.getAccessToken" not in permissions_needed()
     assert "iam.serviceAccountKeys.create" not in permissions_needed()
 
 
-def test_the_binding_of_a_key_names_the_services() -> None:
+def test_key_binding_names_the_service_agents() -> None:
     texts = {name.removeprefix("detcloud:"): word for name, word in BANK.items()}
     settings = parse_settings("bank", {**texts, "clusterConfig": "pools.yaml"})
     text = render_key_binding(settings)
-    # Google makes some of the members when it is asked for them, and no policy takes others.
+    # Google creates some of the members on demand, and a policy refuses missing members.
     for command in (
         "gcloud beta services identity create --service=firestore.googleapis.com --project=acme-ml",
         "gcloud storage service-agent --project=acme-ml",

@@ -1,4 +1,4 @@
-"""Machine types of pools as Compute Engine describes them, from a deployment to a launch."""
+"""Compute Engine's descriptions of the pools' machine types, from a deployment to a launch."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.emulators.gce.serving import GceServer  # noqa: E402
 from tests.unit.infra.test_infra_gcp_account_checks import IMAGES, settings  # noqa: E402
 from tests.unit.provisioner.gce_account import PLACE, open_account, request  # noqa: E402
 
-# A type that the built-in catalogue has not, whose processors need another image than the default.
+# A type that the built-in catalogue lacks. Its processors cannot boot the default image.
 NEW = "a4x-highgpu-4g"
 POOLS = f"""
 resource_pools:
@@ -42,7 +42,7 @@ SETTING = "detcloud:machineTypes"
 def config(
     tmp_path: Path, compute_engine: GceServer, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, str]:
-    """The configuration of a stack with POOLS, whose Compute Engine is the simulator."""
+    """The configuration of a stack with POOLS; the simulator stands in for Compute Engine."""
     monkeypatch.setenv("DETCLOUD_COMPUTE_ENDPOINT", compute_engine.url)
     (tmp_path / "pools.yaml").write_text(POOLS)
     given = settings(**IMAGES, clusterConfig=str(tmp_path / "pools.yaml"))
@@ -59,7 +59,7 @@ def description(
     return {"vcpus": vcpus, "memory_gb": memory_gb, "gpus": gpus, "accelerator": accelerator}
 
 
-def test_a_type_that_is_not_built_in_is_known_once_compute_engine_was_asked(
+def test_deployment_reads_unknown_machine_types_from_compute_engine(
     config: dict[str, str],
 ) -> None:
     assert find_machine_type(NEW, NONE_DESCRIBED) is None
@@ -77,7 +77,7 @@ def test_a_type_that_is_not_built_in_is_known_once_compute_engine_was_asked(
     assert by_hand.provider is None
 
 
-def test_what_was_deployed_is_what_is_launched(config: dict[str, str]) -> None:
+def test_deployed_machine_type_is_launched(config: dict[str, str]) -> None:
     only = {"type": "gcp", "instance_type": {"machine_type": NEW, "preemptible": True}}
     image = {"boot_disk_source_image": "projects/p1/global/images/family/ours"}
     pool = {"pool_name": "default", "provider": {**only, **image}}
@@ -99,7 +99,7 @@ def test_what_was_deployed_is_what_is_launched(config: dict[str, str]) -> None:
             account.launch(cloud, request("two", offering=offering, **section))
 
 
-def test_a_type_that_the_region_lacks_is_refused_with_what_there_is(
+def test_refuses_a_type_that_the_region_lacks_and_suggests_types(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:
     project = compute_engine.project
@@ -115,7 +115,7 @@ def test_a_type_that_the_region_lacks_is_refused_with_what_there_is(
     assert SETTING not in config
 
 
-def test_a_type_whose_slots_are_said_is_left_to_the_check(
+def test_missing_type_with_explicit_slots_is_not_refused(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:
     project = compute_engine.project
@@ -126,7 +126,7 @@ def test_a_type_whose_slots_are_said_is_left_to_the_check(
     assert "n1-standard-8" in json.loads(config[SETTING])
 
 
-def test_types_that_the_settings_describe_are_not_asked_for(
+def test_described_types_are_not_read_from_compute_engine(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:
     config[SETTING] = json.dumps({NEW: description(1, 2.0, 1, "nvidia-gb200")})
@@ -138,7 +138,7 @@ def test_types_that_the_settings_describe_are_not_asked_for(
     assert provider.slots_offered() == (1, 2)
 
 
-def test_that_compute_engine_describes_nothing_is_told_and_ends_nothing(
+def test_compute_engine_refusal_is_only_reported(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:
     compute_engine.project.fail("listMachineTypes", 403, "forbidden", "Required permission")
@@ -147,20 +147,20 @@ def test_that_compute_engine_describes_nothing_is_told_and_ends_nothing(
     assert SETTING not in config
 
 
-def test_that_there_are_no_credentials_is_told_where_a_type_is_not_known_without(
+def test_missing_credentials_are_reported_only_for_unknown_types(
     config: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DETCLOUD_COMPUTE_ENDPOINT")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     [line] = program.complete_stack_config("vision", config)
     assert "machine types: no credentials: " in line
-    # Where all types are known the check says it.
+    # If all types are known, only the check reports missing credentials.
     path = Path(config["detcloud:clusterConfig"])
     path.write_text(POOLS.replace(NEW, "a2-highgpu-4g"))
     assert program.complete_stack_config("vision", config) == []
 
 
-def test_a_configuration_without_pools_there_is_deployed_as_it_is(
+def test_configuration_without_gcp_pools_is_deployed_unchanged(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:
     path = Path(config["detcloud:clusterConfig"])
@@ -170,7 +170,7 @@ def test_a_configuration_without_pools_there_is_deployed_as_it_is(
     assert compute_engine.project.calls == []
 
 
-def test_lines_of_errors_are_those_of_the_file(config: dict[str, str]) -> None:
+def test_error_lines_are_lines_of_the_pools_file(config: dict[str, str]) -> None:
     program.complete_stack_config("vision", config)
     path = Path(config["detcloud:clusterConfig"])
     path.write_text(POOLS.replace("market: spot", "market: moon"))
@@ -189,7 +189,7 @@ def test_lines_of_errors_are_those_of_the_file(config: dict[str, str]) -> None:
         [{"provider": {"type": "aws", "offerings": [{"instance_type": "a2-highgpu-1g"}]}}],
     ],
 )
-def test_what_has_another_form_is_left_to_the_check(pools: Any) -> None:
+def test_malformed_pools_are_returned_unchanged(pools: Any) -> None:
     tree = {"resource_pools": pools}
     assert {named_kind.name for named_kind in find_named_types(tree, "us-central1")} <= {
         "n1-standard-32"
@@ -198,7 +198,7 @@ def test_what_has_another_form_is_left_to_the_check(pools: Any) -> None:
     assert add_described_types(tree, types) == tree
 
 
-def test_a_pool_is_in_its_region_or_that_of_its_zone_or_the_stacks() -> None:
+def test_named_types_use_the_region_of_pool_zone_or_stack() -> None:
     def names_of(**provider: Any) -> list[NamedType]:
         pool = {"pool_name": "p", "provider": {"type": "gcp", **provider}}
         return find_named_types({"resource_pools": [pool]}, "us-central1")
@@ -207,13 +207,13 @@ def test_a_pool_is_in_its_region_or_that_of_its_zone_or_the_stacks() -> None:
     assert names_of(**custom) == [NamedType("p", "us-central1", "n1-custom-6-20480", False)]
     [zoned] = names_of(zone="europe-west4-b", instance_type={"machine_type": NEW})
     assert zoned == NamedType("p", "europe-west4", NEW, True)
-    [told] = names_of(region="europe-west4", instance_type={"machine_type": NEW}, instance_slots=4)
-    assert told == NamedType("p", "europe-west4", NEW, False)
+    [sized] = names_of(region="europe-west4", instance_type={"machine_type": NEW}, instance_slots=4)
+    assert sized == NamedType("p", "europe-west4", NEW, False)
     own = {NEW: description(1, 1.0)}
     assert not names_of(instance_type={"machine_type": NEW}, machine_types=own)[0].needs_facts
 
 
-def test_slots_that_are_not_the_gpus_of_a_described_type_are_refused(
+def test_refuses_slots_that_differ_from_a_described_types_gpus(
     config: dict[str, str],
 ) -> None:
     program.complete_stack_config("vision", config)

@@ -1,4 +1,4 @@
-"""The end of a cluster's instances on Google Cloud, and what is left of it."""
+"""The drain of a cluster's instances on Google Cloud, and the list of leftovers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ INSTANCES = "aggregated/instances"
 
 
 class Region:
-    """Instances by their names, each with its status; one that is deleted ends at the next look."""
+    """Instances with their statuses. A deleted instance disappears after the next listing."""
 
     def __init__(self, **statuses: str) -> None:
         self.statuses = {name.replace("_", "-"): status for name, status in statuses.items()}
@@ -27,11 +27,11 @@ class Region:
         self.ends = True
 
     def list_instances(self, body: object) -> dict[str, Any]:
-        found = [{"name": name, "status": status} for name, status in self.statuses.items()]
+        items = [{"name": name, "status": status} for name, status in self.statuses.items()]
         if self.ends:
             left = {name: status for name, status in self.statuses.items() if status != "STOPPING"}
             self.statuses = left
-        return {"items": {"zones/us-central1-a": {"instances": found}, "zones/us-central1-b": {}}}
+        return {"items": {"zones/us-central1-a": {"instances": items}, "zones/us-central1-b": {}}}
 
     def delete(self, name: str) -> Callable[[object], dict[str, Any]]:
         def delete(body: object) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Region:
 
 
 class Seconds:
-    """A clock that goes on as long as somebody waits."""
+    """A clock that advances only while a caller sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -67,44 +67,45 @@ class Seconds:
         return Clock(lambda: self.now, sleep)
 
 
-def test_the_tick_is_stopped_and_then_every_instance_ends() -> None:
-    region, seconds, said = Region(vm_1="RUNNING", vm_2="TERMINATED"), Seconds(), list[str]()
+def test_drain_stops_the_tick_before_the_instances() -> None:
+    region, seconds, lines = Region(vm_1="RUNNING", vm_2="TERMINATED"), Seconds(), list[str]()
     api = region.answers()
-    report = drain(NAMES, api, said.append, seconds.clock())
+    report = drain(NAMES, api, lines.append, seconds.clock())
     assert report == DrainReport(instances=2, templates=0)
     assert sorted(region.deleted) == ["vm-1", "vm-2"]
     [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
     assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
     assert body == {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
-    # Before anything was deleted, and for as long as a tick may still launch: 60 s + 15 s.
+    # The tick stops before the first deletion. The drain waits as long as a tick may launch: 60 s +
+    # 15 s.
     methods = [method for method, _, _ in api.calls]
     assert methods.index("PATCH") < methods.index("DELETE")
     assert seconds.now >= 75
-    assert said[-1] == "2 instances ended"
+    assert lines[-1] == "2 instances ended"
 
 
-def test_a_deployment_lets_a_stopped_tick_start_again() -> None:
-    api, said = Answers({("GET", TICK): {"scaling": {}}}), list[str]()
-    start_tick(NAMES, api, said.append)
-    assert (api.urls_of("PATCH"), said) == ([], [])
+def test_deployment_restarts_a_stopped_tick() -> None:
+    api, lines = Answers({("GET", TICK): {"scaling": {}}}), list[str]()
+    start_tick(NAMES, api, lines.append)
+    assert (api.urls_of("PATCH"), lines) == ([], [])
     stopped = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
     api = Answers({("GET", TICK): stopped, ("PATCH", TICK): {}})
-    start_tick(NAMES, api, said.append)
+    start_tick(NAMES, api, lines.append)
     [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
     assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
     assert body == {"scaling": {"scalingMode": "AUTOMATIC"}}
-    assert said == ["the function detcloud-vision-tick starts again"]
+    assert lines == ["the function detcloud-vision-tick starts again"]
 
 
-def test_only_what_has_the_clusters_label_is_looked_for() -> None:
+def test_drain_lists_only_instances_with_the_clusters_label() -> None:
     region = Region()
     api = region.answers()
     drain(NAMES, api, lambda line: None, Seconds().clock())
-    asked = {url.partition("?")[2] for url in api.urls_of("GET") if INSTANCES in url}
-    assert asked == {"filter=labels.detcloud-cluster%3Ddetcloud-vision"}
+    queries = {url.partition("?")[2] for url in api.urls_of("GET") if INSTANCES in url}
+    assert queries == {"filter=labels.detcloud-cluster%3Ddetcloud-vision"}
 
 
-def test_a_launch_that_was_under_way_ends_too() -> None:
+def test_drain_deletes_a_launch_that_was_under_way() -> None:
     region, seconds = Region(vm_1="RUNNING"), Seconds()
     api = region.answers()
     late = region.delete("vm-9")
@@ -112,7 +113,7 @@ def test_a_launch_that_was_under_way_ends_too() -> None:
     listing = region.list_instances
 
     def list_instances(body: object) -> dict[str, Any]:
-        # The tick that ran as it was stopped launched one half a minute later.
+        # A tick that was running at the stop launches an instance 30 s later.
         if seconds.now == 30:
             region.statuses["vm-9"] = "PROVISIONING"
         return listing(body)
@@ -122,7 +123,7 @@ def test_a_launch_that_was_under_way_ends_too() -> None:
     assert region.deleted == ["vm-1", "vm-9"]
 
 
-def test_a_protected_database_is_refused_before_anything_ends() -> None:
+def test_protected_database_stops_the_drain_before_deletions() -> None:
     region = Region(vm_1="RUNNING")
     api = region.answers()
     api.table["GET", DATABASE] = {"deleteProtectionState": "DELETE_PROTECTION_ENABLED"}
@@ -132,14 +133,14 @@ def test_a_protected_database_is_refused_before_anything_ends() -> None:
     assert region.deleted == []
 
 
-def test_who_repeats_it_where_the_stack_is_gone_waits_for_nothing() -> None:
+def test_drain_of_a_removed_stack_does_not_wait() -> None:
     seconds = Seconds()
     api = Answers({("GET", INSTANCES): {}})
     assert drain(NAMES, api, lambda line: None, seconds.clock()) == DrainReport(0, 0)
     assert seconds.now == 0
 
 
-def test_instances_that_do_not_end_are_named() -> None:
+def test_error_names_instances_that_are_not_deleted() -> None:
     region = Region(vm_1="RUNNING")
     region.ends = False
     with pytest.raises(DrainFailed, match="vm-1 did not end in 900 s"):
@@ -147,13 +148,13 @@ def test_instances_that_do_not_end_are_named() -> None:
     assert region.deleted == ["vm-1"]
 
 
-def test_what_google_refuses_is_told() -> None:
+def test_drain_reports_refusals_of_google() -> None:
     api = Answers({("GET", DATABASE): GoogleError(403, "permission denied")})
     with pytest.raises(DrainFailed, match="permission denied"):
         drain(NAMES, api, lambda line: None)
 
 
-def test_what_is_left_is_named() -> None:
+def test_leftovers_name_existing_resources() -> None:
     disks = {"items": {"zones/us-central1-a": {"disks": [{"name": "data-1"}]}}}
     api = Answers(
         {

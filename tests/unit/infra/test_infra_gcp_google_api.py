@@ -13,7 +13,7 @@ QUOTA = "x-goog-user-project"
 
 
 def headers_of(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
-    """Return the headers of a call."""
+    """Make a call and return its headers, with lowercase names."""
     seen: list[Mapping[str, str]] = []
 
     def request(method: str, url: str, body: object, headers: Mapping[str, str]) -> Any:
@@ -25,7 +25,7 @@ def headers_of(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, st
     return {name.lower(): text for name, text in seen[0].items()}
 
 
-def test_calls_of_people_count_against_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_credentials_use_the_projects_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     headers = headers_of(RestApi("acme-ml", Credentials("t")), monkeypatch)
     assert (headers["authorization"], headers[QUOTA]) == ("Bearer t", "acme-ml")
     own = Credentials("t", quota_project_id="own")

@@ -1,4 +1,4 @@
-"""The functions' image: its sources, and its build by Cloud Build."""
+"""The functions' image: the source archive and the build by Cloud Build."""
 
 import tarfile
 from pathlib import Path
@@ -20,7 +20,7 @@ BEGUN = {"metadata": {"build": {"id": "b1", "logUrl": "https://log"}}}
 
 
 def cloud_build(*statuses: str, **last: Any) -> Answers:
-    """A project without the image, in which a build goes through these statuses."""
+    """A project without the image, in which a build has these statuses in order."""
     left = list(statuses)
 
     def look(body: object) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def cloud_build(*statuses: str, **last: Any) -> Answers:
     return Answers(table)
 
 
-def test_an_image_is_built_as_the_builds_account_and_waited_for() -> None:
+def test_image_build_uses_the_build_account_and_is_awaited() -> None:
     api, pauses = cloud_build("QUEUED", "WORKING", "SUCCESS"), list[float]()
     build_image(BUILD, api, pauses.append)
     [request] = [body for method, _, body in api.calls if method == "POST"]
@@ -54,43 +54,43 @@ def test_an_image_is_built_as_the_builds_account_and_waited_for() -> None:
         "options": {"logging": "CLOUD_LOGGING_ONLY"},
         "tags": ["detcloud-vision"],
     }
-    # Not after the last look.
+    # No pause follows the last query.
     assert pauses == [5.0, 5.0]
 
 
-def test_an_image_that_is_there_is_not_built_again() -> None:
+def test_existing_image_is_not_built_again() -> None:
     tag = "repositories/detcloud-vision/packages/functions/tags/abc"
     api = Answers({("GET", tag): {"version": "sha256:1"}})
     build_image(BUILD, api)
     assert api.urls_of("POST") == []
 
 
-def test_a_build_that_failed_says_why_and_where_its_log_is() -> None:
+def test_failed_build_names_the_reason_and_the_log() -> None:
     api = cloud_build("FAILURE", failureInfo={"detail": "step 0 failed"})
     with pytest.raises(BuildFailed, match=r"FAILURE step 0 failed; its log is at https://log"):
         build_image(BUILD, api)
 
 
-def test_a_build_that_google_refuses_is_told() -> None:
+def test_refused_build_is_an_error() -> None:
     api = Answers({("POST", BUILDS): GoogleError(403, "Cloud Build API is disabled")})
     with pytest.raises(BuildFailed, match="Cloud Build API is disabled"):
         build_image(BUILD, api)
 
 
-def test_a_project_that_may_not_build_in_the_region_builds_anywhere() -> None:
+def test_build_moves_to_global_if_the_region_refuses() -> None:
     api = cloud_build("SUCCESS")
-    said = "due to quota restrictions, Cloud Build cannot run builds in this region"
-    api.table["POST", BUILDS] = GoogleError(400, said)
+    refusal = "due to quota restrictions, Cloud Build cannot run builds in this region"
+    api.table["POST", BUILDS] = GoogleError(400, refusal)
     anywhere = "projects/acme-ml/locations/global/builds"
     api.table |= {("POST", anywhere): BEGUN, ("GET", f"{anywhere}/b1"): {"status": "SUCCESS"}}
     build_image(BUILD, api)
     assert [url.partition("/v1/")[2] for url in api.urls_of("POST")] == [BUILDS, anywhere]
-    api.table["POST", anywhere] = GoogleError(400, said)
+    api.table["POST", anywhere] = GoogleError(400, refusal)
     with pytest.raises(BuildFailed, match="in this region; detcloud:image and"):
         build_image(BUILD, api)
 
 
-def test_a_look_that_fails_does_not_end_the_waiting() -> None:
+def test_failed_status_query_does_not_end_the_wait() -> None:
     left: list[Any] = [GoogleError(0, "no answer"), GoogleError(503, "busy"), {"status": "SUCCESS"}]
     api = cloud_build()
     api.table["GET", f"{BUILDS}/b1"] = lambda body: left.pop(0)
@@ -98,7 +98,7 @@ def test_a_look_that_fails_does_not_end_the_waiting() -> None:
     assert left == []
 
 
-def test_an_image_that_another_build_pushed_first_is_taken() -> None:
+def test_image_of_a_concurrent_build_is_used() -> None:
     api = cloud_build("FAILURE")
     seen: list[Any] = [GoogleError(404, "none"), {"version": "sha256:1"}]
     tag = "repositories/detcloud-vision/packages/functions/tags/abc"
@@ -107,19 +107,19 @@ def test_an_image_that_another_build_pushed_first_is_taken() -> None:
     assert seen == []
 
 
-def test_a_build_that_never_ends_is_given_up() -> None:
-    # (1200 + 60) / 5 = 252 looks.
+def test_endless_build_is_abandoned() -> None:
+    # (1200 + 60) / 5 = 252 queries.
     api = cloud_build(*["WORKING"] * 252)
     with pytest.raises(BuildFailed, match="WORKING"):
         build_image(BUILD, api, lambda seconds: None)
 
 
-def test_the_sources_are_those_of_a_build_and_the_same_each_time(tmp_path: Path) -> None:
+def test_source_archive_is_complete_and_reproducible(tmp_path: Path) -> None:
     archive = bundle.build_archive(tmp_path / "1", "suggest")
     assert archive.name == bundle.archive_name("suggest") == "suggest-image.tar.gz"
     assert archive.read_bytes() == bundle.build_archive(tmp_path / "2", "suggest").read_bytes()
     with tarfile.open(archive) as opened:
         names = set(opened.getnames())
-    # Where Cloud Build's step looks for it.
+    # The build step expects these files at the top.
     assert {"Dockerfile", "requirements.txt", "lambdas/gcp/serve.py"} <= names
     assert not any("__pycache__" in name for name in names)

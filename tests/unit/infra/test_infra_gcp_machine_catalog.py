@@ -10,7 +10,7 @@ from tests.emulators.gce.serving import GceServer
 A100 = "nvidia-tesla-a100"
 
 
-def test_a_type_has_its_size_its_gpus_and_the_zones_of_each_region(
+def test_reads_size_gpus_and_zones_of_machine_types(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     compute_engine.project.not_offered = {
@@ -22,14 +22,14 @@ def test_a_type_has_its_size_its_gpus_and_the_zones_of_each_region(
     american, european = (types[word, "a2-highgpu-2g"] for word in ("us-central1", "europe-west4"))
     assert american.zones == {"us-central1-b", "us-central1-c"}
     assert european.zones == {"europe-west4-a"}
-    # 12 vCPUs and 85 GiB for each of its two GPUs.
+    # 12 vCPUs and 85 GiB for each of the two GPUs.
     assert (american.vcpus, american.memory_mb) == (24, 2 * 85 * 1024)
     assert (american.gpus, american.accelerator, american.architecture) == (2, A100, "X86_64")
     assert types["us-central1", "n1-standard-8"].gpus == 0
 
 
 @pytest.mark.parametrize("name", ["n1-custom-6-20480", "custom-6-20480"])
-def test_a_custom_type_is_where_its_series_is(
+def test_custom_type_is_offered_in_the_zones_of_the_series(
     name: str, compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     compute_engine.project.not_offered = {("n1-standard-2", "us-central1-a")}
@@ -40,7 +40,7 @@ def test_a_custom_type_is_where_its_series_is(
     assert custom.zones == {"us-central1-b", "us-central1-c"}
 
 
-def test_an_accelerator_has_its_zones_and_how_many_an_instance_takes(
+def test_reads_zones_and_maximum_of_accelerators(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     zones = {name for some in compute_engine.project.zones.values() for name in some}
@@ -50,14 +50,14 @@ def test_an_accelerator_has_its_zones_and_how_many_an_instance_takes(
     assert accelerators["nvidia-tesla-t4"].number_max == 4
 
 
-def test_lists_are_read_to_their_last_page(
+def test_machine_type_lists_are_read_to_the_last_page(
     compute_engine: GceServer, catalog: GoogleCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = catalog.list_names("europe-west4")
     assert {"a2-highgpu-1g", "e2-standard-4", "n1-standard-96"} <= names
     calls = compute_engine.project.calls
     once = calls.count("listMachineTypesOfZone")
-    # One page of each zone.
+    # A page per zone.
     assert once == len(compute_engine.project.zones["europe-west4"])
     monkeypatch.setattr(machine_catalog, "PAGE_SIZE", 5)
     assert catalog.list_names("europe-west4") == names
@@ -66,12 +66,12 @@ def test_lists_are_read_to_their_last_page(
     assert {name for _, name in types} == names
 
 
-def test_nothing_is_asked_about_nothing(compute_engine: GceServer, catalog: GoogleCatalog) -> None:
+def test_empty_queries_make_no_calls(compute_engine: GceServer, catalog: GoogleCatalog) -> None:
     assert (catalog.read_types(()), catalog.read_accelerators(())) == ({}, {})
     assert compute_engine.project.calls == []
 
 
-def test_what_google_refuses_is_told_in_its_words(
+def test_error_has_googles_message_and_status(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     compute_engine.project.fail("listMachineTypes", 403, "forbidden", "Required permission")
@@ -83,22 +83,20 @@ def test_what_google_refuses_is_told_in_its_words(
     assert unknown.value.status == 404
 
 
-def test_a_call_that_fails_for_the_moment_is_made_again(
-    compute_engine: GceServer, catalog: GoogleCatalog
-) -> None:
+def test_retries_after_a_server_error(compute_engine: GceServer, catalog: GoogleCatalog) -> None:
     compute_engine.project.fail("listMachineTypes", 503, "backendError")
     assert catalog.read_types({"e2-standard-4"})
     assert compute_engine.project.calls.count("listMachineTypes") == 2
 
 
-def test_who_does_not_answer_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_google_is_an_error_with_status_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_catalog, "SECONDS_MAX", 0.1)
     with pytest.raises(GoogleError, match="no answer") as silent:
         GoogleCatalog("acme-ml", endpoint="http://127.0.0.1:9").read_types({"e2-standard-4"})
     assert silent.value.status == 0
 
 
-def test_without_credentials_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_google_credentials_have_status_401(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     with pytest.raises(GoogleError, match="no credentials: ") as closed:
         GoogleCatalog("acme-ml").read_types({"e2-standard-4"})

@@ -7,14 +7,14 @@ from lambdas.gcp.function_names import FUNCTIONS
 from tests.unit.infra.gcp_graphs import SPEECH, GcpGraph, environments, gcp_graph, kinds
 
 
-def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph) -> None:
+def test_firewall_admits_only_instances_of_the_cluster(gcp_vision: GcpGraph) -> None:
     [within] = gcp_vision.inputs_of("compute/firewall").values()
     assert (within["sourceTags"], within["targetTags"]) == (["detcloud-vision"],) * 2
     assert "sourceRanges" not in within
     assert gcp_vision.inputs_of("compute/routerNat") == {}
 
 
-def test_subnetworks_are_apart_and_reach_google(gcp_vision: GcpGraph) -> None:
+def test_subnetworks_are_disjoint_with_private_google_access(gcp_vision: GcpGraph) -> None:
     subnetworks = gcp_vision.inputs_of("compute/subnetwork")
     assert {name: subnetwork["ipCidrRange"] for name, subnetwork in subnetworks.items()} == {
         "us-central1": "10.64.0.0/16",
@@ -23,14 +23,14 @@ def test_subnetworks_are_apart_and_reach_google(gcp_vision: GcpGraph) -> None:
     assert all(subnetwork["privateIpGoogleAccess"] for subnetwork in subnetworks.values())
 
 
-def test_private_subnetworks_go_out_by_cloud_nat(gcp_bank: GcpGraph) -> None:
+def test_private_subnetworks_use_cloud_nat(gcp_bank: GcpGraph) -> None:
     [way_out] = gcp_bank.inputs_of("compute/routerNat").values()
     assert way_out["natIpAllocateOption"] == "AUTO_ONLY"
     network = json.loads(environments(gcp_bank)["tick"]["DETCLOUD_NETWORK"])
     assert network["public_ip"] is False
 
 
-def test_a_given_network_is_used_as_it_is(gcp_speech: GcpGraph) -> None:
+def test_existing_network_is_used_unchanged(gcp_speech: GcpGraph) -> None:
     assert not any(
         kind.startswith("compute/") for kind in kinds(gcp_speech) - {"compute/subnetworkIAMMember"}
     )
@@ -42,7 +42,7 @@ def test_a_given_network_is_used_as_it_is(gcp_speech: GcpGraph) -> None:
     assert (use["subnetwork"], use["region"]) == ("west", "us-west1")
 
 
-def test_alarms_have_one_condition_each(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+def test_each_alarm_has_a_single_condition(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
     alarms = gcp_vision.inputs_of("monitoring/alertPolicy")
     assert set(alarms) == {"errors", "lag"}
     for alarm in alarms.values():
@@ -52,7 +52,7 @@ def test_alarms_have_one_condition_each(gcp_vision: GcpGraph, gcp_speech: GcpGra
     }
     assert sum(len(item["conditions"]) for item in alarms.values()) == 2
     errors = conditions["errors"]["conditionMatchedLog"]["filter"]
-    # Of no other team whose name begins so.
+    # The quotes exclude teams with a longer name.
     assert all(
         f'"detcloud-vision-{function.replace("_", "-")}"' in errors for function in FUNCTIONS
     )
@@ -64,7 +64,7 @@ def test_alarms_have_one_condition_each(gcp_vision: GcpGraph, gcp_speech: GcpGra
         assert alarm["notificationChannels"] == []
 
 
-def test_a_budget_counts_what_has_the_clusters_label(
+def test_budget_counts_resources_with_the_clusters_label(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
     [budget] = gcp_vision.inputs_of("billing/budget").values()
@@ -75,12 +75,12 @@ def test_a_budget_counts_what_has_the_clusters_label(
     assert gcp_speech.inputs_of("billing/budget") == {}
 
 
-def test_a_host_projects_subnetwork_is_used_by_a_role_that_holds_there(tmp_path: Path) -> None:
+def test_tick_uses_a_host_projects_subnetwork_by_a_predefined_role(tmp_path: Path) -> None:
     host = "projects/net-host/regions/us-west1/subnetworks/gpus"
     network = json.dumps({"network": "shared", "subnetworks": {"us-west1": host}})
     graph = gcp_graph("speech", {**SPEECH, "detcloud:network": network}, tmp_path / "stack")
     [given] = graph.inputs_of("compute/subnetworkIAMMember").values()
     assert (given["project"], given["subnetwork"]) == ("net-host", host)
-    # A role of the stack's own holds in its own project alone.
+    # A custom role is valid only in its own project.
     assert given["role"] == "roles/compute.networkUser"
     assert given["member"] == "Account.tick.member"

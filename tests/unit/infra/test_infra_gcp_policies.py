@@ -1,4 +1,4 @@
-"""The permissions of each service account of a stack on Google Cloud: all, and no more."""
+"""The exact permissions of each service account of a stack on Google Cloud."""
 
 import pytest
 
@@ -17,13 +17,13 @@ def grants(*, logs_instances: bool = False) -> list[Grant]:
 
 
 def may(account: str, *, logs_instances: bool = False) -> Where:
-    """Return the permissions of an account by their place and condition."""
-    found: Where = {}
+    """Return the permissions of an account by (kind of place, name of place, condition)."""
+    permissions: Where = {}
     for grant in grants(logs_instances=logs_instances):
         if grant.account == account:
             key = (grant.place.kind, grant.place.name, grant.condition)
-            found.setdefault(key, set()).update(grant.permissions)
-    return found
+            permissions.setdefault(key, set()).update(grant.permissions)
+    return permissions
 
 
 ROWS_WHERE = ("project", "", DATABASE)
@@ -38,7 +38,7 @@ def folder_condition(folder: str) -> str:
     return f'resource.name.startsWith("{OBJECTS}/{folder}")'
 
 
-def test_the_api_may_store_checkpoints_but_delete_none_and_narrow_the_storage_account() -> None:
+def test_api_may_create_checkpoints_but_not_delete_them() -> None:
     assert may("api") == {
         ROWS_WHERE: ROWS_ALL,
         ("bucket", "objects", ""): storage("create", "get", "list"),
@@ -48,14 +48,14 @@ def test_the_api_may_store_checkpoints_but_delete_none_and_narrow_the_storage_ac
     }
 
 
-def test_advance_and_suggest_may_do_nothing_but_rows() -> None:
+def test_advance_and_suggest_may_only_use_rows() -> None:
     assert may("advance") == may("suggest") == {ROWS_WHERE: ROWS_ALL}
 
 
-def test_the_tick_may_do_what_instances_need() -> None:
-    found = may("tick")
-    [condition] = [name for kind, _, name in found if kind == "project" and name != DATABASE]
-    compute = found.pop(("project", "", condition))
+def test_tick_permissions_are_exact() -> None:
+    permissions = may("tick")
+    [condition] = [name for kind, _, name in permissions if kind == "project" and name != DATABASE]
+    compute = permissions.pop(("project", "", condition))
     assert compute == {
         "compute.images.useReadOnly",
         *(f"compute.disks.{name}" for name in ("create", "setLabels")),
@@ -76,7 +76,7 @@ def test_the_tick_may_do_what_instances_need() -> None:
         *(f"compute.{scope}Operations.get" for scope in ("region", "zone")),
     }
     network = {"compute.subnetworks.use", "compute.subnetworks.useExternalIp"}
-    assert found == {
+    assert permissions == {
         ROWS_WHERE: ROWS_ALL,
         ("account", "instance", ""): {"iam.serviceAccounts.actAs"},
         ("subnetwork", "us-central1", ""): network,
@@ -88,7 +88,7 @@ def test_the_tick_may_do_what_instances_need() -> None:
     }
 
 
-def test_the_ticks_condition_goes_by_names_of_instances_and_disks() -> None:
+def test_tick_condition_compares_names_of_instances_and_disks() -> None:
     [condition] = [grant.condition for grant in grants() if grant.role == "instances"]
     instance, disk = condition.split(" && ")
     for kind, folder, text in (("Instance", "instances", instance), ("Disk", "disks", disk)):
@@ -98,14 +98,14 @@ def test_the_ticks_condition_goes_by_names_of_instances_and_disks() -> None:
         )
 
 
-def test_no_other_teams_instances_have_names_that_begin_so() -> None:
+def test_instance_prefixes_of_teams_are_distinct() -> None:
     own = f"{NAMES.instance_prefix}-"
     for team in ("vision-x", "vision-vm", "vis", "v"):
         other = Names(team, "acme-ml", "123456789012", "us-central1").instance_prefix
         assert not f"{other}-1234-0".startswith(own)
 
 
-def test_checkpoint_gc_may_delete_and_not_write() -> None:
+def test_checkpoint_gc_may_delete_but_not_create_checkpoints() -> None:
     assert may("checkpoint_gc") == {
         ROWS_WHERE: ROWS_ALL,
         ("bucket", "objects", ""): storage("delete", "list"),
@@ -113,18 +113,18 @@ def test_checkpoint_gc_may_delete_and_not_write() -> None:
     }
 
 
-def test_trials_may_never_delete_a_checkpoint() -> None:
+def test_trials_may_not_delete_checkpoints() -> None:
     assert may("storage") == {("bucket", "checkpoints", ""): storage("create", "get", "list")}
 
 
-def test_an_instance_may_get_the_agents_code_and_nothing_else() -> None:
+def test_instance_may_only_read_the_agents_code() -> None:
     code = {("bucket", "objects", folder_condition("agent-code/")): storage("get")}
     assert may("instance") == code
     logged = {("project", "", ""): {"logging.logEntries.create"}}
     assert may("instance", logs_instances=True) == {**code, **logged}
 
 
-def test_events_may_call_advance_and_the_tick() -> None:
+def test_event_account_may_call_advance_and_tick() -> None:
     assert may("events") == {
         ("project", "", ""): {"eventarc.events.receiveEvent"},
         ("service", "advance", ""): {"run.routes.invoke"},
@@ -132,7 +132,7 @@ def test_events_may_call_advance_and_the_tick() -> None:
     }
 
 
-def test_the_build_may_read_sources_and_push_images() -> None:
+def test_build_account_may_read_sources_and_push_images() -> None:
     assert may("build") == {
         ("project", "", ""): {"logging.logEntries.create"},
         ("bucket", "objects", folder_condition("function-sources/")): storage("get"),
@@ -148,14 +148,14 @@ def test_the_build_may_read_sources_and_push_images() -> None:
     }
 
 
-def test_every_account_and_role_is_used() -> None:
-    found = grants(logs_instances=True)
-    assert {grant.account for grant in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
-    assert {grant.role for grant in found} == set(ROLES) - set(TRIAL_ROLES)
+def test_all_accounts_and_roles_are_granted() -> None:
+    all_grants = grants(logs_instances=True)
+    assert {grant.account for grant in all_grants} == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert {grant.role for grant in all_grants} == set(ROLES) - set(TRIAL_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])
-def test_names_are_no_longer_than_google_takes(team: str) -> None:
+def test_names_fit_googles_limits(team: str) -> None:
     names = Names(team, "p" * 30, "1" * 12, "northamerica-northeast1")
     for account in (*FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS):
         assert 6 <= len(names.account_id(account)) <= 30
@@ -166,11 +166,11 @@ def test_names_are_no_longer_than_google_takes(team: str) -> None:
         assert len(names.url(function).removeprefix("https://").partition(".")[0]) <= 63
     for role in ROLES:
         assert len(names.role_id(role)) <= 64
-    # An instance's name goes on with two digests and a number of at most four digits.
+    # Two digests and a number of at most four digits follow the prefix of an instance's name.
     assert len(f"{names.instance_prefix}-{'0' * 12}-{'0' * 6}-9999") <= 63
 
 
-def test_the_services_encrypt_with_a_key_of_ones_own() -> None:
+def test_key_members_are_the_service_agents() -> None:
     services = ["gcp-sa-firestore", "gs-project-accounts", "gcp-sa-artifactregistry"]
     services += ["serverless-robot-prod", "compute-system"]
     assert key_members(NAMES) == [

@@ -22,15 +22,15 @@ POOL_PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), POOL_PROBLEMS)
-def test_pools_that_could_not_run_in_the_stack_are_refused(line: str, said: str) -> None:
+@pytest.mark.parametrize(("line", "expected"), POOL_PROBLEMS)
+def test_refuses_pools_that_cannot_run_in_the_stack(line: str, expected: str) -> None:
     pools = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {line}")
     [problem] = find_pool_problems(settings(), check_cluster(pools))
     assert problem.startswith("pools.yaml: pool gpus: ")
-    assert said in problem
+    assert expected in problem
 
 
-def test_pools_that_can_run_in_the_stack_are_taken() -> None:
+def test_accepts_a_pool_in_a_configured_region() -> None:
     pools = POOLS.replace("      max_instances: 3", "      zone: us-west1-b")
     given = settings(regions='["us-central1", "us-west1"]')
     assert find_pool_problems(given, check_cluster(pools)) == []
@@ -40,29 +40,29 @@ HOST = "projects/net-host/regions/us-central1/subnetworks/gpus"
 SHARED = '{"network": "projects/net-host/global/networks/n", "subnetworks": {"us-central1": "%s"}}'
 
 
-def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_there(
+def test_reads_missing_permissions_on_a_host_projects_subnetwork(
     catalog: GoogleCatalog,
 ) -> None:
-    asked: list[Any] = []
+    queries: list[Any] = []
 
     def answer(body: Any) -> Any:
-        asked.append(body["permissions"])
+        queries.append(body["permissions"])
         return {"permissions": ["compute.subnetworks.getIamPolicy"]}
 
     api = Answers({("POST", f"{HOST}/testIamPermissions"): answer})
     shared = settings(network=SHARED % HOST)
     facts = read_project(shared, check_cluster(POOLS), api, catalog)
-    assert asked == [
+    assert queries == [
         [f"compute.subnetworks.{name}" for name in ("use", "getIamPolicy", "setIamPolicy")]
     ]
     missing = ("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
     assert facts.denied_at == {HOST: missing}
-    # The project's own are asked about with the project.
+    # Permissions on the project's own subnetworks are read with the project.
     own = settings(network=SHARED % "gpus")
     assert read_project(own, check_cluster(POOLS), Answers({}), catalog).denied_at == {}
 
 
-def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where() -> None:
+def test_missing_subnetwork_permission_names_role_and_project() -> None:
     def finding_without(*denied: str) -> Finding:
         [finding] = findings(replace(FINE, denied_at={HOST: denied})).values()
         return finding
@@ -72,7 +72,7 @@ def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where()
     assert "the host project net-host gives roles/compute.networkUser there" in use.remedy
     assert "--project net-host --region us-central1" in use.remedy
     assert "dc-vision-tick@acme-ml.iam.gserviceaccount.com" in use.remedy
-    # Without it the stack cannot let its tick use the subnetwork.
+    # The stack needs setIamPolicy to give its tick the subnetwork.
     policy = finding_without("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
     assert policy.level is Level.ERROR
     assert "compute.subnetworks.getIamPolicy, compute.subnetworks.setIamPolicy" in policy.remedy

@@ -41,7 +41,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "0 vCPUs, so that spot instances count against A2_CPUS, of which there are 144; where",
         "request PREEMPTIBLE_CPUS at",
     ),
-    # An instance has more than the quota that would count instead.
+    # An instance has more vCPUs than the quota on demand.
     (
         quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 0, "A2_CPUS": 12}),
         "quota PREEMPTIBLE_CPUS in us-central1",
@@ -56,7 +56,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "7 vCPUs, and one n1-standard-8 has 8",
         "request an increase",
     ),
-    # A quota that not every project has.
+    # Only some projects have this quota.
     (
         replace(
             FINE, quotas={**FINE.quotas, "": {"GPUS_ALL_REGIONS": 100, "CPUS_ALL_REGIONS": 12}}
@@ -70,21 +70,21 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 
 
 @pytest.mark.parametrize(("facts", "subject", "level", "text", "remedy"), PROBLEMS)
-def test_vcpus_that_a_project_lacks_are_told_with_what_to_do(
+def test_insufficient_vcpu_quota_has_a_remedy(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
     check_finding(facts, subject, level, text, remedy)
 
 
 @pytest.mark.parametrize(
-    ("market", "subject", "said"),
+    ("market", "subject", "expected"),
     [
         ("on_demand", "CPUS-PER-VM-FAMILY-per-project-region", "not known: Compute Engine lists"),
         ("spot", "PREEMPTIBLE_CPUS", "CPUS-PER-VM-FAMILY-per-project-region, which no list of"),
     ],
 )
-def test_that_no_list_tells_which_quota_counts_a_series_is_said(
-    market: str, subject: str, said: str
+def test_unlisted_vcpu_quota_of_a_series_is_a_warning(
+    market: str, subject: str, expected: str
 ) -> None:
     pools = check_cluster(
         POOLS.replace("a2-highgpu-4g, market: spot", f"g2-standard-4, market: {market}")
@@ -105,15 +105,15 @@ def test_that_no_list_tells_which_quota_counts_a_series_is_said(
         fact for fact in check_facts(settings(), pools, facts) if fact.level is not Level.FINE
     ]
     assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")
-    assert said in finding.text
+    assert expected in finding.text
 
 
-def test_vcpus_of_a_type_are_known_where_compute_engine_is_silent() -> None:
+def test_vcpus_of_a_built_in_type_need_no_compute_engine() -> None:
     silent = Unknown("compute.machineTypes.list", "permission denied")
-    told = findings(replace(quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}), types=silent))
-    assert "one a2-highgpu-4g has 48" in told["quota PREEMPTIBLE_CPUS in us-central1"].text
+    problems = findings(replace(quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}), types=silent))
+    assert "one a2-highgpu-4g has 48" in problems["quota PREEMPTIBLE_CPUS in us-central1"].text
 
 
-def test_instances_without_public_addresses_count_against_no_quota_of_them() -> None:
-    found = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
-    assert not any("ADDRESSES" in finding.subject for finding in found)
+def test_private_instances_need_no_address_quota() -> None:
+    results = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
+    assert not any("ADDRESSES" in finding.subject for finding in results)

@@ -1,4 +1,4 @@
-"""Rollback of a stack on Google Cloud, and the end of revisions that no rollback needs."""
+"""Rollback of a stack on Google Cloud, and deletion of old revisions."""
 
 from typing import Any
 
@@ -17,13 +17,15 @@ NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
 
 
 def services(*deployments: str, live: int | None = None, without: str = "") -> Answers:
-    """The services of these deployments, the oldest first; the last one of each is called, or that
-    at `live`. Of `without` the oldest is gone.
+    """Services with a revision for each deployment, the oldest first.
+
+    Requests go to the latest revision, or to revision number `live`. The service of `without` lacks
+    the oldest revision.
     """
     table: dict[tuple[str, str], Answer] = {}
     for name in FUNCTIONS:
         service = NAMES.part(name)
-        found = [
+        revisions = [
             {
                 "name": f"projects/p/revisions/{service}-{number}",
                 "createTime": f"2026-01-0{number + 1}T00:00:00Z",
@@ -32,13 +34,13 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
             for number, deployment in enumerate(deployments)
         ]
         if name == without:
-            del found[0]
+            del revisions[0]
         latest = f"projects/p/revisions/{service}-{len(deployments) - 1}"
         traffic: dict[str, Any] = {"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}
         if live is not None:
             traffic = {"revision": f"{service}-{live}", "percent": 100}
         # Google lists the newest first.
-        table["GET", f"services/{service}/revisions"] = {"revisions": found[::-1]}
+        table["GET", f"services/{service}/revisions"] = {"revisions": revisions[::-1]}
         table["GET", f"services/{service}"] = {
             "etag": f"e-{name}",
             "latestReadyRevision": latest,
@@ -51,9 +53,9 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
     return Answers(table)
 
 
-def test_all_functions_go_to_the_deployment_before_and_the_api_last() -> None:
-    api, said = services("one", "two"), list[str]()
-    moves = move_functions(NAMES, api, said.append)
+def test_rollback_moves_all_services_and_the_api_last() -> None:
+    api, lines = services("one", "two"), list[str]()
+    moves = move_functions(NAMES, api, lines.append)
     assert [move.function for move in moves] == [
         "advance",
         "tick",
@@ -75,44 +77,44 @@ def test_all_functions_go_to_the_deployment_before_and_the_api_last() -> None:
                 "percent": 100,
             }
         ],
-        # A deployment meanwhile is not undone.
+        # The etag keeps the rollback from undoing a concurrent deployment.
         "etag": "e-api",
     }
-    assert len(patches) == len(said) == 5
+    assert len(patches) == len(lines) == 5
 
 
-def test_forward_goes_to_the_newest_again() -> None:
+def test_forward_moves_to_the_newest_revisions() -> None:
     api = services("one", "two", "three", live=0)
     moves = move_functions(NAMES, api, lambda line: None, forward=True)
     assert {move.deployment for move in moves} == {"three"}
     assert {move.after[-2:] for move in moves} == {"-2"}
 
 
-def test_a_second_rollback_goes_back_further() -> None:
+def test_second_rollback_moves_to_an_earlier_deployment() -> None:
     moves = move_functions(NAMES, services("one", "two", "three", live=1), lambda line: None)
     assert {move.deployment for move in moves} == {"one"}
 
 
-def test_without_a_deployment_before_nothing_moves() -> None:
+def test_rollback_needs_an_earlier_revision() -> None:
     api = services("one")
     with pytest.raises(RollbackFailed, match="no revision before detcloud-vision-api-0"):
         move_functions(NAMES, api, lambda line: None)
     assert api.urls_of("PATCH") == []
 
 
-def test_a_deployment_of_which_a_part_is_gone_is_refused_whole() -> None:
+def test_refuses_a_rollback_to_an_incomplete_deployment() -> None:
     api = services("one", "two", without="tick")
     with pytest.raises(RollbackFailed, match="tick of the deployment one cannot be found"):
         move_functions(NAMES, api, lambda line: None)
     assert api.urls_of("PATCH") == []
 
 
-def test_what_was_never_deployed_is_told() -> None:
+def test_rollback_needs_a_deployed_service() -> None:
     with pytest.raises(RollbackFailed, match="there is no service detcloud-vision-api"):
         move_functions(NAMES, Answers({}), lambda line: None)
 
 
-def test_what_broke_off_is_told_and_repeated_with_the_same_deployment() -> None:
+def test_interrupted_rollback_reports_moved_and_remaining_services() -> None:
     api = services("one", "two")
     api.table["PATCH", "services/detcloud-vision-suggest"] = GoogleError(409, "etag")
     with pytest.raises(RollbackFailed) as refusal:
@@ -123,12 +125,12 @@ def test_what_broke_off_is_told_and_repeated_with_the_same_deployment() -> None:
         "detcloud-vision-suggest did not move: etag",
         "detcloud-vision-api was not asked to",
     ]
-    # The API still runs the newer one, from which the deployment before is told.
+    # The API still runs the newer revision, which determines the deployment before.
     moved = [url for url in api.urls_of("PATCH") if "-api?" in url]
     assert moved == []
 
 
-def test_a_function_that_took_the_order_and_did_not_move_is_told() -> None:
+def test_failed_traffic_operation_stops_the_rollback() -> None:
     api = services("one", "two")
     error = {"code": 9, "message": "revision is not ready"}
     api.table["GET", "operations/tick"] = {"done": True, "error": error}
@@ -137,11 +139,11 @@ def test_a_function_that_took_the_order_and_did_not_move_is_told() -> None:
     assert [url for url in api.urls_of("PATCH") if "-api?" in url] == []
 
 
-def test_the_api_moves_when_the_others_have_and_none_is_waited_for_too_long() -> None:
+def test_api_moves_last_and_operations_have_a_time_limit() -> None:
     api, seconds, orders = services("one", "two"), [0.0], list[str]()
     looks = iter([{}, {}, {"done": True}])
     api.table["GET", "operations/suggest"] = lambda body: next(looks)
-    # Each look is 2 s after the one before.
+    # 2 s pass between two queries.
     clock = Clock(lambda: seconds[0], lambda value: seconds.__setitem__(0, seconds[0] + value))
     move_functions(NAMES, api, orders.append, clock=clock)
     assert seconds == [4.0]
@@ -155,8 +157,9 @@ def test_the_api_moves_when_the_others_have_and_none_is_waited_for_too_long() ->
         move_functions(NAMES, api, lambda line: None, clock=clock)
 
 
-def test_what_requests_really_go_to_counts_and_not_what_was_ordered() -> None:
-    # The tick was ordered back and did not go: repeated, it goes with the API's deployment.
+def test_rollback_compares_the_actual_traffic() -> None:
+    # The tick did not follow an earlier rollback. The next rollback moves the tick to the API's
+    # deployment.
     api = services("one", "two", "three", live=1)
     service = dict(api.table["GET", "services/detcloud-vision-tick"])  # type: ignore[arg-type]
     service["trafficStatuses"] = [{"revision": "detcloud-vision-tick-2", "percent": 100}]
@@ -170,25 +173,25 @@ def test_what_requests_really_go_to_counts_and_not_what_was_ordered() -> None:
     assert [url for url in api.urls_of("PATCH") if "-tick?" not in url] == []
 
 
-def test_revisions_before_the_last_five_deployments_go() -> None:
-    # Of seven deployments five stay, of each of five functions.
-    api, said = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
-    assert prune_revisions(NAMES, api, said.append) == 10
+def test_prunes_revisions_before_the_last_five_deployments() -> None:
+    # Five of seven deployments stay; two revisions of each of five functions are deleted.
+    api, lines = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
+    assert prune_revisions(NAMES, api, lines.append) == 10
     ends = {url.rpartition("/")[2] for url in api.urls_of("DELETE")}
     assert ends == {
         f"{NAMES.part(function)}-{number}" for function in FUNCTIONS for number in (0, 1)
     }
-    assert said == ["10 old revisions of functions were removed"]
+    assert lines == ["10 old revisions of functions were removed"]
 
 
-def test_what_runs_and_the_one_before_stay() -> None:
-    # The second of eight runs, so that the first is the way back: the third alone goes.
+def test_keeps_the_live_revision_and_the_predecessor() -> None:
+    # The second of eight is live and the first is kept for a rollback: only the third is deleted.
     api = services("1", "2", "3", "4", "5", "6", "7", "8", live=1)
     assert prune_revisions(NAMES, api, lambda line: None) == 5
     assert {url[-2:] for url in api.urls_of("DELETE")} == {"-2"}
 
 
-def test_what_google_refuses_goes_the_next_time() -> None:
+def test_refused_revision_deletion_is_an_error() -> None:
     api = services("1", "2", "3", "4", "5", "6")
     api.table["DELETE", "detcloud-vision-tick-0"] = GoogleError(409, "in use")
     api.table["DELETE", "revisions/detcloud-vision-tick-0"] = GoogleError(409, "in use")

@@ -1,4 +1,4 @@
-"""Settings on Google Cloud are checked, in words that name the place, the value and the remedy."""
+"""The check of settings on Google Cloud: problems name the setting, the value and the remedy."""
 
 import json
 
@@ -23,14 +23,14 @@ def problems(team: str = "vision", **given: str) -> list[str]:
     return refused.value.problems
 
 
-def test_the_least_that_is_said_is_enough() -> None:
+def test_required_settings_are_enough_on_gcp() -> None:
     settings = parse_settings("vision", LEAST)
     assert settings.names.cluster == "detcloud-vision"
     assert settings.subnetwork_regions == ("us-central1",)
     assert (settings.protect, settings.api_instances, settings.api_concurrency) == (True, 20, 40)
 
 
-def test_everything_can_be_said() -> None:
+def test_parses_all_gcp_settings() -> None:
     settings = parse_settings(
         "a-1",
         {
@@ -55,25 +55,25 @@ def test_everything_can_be_said() -> None:
     assert settings.labels == {"cost-center": "42"}
 
 
-def test_what_is_missing_is_named() -> None:
+def test_names_missing_gcp_settings() -> None:
     with pytest.raises(SettingsInvalid) as refused:
         parse_settings("vision", {})
     names = [problem.split()[0] for problem in refused.value.problems]
     assert names == [f"detcloud:{name}" for name in LEAST]
 
 
-def test_a_setting_that_there_is_none_of_is_refused() -> None:
+def test_refuses_unknown_gcp_settings() -> None:
     assert problems(apiinstances="3")[0].startswith(
         "detcloud:apiinstances: there is no such setting; there are project, projectNumber, "
     )
-    # A team's name is no setting.
+    # The team's name is not a setting.
     assert "no such setting" in problems(team_="x")[0]
 
 
 @pytest.mark.parametrize("team", ["", "Vision", "1st", "a--b", "a-", "a" * 21, "a_b", "a\n"])
-def test_a_team_that_nothing_could_be_named_after_is_refused(team: str) -> None:
-    found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
+def test_refuses_team_names_that_google_does_not_allow(team: str) -> None:
+    problem = problems(team)[0]
+    assert problem.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -107,7 +107,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG)
-def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, expected: str) -> None:
+def test_wrong_gcp_setting_names_the_expected_value(name: str, value: str, expected: str) -> None:
     [problem] = problems(**{name: value})
     assert problem.startswith(f"detcloud:{name} is ")
     assert f": expected {expected}" in problem
@@ -117,7 +117,7 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             {"network": NETWORK, "regions": '["us-west1"]'},
@@ -131,7 +131,7 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
             "detcloud:alarmEmail is missing",
         ),
         ({"kmsKey": KEY.replace("us-central1", "europe-west4")}, "expected one of us-central1"),
-        # A key encrypts disks of its own region alone.
+        # A key encrypts only disks of the key's region.
         (
             {"kmsKey": KEY, "regions": '["us-central1", "us-west1"]'},
             "detcloud:regions has us-west1: expected us-central1 alone, where detcloud:kmsKey is",
@@ -142,14 +142,14 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
         ),
     ],
 )
-def test_settings_that_exclude_each_other_are_told(given: dict[str, str], said: str) -> None:
+def test_refuses_contradictory_settings(given: dict[str, str], expected: str) -> None:
     [problem] = problems(**given)
-    assert said in problem
+    assert expected in problem
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    found = problems("Vision", region="here", protect="no")
-    assert [problem.split(" is ")[0] for problem in found] == [
+def test_reports_all_gcp_problems_together() -> None:
+    messages = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in messages] == [
         "the team's name",
         "detcloud:region",
         "detcloud:protect",

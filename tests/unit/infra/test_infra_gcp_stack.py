@@ -1,4 +1,4 @@
-"""The resources of a team's stack on Google Cloud, as its program registers them."""
+"""The resources that the program registers for a team's stack on Google Cloud."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ from tests.unit.infra.gcp_graphs import (
 )
 from tests.unit.infra.graphs import texts
 
-# What has labels, of all that a stack is made of; a service has some in its template, too.
+# The labels' property by resource type. A service has labels in its template, too.
 LABELLED = {
     "artifactregistry/repository": "labels",
     "cloudrunv2/service": "labels",
@@ -42,8 +42,8 @@ LABELLED = {
     "monitoring/notificationChannel": "userLabels",
     "storage/bucket": "labels",
 }
-# Whose month costs nothing while nothing runs, but for conditions of alarms and jobs of the
-# scheduler, which are counted, and images, which are small.
+# Resource types that cost nothing in a month without work. Conditions of alarms and jobs of the
+# scheduler are counted below, and the images are small.
 FREE_WHILE_IDLE = {
     "artifactregistry/repository",
     "artifactregistry/repositoryIamMember",
@@ -73,19 +73,21 @@ SOURCE = hashlib.sha256(b"sources").hexdigest()
 SUGGEST = hashlib.sha256(b"suggestions").hexdigest()
 
 
-def test_the_database_is_the_teams_and_is_kept(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+def test_database_belongs_to_the_team_and_is_protected(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph
+) -> None:
     database = gcp_vision.inputs_of("firestore/database")["database"]
     assert (database["name"], database["locationId"]) == ("detcloud-vision", "us-central1")
     assert database["type"] == "FIRESTORE_NATIVE"
     assert database["pointInTimeRecoveryEnablement"] == "POINT_IN_TIME_RECOVERY_ENABLED"
     assert database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED"
-    # Terraform's provider would leave it where it is otherwise.
+    # Terraform's provider would keep the database otherwise.
     assert database["deletionPolicy"] == "DELETE"
     other = gcp_speech.inputs_of("firestore/database")["database"]
     assert other["deleteProtectionState"] == "DELETE_PROTECTION_DISABLED"
 
 
-def test_the_indexes_are_those_of_the_committed_file(gcp_vision: GcpGraph) -> None:
+def test_indexes_match_the_committed_file(gcp_vision: GcpGraph) -> None:
     wanted = json.loads(INDEXES.read_text())
     made = gcp_vision.inputs_of("firestore/index").values()
     assert [(item["collection"], item["queryScope"], item["fields"]) for item in made] == [
@@ -113,7 +115,7 @@ def test_the_indexes_are_those_of_the_committed_file(gcp_vision: GcpGraph) -> No
     assert all(field["indexConfig"] == {"indexes": []} for field in fields.values())
 
 
-def test_indexes_are_made_one_after_the_other(gcp_vision: GcpGraph) -> None:
+def test_indexes_are_created_sequentially(gcp_vision: GcpGraph) -> None:
     names = [*gcp_vision.inputs_of("firestore/index"), *gcp_vision.inputs_of("firestore/field")]
     indexes = len(gcp_vision.inputs_of("firestore/index"))
     for number, (before, after) in enumerate(pairwise(names), start=1):
@@ -121,7 +123,7 @@ def test_indexes_are_made_one_after_the_other(gcp_vision: GcpGraph) -> None:
         assert gcp_vision.predecessors_of(kind, after) == {before}
 
 
-def test_every_bucket_is_private_and_forgets_what_was_broken_off(
+def test_buckets_are_private_and_abort_incomplete_uploads(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
     buckets = gcp_vision.inputs_of("storage/bucket")
@@ -138,7 +140,7 @@ def test_every_bucket_is_private_and_forgets_what_was_broken_off(
         }
         assert bucket["softDeletePolicy"] == {"retentionDurationSeconds": 0}
         assert bucket["forceDestroy"] is False
-    # Nothing of a checkpoint is ever deleted by its age.
+    # No rule deletes checkpoint files by age.
     assert len(buckets["checkpoints"]["lifecycleRules"]) == 1
     [sources] = buckets["objects"]["lifecycleRules"][1:]
     assert sources["condition"]["matchesPrefixes"] == ["function-sources/"]
@@ -146,13 +148,13 @@ def test_every_bucket_is_private_and_forgets_what_was_broken_off(
         assert bucket["forceDestroy"] is True
 
 
-def test_the_cluster_configuration_is_an_object_as_it_is(gcp_vision: GcpGraph) -> None:
+def test_cluster_configuration_is_stored_as_an_object(gcp_vision: GcpGraph) -> None:
     kept = gcp_vision.inputs_of("storage/bucketObject")["cluster-configuration"]
     assert (kept["name"], kept["content"]) == ("config/cluster.yaml", POOLS)
     assert kept["bucket"] == "detcloud-vision-objects-123456789012"
 
 
-def test_functions_know_what_they_need(gcp_vision: GcpGraph) -> None:
+def test_gcp_functions_have_exact_environments(gcp_vision: GcpGraph) -> None:
     common = {
         "DETCLOUD_CLUSTER": "detcloud-vision",
         "DETCLOUD_API_URL": "https://detcloud-vision-api-123456789012.us-central1.run.app",
@@ -176,8 +178,8 @@ def test_functions_know_what_they_need(gcp_vision: GcpGraph) -> None:
         "DETCLOUD_INSTANCE_ACCOUNT": "Account.instance.email",
         "DETCLOUD_STORAGE_ACCOUNT": "Account.storage.email",
     }
-    found = environments(gcp_vision)
-    assert json.loads(found["tick"]["DETCLOUD_NETWORK"]) == {
+    variables = environments(gcp_vision)
+    assert json.loads(variables["tick"]["DETCLOUD_NETWORK"]) == {
         "network": "Network.network.id",
         "subnetworks": {
             "us-central1": "Subnetwork.us-central1.id",
@@ -192,12 +194,12 @@ def test_functions_know_what_they_need(gcp_vision: GcpGraph) -> None:
     own["tick"] |= {
         "DETCLOUD_GC_URL": "https://detcloud-vision-checkpoint-gc-123456789012.us-central1.run.app",
         "DETCLOUD_SUGGEST_URL": "https://detcloud-vision-suggest-123456789012.us-central1.run.app",
-        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+        "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
-    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+    assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 
-def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
+def test_services_have_images_accounts_and_scale_to_zero(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
     sizes, throttled = {}, set()
@@ -223,11 +225,11 @@ def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
         "api": ("60s", 40, 20),
         "advance": ("60s", 8, 20),
         "tick": ("60s", 32, 2),
-        # The second request is told that the first is at work.
+        # The second request learns that the first request is at work.
         "checkpoint_gc": ("900s", 2, 1),
         "suggest": ("300s", 2, 1),
     }
-    # The tick waits for 5 s of the others' work, which goes on when no request does.
+    # The tick waits only 5 s for the two other functions, which continue after the request.
     assert throttled == {"api", "advance", "tick"}
     api = gcp_speech.inputs_of("cloudrunv2/service")["api"]["template"]
     assert api["maxInstanceRequestConcurrency"] == 10
@@ -236,13 +238,13 @@ def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
     assert api["containers"][0]["image"] == image
 
 
-def test_only_the_api_lets_everybody_in(gcp_vision: GcpGraph) -> None:
+def test_only_the_api_is_public(gcp_vision: GcpGraph) -> None:
     services = gcp_vision.inputs_of("cloudrunv2/service")
     assert {name for name, service in services.items() if service["invokerIamDisabled"]} == {"api"}
     public = {
         name for name, service in services.items() if service["ingress"] == "INGRESS_TRAFFIC_ALL"
     }
-    # What the tick starts is reached over the internet, by whom IAM lets in.
+    # The tick starts functions by calls over the internet, which IAM authorizes.
     assert public == {"api", *STARTED_BY_TICK}
     members = [
         item["member"] for item in gcp_vision.inputs_of("cloudrunv2/serviceIamMember").values()
@@ -253,19 +255,19 @@ def test_only_the_api_lets_everybody_in(gcp_vision: GcpGraph) -> None:
     )
 
 
-def test_a_function_is_made_after_the_roles_that_it_starts_with(gcp_vision: GcpGraph) -> None:
+def test_service_is_created_after_the_roles(gcp_vision: GcpGraph) -> None:
     before = gcp_vision.predecessors_of("cloudrunv2/service", "tick")
     assert {"tick-rows", "tick-instances", "tick-get_objects-objects"} <= before
 
 
-def test_the_revisions_of_a_deployment_have_one_label(gcp_vision: GcpGraph) -> None:
+def test_revisions_of_a_deployment_share_a_label(gcp_vision: GcpGraph) -> None:
     services = gcp_vision.inputs_of("cloudrunv2/service").values()
     [label] = {service["template"]["labels"]["detcloud-deployment"] for service in services}
-    # What Google takes as a label.
+    # Google's rule for labels.
     assert re.fullmatch("[0-9a-f]{12}", label)
 
 
-def test_another_deployment_has_another_label(tmp_path: Path) -> None:
+def test_deployment_label_follows_the_content(tmp_path: Path) -> None:
     def label(pools: str = POOLS, **more: str) -> str:
         config = {**VISION, **gcp_files(tmp_path), **more}
         settings, _ = read_stack_config("vision", config)
@@ -277,12 +279,12 @@ def test_another_deployment_has_another_label(tmp_path: Path) -> None:
     assert label(**{"detcloud:apiInstances": "30"}) != first
     (tmp_path / "other.tar.gz").write_bytes(b"other sources")
     assert label(**{"detcloud:suggestArchive": str(tmp_path / "other.tar.gz")}) != first
-    # Where a file lies is nobody's business.
+    # The folder of a file does not change the label.
     (tmp_path / "moved.tar.gz").write_bytes(b"sources")
     assert label(**{"detcloud:archive": str(tmp_path / "moved.tar.gz")}) == first
 
 
-def test_the_image_is_built_from_the_sources_in_the_bucket(
+def test_images_are_built_from_the_sources_in_the_bucket(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
     builds = {item.package: item for item in gcp_vision.builds}
@@ -293,22 +295,22 @@ def test_the_image_is_built_from_the_sources_in_the_bucket(
         assert isinstance(source["source"], pulumi.FileAsset)
         assert build.image == f"{REPOSITORY}/{kind}:{digest[:32]}"
     assert len(gcp_vision.builds) == 2
-    # What is there need not be built.
+    # Prebuilt images are not built again.
     assert gcp_speech.builds == []
     assert set(gcp_speech.inputs_of("storage/bucketObject")) == {"cluster-configuration"}
 
 
-def test_no_function_is_made_where_the_image_fails(tmp_path: Path) -> None:
+def test_failed_image_build_creates_no_service(tmp_path: Path) -> None:
     def fail(build: object) -> None:
         raise BuildFailed("no")
 
-    found = GcpGraph()
+    graph = GcpGraph()
     with pytest.raises(Exception, match="no"):
-        run_program(lambda: make_stack(fail), "vision", {**VISION, **gcp_files(tmp_path)}, found)
-    assert found.inputs_of("cloudrunv2/service") == {}
+        run_program(lambda: make_stack(fail), "vision", {**VISION, **gcp_files(tmp_path)}, graph)
+    assert graph.inputs_of("cloudrunv2/service") == {}
 
 
-def test_images_are_named_once_and_the_newest_stay(gcp_vision: GcpGraph) -> None:
+def test_image_tags_are_immutable_and_the_newest_are_kept(gcp_vision: GcpGraph) -> None:
     repository = gcp_vision.inputs_of("artifactregistry/repository")["images"]
     assert repository["dockerConfig"] == {"immutableTags": True}
     assert repository["repositoryId"] == "detcloud-vision"
@@ -318,7 +320,7 @@ def test_images_are_named_once_and_the_newest_stay(gcp_vision: GcpGraph) -> None
     assert policies["KEEP"]["mostRecentVersions"] == {"keepCount": 10}
 
 
-def test_created_documents_call_advance_and_the_tick(gcp_vision: GcpGraph) -> None:
+def test_created_documents_call_advance_and_tick(gcp_vision: GcpGraph) -> None:
     triggers = gcp_vision.inputs_of("eventarc/trigger")
     for name, function in (("mail", "advance"), ("intents", "tick")):
         trigger = triggers[name]
@@ -342,7 +344,7 @@ def test_created_documents_call_advance_and_the_tick(gcp_vision: GcpGraph) -> No
         assert f"events-start_functions-{function}" in before
 
 
-def test_each_minute_calls_the_tick_with_an_identity(gcp_vision: GcpGraph) -> None:
+def test_scheduler_calls_the_tick_each_minute_with_a_token(gcp_vision: GcpGraph) -> None:
     [job] = gcp_vision.inputs_of("cloudscheduler/job").values()
     assert (job["schedule"], job["timeZone"]) == ("* * * * *", "Etc/UTC")
     assert job["retryConfig"] == {"retryCount": 0}
@@ -387,14 +389,14 @@ def test_each_grant_is_made_once_with_its_condition(gcp_vision: GcpGraph) -> Non
     }
 
 
-def test_every_function_has_an_account_of_its_own(gcp_vision: GcpGraph) -> None:
+def test_each_function_has_a_separate_account(gcp_vision: GcpGraph) -> None:
     accounts = gcp_vision.inputs_of("serviceaccount/account")
     assert set(accounts) == {*FUNCTIONS, *OTHER_ACCOUNTS}
     assert accounts["checkpoint_gc"]["accountId"] == "dc-vision-gc"
     assert len({account["accountId"] for account in accounts.values()}) == len(accounts)
 
 
-def test_everything_that_stores_is_encrypted_with_a_key_of_ones_own(gcp_bank: GcpGraph) -> None:
+def test_company_key_encrypts_all_stores_and_services(gcp_bank: GcpGraph) -> None:
     database = gcp_bank.inputs_of("firestore/database")["database"]
     assert database["cmekConfig"] == {"kmsKeyName": KEY}
     for bucket in gcp_bank.inputs_of("storage/bucket").values():
@@ -406,7 +408,7 @@ def test_everything_that_stores_is_encrypted_with_a_key_of_ones_own(gcp_bank: Gc
     assert network["kms_key"] == KEY
 
 
-def test_what_has_labels_has_the_clusters(gcp_bank: GcpGraph) -> None:
+def test_labelled_resources_have_the_clusters_labels(gcp_bank: GcpGraph) -> None:
     wanted = {"cost-center": "42", "detcloud-cluster": "detcloud-bank"}
     for kind, name in LABELLED.items():
         for inputs in gcp_bank.inputs_of(kind).values():
@@ -417,21 +419,21 @@ def test_what_has_labels_has_the_clusters(gcp_bank: GcpGraph) -> None:
     assert network["labels"] == wanted
 
 
-def test_nothing_costs_while_nothing_runs(gcp_vision: GcpGraph, gcp_bank: GcpGraph) -> None:
+def test_idle_stack_costs_only_the_scheduler(gcp_vision: GcpGraph, gcp_bank: GcpGraph) -> None:
     assert kinds(gcp_vision) - FREE_WHILE_IDLE == {"cloudscheduler/job"}
-    # Cloud NAT does, which is why it has to be asked for.
+    # Cloud NAT has a price per month and is therefore optional.
     nat = {"compute/router", "compute/routerNat"}
     assert kinds(gcp_bank) - FREE_WHILE_IDLE == {"cloudscheduler/job", *nat}
 
 
-def test_two_teams_share_no_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
-    def names_of(found: GcpGraph) -> set[str]:
+def test_two_teams_share_no_resource_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+    def names_of(graph: GcpGraph) -> set[str]:
         keys = ("name", "accountId", "roleId", "repositoryId", "displayName")
         return {
             str(resource.inputs[key])
-            for resource in found.resources
+            for resource in graph.resources
             for key in keys
-            # A grant or an object is in something that is the team's own.
+            # Grants and objects belong to resources with the team's name.
             if key in resource.inputs
             and "ember" not in resource.type
             and "bucketObject" not in resource.type
@@ -452,23 +454,23 @@ def test_each_resource_names_its_project(gcp_vision: GcpGraph) -> None:
             )
 
 
-def test_agents_write_logs_only_where_a_pool_says_so(tmp_path: Path) -> None:
+def test_agents_may_write_logs_only_if_a_pool_uses_cloud_logging(tmp_path: Path) -> None:
     pools = (
         "resource_pools:\n  - pool_name: default\n    provider:\n"
         "      type: gcp\n      use_cloud_logging: true\n"
     )
-    found = gcp_graph("vision", VISION, tmp_path, pools)
-    assert "instance-write_logs" in found.inputs_of("projects/iAMMember")
+    graph = gcp_graph("vision", VISION, tmp_path, pools)
+    assert "instance-write_logs" in graph.inputs_of("projects/iAMMember")
 
 
-def test_a_wrong_configuration_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_wrong_configuration_is_a_run_error(tmp_path: Path) -> None:
     config: Mapping[str, str] = {**VISION, **gcp_files(tmp_path), "detcloud:region": "here"}
     with pytest.raises(pulumi.RunError, match="detcloud:region is"):
         run_program(lambda: make_stack(lambda build: None), "vision", config, GcpGraph())
 
 
-def test_a_stack_that_fails_leaves_nothing_begun(tmp_path: Path) -> None:
-    """Python would warn of it in whichever test it is collected."""
+def test_failed_stack_leaves_no_pending_tasks(tmp_path: Path) -> None:
+    """Python would warn of pending tasks in a later, unrelated test."""
     loops: list[asyncio.AbstractEventLoop] = []
 
     class RefusesServices(GcpGraph):

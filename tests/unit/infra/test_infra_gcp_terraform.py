@@ -20,11 +20,11 @@ from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("exported")
     export(run_export, PROVIDER, "speech", {**SPEECH, **gcp_files(folder)}, folder / "out")
-    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
-    return found
+    parsed: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return parsed
 
 
-def test_every_resource_of_the_program_is_there(
+def test_export_has_all_resources_of_the_gcp_program(
     document: dict[str, Any], gcp_speech: GcpGraph
 ) -> None:
     exported = sum(map(len, document["resource"].values()))
@@ -33,8 +33,8 @@ def test_every_resource_of_the_program_is_there(
     )
 
 
-def test_the_provider_is_the_projects(document: dict[str, Any]) -> None:
-    # Credentials of people count against the project too, which budgets ask for.
+def test_provider_uses_the_project_for_quota(document: dict[str, Any]) -> None:
+    # Budgets require that calls with people's credentials count against the project's quota.
     assert document["provider"]["google"] == {
         "project": "acme-ml",
         "region": "us-central1",
@@ -44,7 +44,7 @@ def test_the_provider_is_the_projects(document: dict[str, Any]) -> None:
     assert document["terraform"]["required_providers"]["google"]["source"] == "hashicorp/google"
 
 
-def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
+def test_export_uses_the_names_of_terraforms_google_provider(document: dict[str, Any]) -> None:
     resources = document["resource"]
     service = resources["google_cloud_run_v2_service"]["tick"]
     [template] = service["template"]
@@ -58,7 +58,7 @@ def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
     assert resources["google_project_iam_custom_role"]["rows"]["role_id"] == "detcloud_speech_rows"
 
 
-def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> None:
+def test_inputs_become_references_to_google_resources(document: dict[str, Any]) -> None:
     resources = document["resource"]
     member = resources["google_storage_bucket_iam_member"]["api_write_objects_objects"]
     assert member["role"] == "${google_project_iam_custom_role.write_objects.name}"
@@ -71,7 +71,7 @@ def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> N
     )
 
 
-def test_an_export_with_images_has_no_archives(tmp_path: Path) -> None:
+def test_export_with_prebuilt_images_builds_no_archives(tmp_path: Path) -> None:
     given = {**SPEECH, **gcp_files(tmp_path)}
     del given["detcloud:archive"], given["detcloud:suggestArchive"]
     options = argparse.Namespace(team="speech")
@@ -79,6 +79,6 @@ def test_an_export_with_images_has_no_archives(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_needs_images_that_are_there(tmp_path: Path) -> None:
+def test_export_needs_prebuilt_images(tmp_path: Path) -> None:
     with pytest.raises(pulumi.RunError, match="detcloud:image is missing: Terraform builds none"):
         export(run_export, PROVIDER, "vision", {**VISION, **gcp_files(tmp_path)}, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The settings of what trials may use on Google Cloud, and the accounts that follow from them."""
+"""Settings of trials' access on Google Cloud, and the service accounts of these settings."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ ALL = {
 }
 
 
-def test_settings_name_buckets_with_their_folders_accounts_and_repositories() -> None:
+def test_settings_parse_buckets_accounts_and_repositories() -> None:
     settings = parse_settings("vision", {**LEAST, **ALL})
     assert settings.data_buckets == (
         DataBucket("photos", "", writes=False),
@@ -65,12 +65,12 @@ def test_settings_name_buckets_with_their_folders_accounts_and_repositories() ->
         ("imageRepositories", f'"{OWN}"', "a list of at most 50"),
     ],
 )
-def test_what_would_give_more_or_nothing_is_refused(name: str, value: str, expected: str) -> None:
+def test_refuses_wrong_gcp_trial_settings(name: str, value: str, expected: str) -> None:
     with pytest.raises(SettingsInvalid, match=expected):
         parse_settings("vision", {**LEAST, name: value})
 
 
-def test_an_account_for_a_pool_that_is_not_there_is_refused() -> None:
+def test_refuses_a_task_account_for_an_unknown_pool() -> None:
     settings = parse_settings("vision", {**LEAST, **ALL})
     pools = [pool.pool_name for pool in check_cluster(POOLS).resource_pools]
     assert "gpus" not in pools
@@ -80,7 +80,7 @@ def test_an_account_for_a_pool_that_is_not_there_is_refused() -> None:
     ]
 
 
-def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
+def test_only_the_api_issues_tokens_of_the_trial_accounts(
     tmp_path: Path,
 ) -> None:
     own = {f"detcloud:{name}": value for name, value in ALL.items()}
@@ -98,7 +98,7 @@ def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
     assert tokens == {
         ("Account.api.member", f"Account.{word}.name") for word in ("storage", "data", "pull")
     }
-    # In the project's policy, where a bucket need not be asked for its own.
+    # The project's policy has these grants, so that no bucket's policy is read or changed.
     grants = {
         item["condition"]["expression"]: item["role"]
         for item in made.inputs_of("projects/iAMMember").values()
@@ -114,7 +114,7 @@ def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
             "IAMCustomRole.write_data.name"
         ),
     }
-    # The repository of another project is for its owner to open.
+    # The owner of a repository in a different project grants access.
     pulls = [
         (item["location"], item["repository"], item["project"])
         for item in made.inputs_of("artifactregistry/repositoryIamMember").values()
@@ -126,24 +126,24 @@ def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
     } <= set(NEEDS)
 
 
-def test_the_api_knows_what_it_may_give(tmp_path: Path) -> None:
+def test_api_knows_the_trial_grants(tmp_path: Path) -> None:
     own = {f"detcloud:{name}": value for name, value in ALL.items()}
     variables = environments(gcp_graph("vision", {**VISION, **own}, tmp_path))
-    told = json.loads(variables["api"]["DETCLOUD_TRIAL_GRANTS"])
-    assert told == {
+    variable = json.loads(variables["api"]["DETCLOUD_TRIAL_GRANTS"])
+    assert variable == {
         "data_account": NAMES.email("data"),
         "data_places": [["photos", "", False], ["scratch", "vision", True]],
         "pool_accounts": {"gpus": CURATOR},
         "pull_account": NAMES.email("pull"),
         "repositories": [OWN, OTHER],
     }
-    grants = AccountGrants(None, **told)  # type: ignore[arg-type]
+    grants = AccountGrants(None, **variable)  # type: ignore[arg-type]
     assert grants.gives_data_keys("any")
     assert grants.gives_login(f"{OTHER}/ml/trial:1")
     assert not grants.gives_login("us-docker.pkg.dev/acme-ml/other/trial:1")
     assert "DETCLOUD_TRIAL_GRANTS" not in variables["tick"]
 
 
-def test_a_stack_without_them_has_no_such_accounts(gcp_vision: GcpGraph) -> None:
+def test_stack_without_trial_settings_has_no_trial_accounts(gcp_vision: GcpGraph) -> None:
     assert not {"data", "pull"} & set(gcp_vision.inputs_of("serviceaccount/account"))
     assert "DETCLOUD_TRIAL_GRANTS" not in environments(gcp_vision)["api"]

@@ -1,4 +1,4 @@
-"""Settings that are too long for IAM or Lambda are refused before anything is made."""
+"""Refusal of settings that are too long for IAM or Lambda."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def settings_of(**more: object) -> Settings:
 
 
 def data_buckets(count: int, characters: int, folder: int) -> dict[str, str]:
-    """So many buckets and folders of so many characters."""
+    """Return `count` buckets with names of `characters` and folders of `folder` characters."""
     names = [f"{number:02d}".rjust(characters, "b") for number in range(count)]
     return {f"{name}/{'f' * (folder - 1)}": "read-write" for name in names}
 
@@ -47,7 +47,7 @@ def repositories(count: int, characters: int) -> list[str]:
     return [f"{host}/{f'{number:02d}'.rjust(characters, 'r')}" for number in range(count)]
 
 
-def test_twenty_buckets_of_usual_names_fit_into_a_policy() -> None:
+def test_twenty_buckets_fit_into_a_policy() -> None:
     settings = settings_of(dataBuckets=data_buckets(20, 32, 20))
     assert find_limit_problems(settings) == []
     document = trial_policies.data_access(settings.data_buckets)
@@ -61,7 +61,7 @@ def test_twenty_buckets_of_usual_names_fit_into_a_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         (
             {"dataBuckets": data_buckets(20, 63, 200)},
@@ -81,21 +81,21 @@ def test_twenty_buckets_of_usual_names_fit_into_a_policy() -> None:
         ),
     ],
 )
-def test_what_iam_or_lambda_would_refuse_is_refused_first(
-    more: Mapping[str, object], said: str
+def test_refuses_settings_beyond_the_limits_of_iam_and_lambda(
+    more: Mapping[str, object], expected: str
 ) -> None:
-    found = find_limit_problems(settings_of(**more))
-    assert [name for name in found if re.match(said, name)], found
+    problems = find_limit_problems(settings_of(**more))
+    assert [name for name in problems if re.match(expected, name)], problems
 
 
-def test_the_program_refuses_it(tmp_path: Path) -> None:
+def test_program_refuses_settings_beyond_the_limits(tmp_path: Path) -> None:
     tags = json.dumps({f"key-{number}": "v" * 100 for number in range(20)})
     config = {**FRONTED, "detcloud:tags": tags, **files(tmp_path)}
     with pytest.raises(SettingsInvalid, match="detcloud:tags are"):
         read_stack_config(TEAM, config)
 
 
-def test_the_rest_of_an_environment_needs_no_more_than_is_left_for_it(tmp_path: Path) -> None:
+def test_remaining_variables_fit_into_the_reserved_bytes(tmp_path: Path) -> None:
     more = {
         "detcloud:region": "us-east-1",
         "detcloud:zones": json.dumps(ZONES),
@@ -107,8 +107,9 @@ def test_the_rest_of_an_environment_needs_no_more_than_is_left_for_it(tmp_path: 
     functions = graph(TEAM, {**FRONTED, **more}, tmp_path).inputs_of("Function")
 
     def size(name: str, given: Mapping[str, Any]) -> int:
-        """The bytes of an environment in which each value has at least 100 characters, as the names
-        and ARNs that AWS gives have at most.
+        """Return the bytes of an environment, with at least 100 for each value.
+
+        Names and ARNs from AWS have at most 100.
         """
         variables = {**functions[name]["environment"]["variables"], **given}
         return sum(

@@ -1,4 +1,4 @@
-"""The policies: statement by statement, and what they allow together."""
+"""The functions' policies on AWS: the exact statements and their combined effect."""
 
 from typing import Any
 
@@ -106,27 +106,27 @@ STATEMENTS = {
         "Trace": "xray:PutTelemetryRecords xray:PutTraceSegments",
     },
 }
-# Nothing that these actions are about has a name that could be said.
+# Statements about actions that have no nameable resource.
 ABOUT_NOTHING = {"Look", "Trace"}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_each_statement_allows_what_it_says_and_no_more(name: str) -> None:
+def test_statement_actions_are_exact(name: str) -> None:
     statements = DOCUMENTS[name]["Statement"]
-    found = {statement["Sid"]: " ".join(statement["Action"]) for statement in statements}
-    assert found == STATEMENTS[name]
-    assert len(found) == len(statements)
+    actions = {statement["Sid"]: " ".join(statement["Action"]) for statement in statements}
+    assert actions == STATEMENTS[name]
+    assert len(actions) == len(statements)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_action_is_a_wildcard_and_no_resource_is_but_where_there_is_none(name: str) -> None:
+def test_wildcards_are_limited_to_resources_of_unnamed_actions(name: str) -> None:
     for statement in DOCUMENTS[name]["Statement"]:
         assert not any("*" in action for action in statement["Action"]), statement
         assert ("*" in statement["Resource"]) == (statement["Sid"] in ABOUT_NOTHING), statement
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_resource_is_the_teams_or_bound_to_its_tag(name: str) -> None:
+def test_all_resources_belong_to_the_team_or_need_the_tag(name: str) -> None:
     public = {"LaunchWith", "FindImages", "StartWithSpot", *ABOUT_NOTHING}
     for statement in DOCUMENTS[name]["Statement"]:
         bound = "detcloud-vision" in str(statement.get("Condition"))
@@ -135,7 +135,7 @@ def test_every_resource_is_the_teams_or_bound_to_its_tag(name: str) -> None:
         assert bound or named or given or statement["Sid"] in public, statement
 
 
-def test_instances_are_launched_with_the_clusters_tag_or_not_at_all() -> None:
+def test_launches_need_the_clusters_tag() -> None:
     tick = policies.tick(NAMES, None)
     for action in LAUNCH.split():
         for made in ("instance/*", "volume/*", "fleet/*"):
@@ -145,7 +145,7 @@ def test_instances_are_launched_with_the_clusters_tag_or_not_at_all() -> None:
             assert not allows(tick, action, f"{EC2}:{made}", other)
 
 
-def test_instances_of_other_clusters_are_not_ended() -> None:
+def test_tick_may_not_terminate_foreign_instances() -> None:
     tick = policies.tick(NAMES, None)
     instance = f"{EC2}:instance/i-1"
     assert allows(tick, "ec2:TerminateInstances", instance, OWNED)
@@ -153,7 +153,7 @@ def test_instances_of_other_clusters_are_not_ended() -> None:
     assert not allows(tick, "ec2:TerminateInstances", instance)
 
 
-def test_nothing_is_tagged_but_as_it_is_made() -> None:
+def test_tags_may_be_set_only_at_creation() -> None:
     tick = policies.tick(NAMES, None)
     instance = f"{EC2}:instance/i-1"
     for context in (OWNED, OTHERS, ASKED, {**OWNED, **ASKED}, {}):
@@ -162,7 +162,7 @@ def test_nothing_is_tagged_but_as_it_is_made() -> None:
     assert allows(tick, "ec2:CreateTags", instance, created)
 
 
-def test_templates_of_other_clusters_are_neither_used_nor_deleted() -> None:
+def test_tick_may_not_use_or_delete_foreign_templates() -> None:
     tick = policies.tick(NAMES, None)
     template = f"{EC2}:launch-template/lt-1"
     for action in ("ec2:RunInstances", "ec2:CreateFleet", "ec2:DeleteLaunchTemplate"):
@@ -184,16 +184,16 @@ def test_templates_of_other_clusters_are_neither_used_nor_deleted() -> None:
         (NETWORK, "security-group/sg-2", OWNED, False),
     ],
 )
-def test_instances_are_put_where_the_team_may(
+def test_launches_are_limited_to_the_teams_network(
     network: Network | None, place: str, context: dict[str, str], is_allowed: bool
 ) -> None:
     tick = policies.tick(NAMES, network)
     assert allows(tick, "ec2:RunInstances", f"{EC2}:{place}", context) is is_allowed
 
 
-def test_what_another_account_shares_is_used_like_ones_own() -> None:
-    # A company's subnets and reservations are often an account's of its own; their ids are the
-    # world's, and whether they are shared its owner says.
+def test_shared_subnets_and_reservations_may_be_used() -> None:
+    # A company's subnets and reservations often belong to a separate account. Ids of subnets and
+    # reservations are globally unique, and the owner decides about sharing.
     tick = policies.tick(NAMES, NETWORK)
     theirs = "arn:aws:ec2:us-east-1:222222222222"
     for place in ("subnet/subnet-a", "security-group/sg-1", "capacity-reservation/cr-1"):
@@ -203,13 +203,13 @@ def test_what_another_account_shares_is_used_like_ones_own() -> None:
         assert not allows(tick, "ec2:RunInstances", f"{theirs}:{place}", OWNED)
 
 
-def test_the_tick_may_call_of_ec2_what_its_provider_calls_and_no_more() -> None:
+def test_tick_ec2_actions_match_the_providers_calls() -> None:
     called = {_camel(name) for name in vars(Ec2Api) if not name.startswith("_")}
     statements = policies.tick(NAMES, None)["Statement"]
     actions = {
         name for statement in statements for name in statement["Action"] if name.startswith("ec2:")
     }
-    # A fleet runs instances, and who makes something with tags tags it.
+    # CreateFleet needs RunInstances, and creation with tags needs CreateTags.
     assert actions == {f"ec2:{name}" for name in called | {"RunInstances", "CreateTags"}}
 
 
@@ -217,13 +217,13 @@ def _camel(name: str) -> str:
     return "".join(map(str.capitalize, name.split("_")))
 
 
-def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
+def test_launch_request_tags_all_bound_resources() -> None:
     offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
     row = IntentRow("1", NAMES.cluster, "gpus", offering, 1, "token", 0)
-    asked = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
+    request = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
     tagged = {
         tag_specification["ResourceType"]
-        for tag_specification in asked["TagSpecifications"]
+        for tag_specification in request["TagSpecifications"]
         if {"Key": TAG, "Value": "detcloud-vision"} in tag_specification["Tags"]
     }
     [bound] = [
@@ -232,7 +232,7 @@ def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
     assert {f"{EC2}:{kind}/*" for kind in tagged} == set(bound["Resource"])
 
 
-def test_a_trials_keys_may_do_all_that_they_are_narrowed_to() -> None:
+def test_storage_role_covers_the_trial_session_policy() -> None:
     most = policies.storage(NAMES)
     access = StorageAccess(NAMES.checkpoints, ("1/2/3", "tensorboard/1/2"), ("1/2", "4/5"))
     for statement in session_policy(access)["Statement"]:
@@ -242,7 +242,7 @@ def test_a_trials_keys_may_do_all_that_they_are_narrowed_to() -> None:
                 assert allows(most, action, arn)
 
 
-def test_only_the_role_of_instances_is_passed_and_only_to_ec2() -> None:
+def test_tick_passes_only_the_instance_role_to_ec2() -> None:
     tick = policies.tick(NAMES, None)
     to_ec2 = {"iam:PassedToService": "ec2.amazonaws.com"}
     assert allows(tick, "iam:PassRole", NAMES.role_arn("instance"), to_ec2)
@@ -251,7 +251,7 @@ def test_only_the_role_of_instances_is_passed_and_only_to_ec2() -> None:
         assert not allows(tick, "iam:PassRole", NAMES.role_arn(role), to_ec2)
 
 
-def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
+def test_spot_notice_may_only_write_notices() -> None:
     notice = policies.spot_notice(NAMES)
 
     def may(action: str, *keys: str) -> bool:
@@ -267,14 +267,14 @@ def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
     assert not may("DeleteItem", "notices")
 
 
-def test_the_api_stores_what_users_upload_and_no_checkpoint_of_a_run() -> None:
+def test_api_may_write_uploads_but_no_trial_checkpoints() -> None:
     api, bucket = policies.api(NAMES), f"arn:aws:s3:::{NAMES.checkpoints}"
     assert allows(api, "s3:PutObject", f"{bucket}/3/4/{UPLOADS_EPOCH}/uuid/deep/weights")
     assert not allows(api, "s3:PutObject", f"{bucket}/3/4/1/uuid/weights")
     assert not allows(api, "s3:DeleteObject", f"{bucket}/3/4/{UPLOADS_EPOCH}/uuid/weights")
 
 
-def test_trials_storage_reaches_checkpoints_and_deletes_none() -> None:
+def test_trial_storage_may_not_delete_checkpoints() -> None:
     storage = policies.storage(NAMES)
     checkpoint = f"arn:aws:s3:::{NAMES.checkpoints}/1/2/3/file"
     assert allows(storage, "s3:PutObject", checkpoint)
@@ -284,7 +284,7 @@ def test_trials_storage_reaches_checkpoints_and_deletes_none() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_function_reaches_what_is_another_teams(name: str) -> None:
+def test_functions_reach_no_foreign_resources(name: str) -> None:
     document = DOCUMENTS[name]
     reached = [
         ("dynamodb:PutItem", OTHER.table_arn),
@@ -303,13 +303,13 @@ def principals(document: dict[str, Any]) -> list[Any]:
     return [statement["Principal"] for statement in document["Statement"]]
 
 
-def test_roles_are_given_to_whom_they_are_for() -> None:
+def test_role_trusts_name_the_right_principals() -> None:
     assert principals(policies.storage_trust(NAMES)) == [{"AWS": NAMES.role_arn("api")}]
     trust = policies.service_trust("lambda.amazonaws.com")
     assert principals(trust) == [{"Service": "lambda.amazonaws.com"}]
 
 
-def test_a_bucket_refuses_whoever_can_be_listened_to() -> None:
+def test_bucket_policy_refuses_requests_without_tls() -> None:
     [statement] = policies.tls_only("b")["Statement"]
     assert statement == {
         "Sid": "TlsOnly",
@@ -321,7 +321,7 @@ def test_a_bucket_refuses_whoever_can_be_listened_to() -> None:
     }
 
 
-def test_the_topic_hears_alarms_of_its_own_account_only() -> None:
+def test_topic_accepts_only_alarms_of_the_own_account() -> None:
     document = policies.alarms(NAMES)
     own, other = {"aws:SourceAccount": "111111111111"}, {"aws:SourceAccount": "222222222222"}
     assert allows(document, "sns:Publish", NAMES.alarms_arn, own)

@@ -1,6 +1,4 @@
-"""The remote account of a cluster on AWS that is on Google Cloud: what it is given, what it may,
-how it is made, and what a check says of it.
-"""
+"""The Google project of a cluster on AWS: its settings, permissions, scripts and checks."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def pools(provider: str = "{type: gcp}") -> ClusterConfig:
     return check_cluster(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
 
 
-# What a remote account is made of is there without pools, too.
+# The parts of a remote account are checked without pools, too.
 NO_POOLS = check_cluster("resource_pools: [{pool_name: default}]")
 
 
@@ -86,7 +84,7 @@ def remote(
         (json.dumps({"gcp": {**SIDE, "key": "secret"}}), '{"project": ID'),
     ],
 )
-def test_a_description_that_is_none_is_refused(value: str, expected: str) -> None:
+def test_refuses_wrong_google_projects(value: str, expected: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
         settings(otherClouds=value)
     [problem] = refused.value.problems
@@ -94,33 +92,33 @@ def test_a_description_that_is_none_is_refused(value: str, expected: str) -> Non
     assert expected in problem
 
 
-def test_the_functions_that_need_it_know_the_remote_account(tmp_path: Path) -> None:
+def test_only_api_and_tick_know_the_google_project(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"gcp": TWO_REGIONS})}
     functions = graph("vision", config, tmp_path).inputs_of("Function")
-    told = {
+    accounts = {
         name: function["environment"]["variables"][VARIABLE]
         for name, function in functions.items()
         if VARIABLE in function["environment"]["variables"]
     }
-    assert set(told) == {"api", "tick"}
-    assert told["api"] == told["tick"]
-    said = json.loads(told["tick"])["gcp"]
-    # What the pools' settings get of it: the account and network that the script makes.
+    assert set(accounts) == {"api", "tick"}
+    assert accounts["api"] == accounts["tick"]
+    account = json.loads(accounts["tick"])["gcp"]
+    # Pools use the account and the network that the script creates.
     whole = add_deployment(
         parse_section('{"region": "europe-west4"}'),
-        {**said["network"], "service_account": said["instance"]},
-        said["project"],
-        said["region"],
+        {**account["network"], "service_account": account["instance"]},
+        account["project"],
+        account["region"],
     )
     assert (whole.project, whole.service_account.email) == ("acme-ml", INSTANCE)
     assert whole.network_interface.subnetwork == (
         "projects/acme-ml/regions/europe-west4/subnetworks/detcloud-vision-europe-west4"
     )
-    # Lambda takes 4 KB of variables, and others need some of it.
-    assert len(told["tick"]) < 1000
+    # Lambda allows 4 KB of variables for all settings together.
+    assert len(accounts["tick"]) < 1000
 
 
-def test_a_stack_without_another_cloud_says_nothing_of_any(tmp_path: Path) -> None:
+def test_stack_without_remote_accounts_has_no_variable(tmp_path: Path) -> None:
     functions = graph("vision", VISION, tmp_path).inputs_of("Function")
     assert not [
         function
@@ -129,8 +127,9 @@ def test_a_stack_without_another_cloud_says_nothing_of_any(tmp_path: Path) -> No
     ]
 
 
-def test_a_side_that_leaves_no_room_in_a_functions_environment_is_told() -> None:
-    # Of 4,096 bytes 2,500 are the tick's others and 1,900 the API's; these regions take over 2,200.
+def test_refuses_a_remote_account_beyond_the_environment_limit() -> None:
+    # Lambda allows 4,096 bytes. Other variables of the tick have 2,500 bytes and of the API 1,900.
+    # These regions have more than 2,200.
     regions = [f"some-region{number}" for number in range(1, 17)]
     given = {"otherClouds": json.dumps({"gcp": {**SIDE, "regions": regions}})}
     of_api, of_tick = find_limit_problems(settings(**given))
@@ -139,7 +138,7 @@ def test_a_side_that_leaves_no_room_in_a_functions_environment_is_told() -> None
     assert find_limit_problems(settings()) == []
 
 
-def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> None:
+def test_launcher_account_has_the_ticks_instance_grants() -> None:
     grants = list_remote_grants(NAMES, REGIONS, logs_instances=False)
     assert {grant.account for grant in grants} == {"launcher"}
     tick = {
@@ -148,7 +147,7 @@ def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> No
         if grant.account == "tick"
     }
     launcher = {(grant.role, grant.place, grant.condition) for grant in grants}
-    # All but rows, objects and other functions, which are not there.
+    # The project has no rows, objects or other functions.
     assert {role for role, _, _ in tick - launcher} == {
         "rows",
         "get_objects",
@@ -164,7 +163,7 @@ def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> No
     ]
 
 
-def test_one_role_of_one_account_is_trusted() -> None:
+def test_trust_names_the_ticks_role() -> None:
     trust = Trust(NAMES, LAUNCHER)
     assert trust.condition == (
         'assertion.arn.startsWith("arn:aws:sts::111111111111:assumed-role/detcloud-vision-tick/")'
@@ -172,7 +171,7 @@ def test_one_role_of_one_account_is_trusted() -> None:
     pool = "projects/123456789012/locations/global/workloadIdentityPools/detcloud-vision"
     assert trust.member == f"principal://iam.googleapis.com/{pool}/subject/detcloud-vision-tick"
     assert trust.provider == f"//iam.googleapis.com/{pool}/providers/functions"
-    # Names that a company gives to its roles are theirs.
+    # The trust uses the company's names of roles.
     named = parse_settings("vision", {**LEAST, "iamPrefix": "corp-", "iamPath": "/teams/"}).names
     assert launcher_of(named).role == "corp-detcloud-vision-tick"
 
@@ -184,7 +183,7 @@ def gcloud(tmp_path: Path) -> Gcloud:
     return Gcloud(folder)
 
 
-def test_the_script_makes_what_is_missing_and_gives_no_more(gcloud: Gcloud) -> None:
+def test_google_trust_script_is_idempotent_and_grants_exactly(gcloud: Gcloud) -> None:
     script = remote().commands(pools())
     done = gcloud.run(script)
     assert done.returncode == 0, done.stderr
@@ -203,7 +202,7 @@ def test_the_script_makes_what_is_missing_and_gives_no_more(gcloud: Gcloud) -> N
     made = [
         command for command in gcloud.commands if "create" in command or "create-aws" in command
     ]
-    # Four roles, two accounts, the trust's two parts, a network of two regions, and its firewall.
+    # Four roles, two accounts, two parts of the trust, a network in two regions, and a firewall.
     assert len(made) == 4 + 2 + 2 + 3 + 1
     assert not [command for command in gcloud.commands if "key" in " ".join(command)]
     again = gcloud.run(script)
@@ -214,7 +213,7 @@ def test_the_script_makes_what_is_missing_and_gives_no_more(gcloud: Gcloud) -> N
     assert bindings_of(gcloud.commands) == given
 
 
-def test_a_project_with_a_cluster_of_that_name_is_left_alone(gcloud: Gcloud) -> None:
+def test_trust_script_refuses_a_project_with_a_namesake_cluster(gcloud: Gcloud) -> None:
     gcloud.seed("firestore", "databases", "create", "--database=detcloud-vision")
     done = gcloud.run(remote().commands(pools()))
     assert done.returncode == 1
@@ -222,7 +221,7 @@ def test_a_project_with_a_cluster_of_that_name_is_left_alone(gcloud: Gcloud) -> 
     assert gcloud.commands == []
 
 
-def test_the_side_of_a_cluster_in_another_account_is_left_alone(
+def test_scripts_leave_the_remote_account_of_a_namesake_alone(
     gcloud: Gcloud, catalog: GoogleCatalog
 ) -> None:
     namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
@@ -234,13 +233,13 @@ def test_the_side_of_a_cluster_in_another_account_is_left_alone(
         assert (done.returncode, gcloud.commands) == (1, [])
         assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
     project = Project("acme-ml", "123456789012", gcloud.all_commands())
-    found = remote(project, catalog=catalog).find_findings(pools())
-    [trust] = [finding for finding in found if finding.subject == "trust in acme-ml"]
+    results = remote(project, catalog=catalog).find_findings(pools())
+    [trust] = [finding for finding in results if finding.subject == "trust in acme-ml"]
     assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
     assert "another name for the team" in trust.remedy
 
 
-def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gcloud: Gcloud) -> None:
+def test_removal_script_is_idempotent_and_reversible(gcloud: Gcloud) -> None:
     made = finished_project(gcloud)
     assert len(remote(made).find_leftovers()) == 1 + 2 + 5 - 1 + 1 + 2 + 1
     gcloud.seed("compute", "instances", "create", "detcloud-vision--vm-1")
@@ -252,7 +251,7 @@ def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gclou
     done = gcloud.run(remote().removal_commands())
     assert done.returncode == 0, done.stderr
     deleted = [command for command in gcloud.commands if "delete" in command]
-    # As many as were made, but the provider, which goes with its pool.
+    # As many as were created, without the provider, which is deleted with the pool.
     assert len(deleted) == 4 + 2 + 1 + 3 + 1
     taken = [
         flags_of(command)["member"]
@@ -267,12 +266,12 @@ def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gclou
     assert not [command for command in gcloud.commands if "delete" in command]
     back = gcloud.run(remote().commands(pools()))
     assert back.returncode == 0, back.stderr
-    # What Google keeps is not to be made, and all else is.
+    # Resources that Google keeps are undeleted; all others are created.
     assert len([command for command in gcloud.commands if "undelete" in command]) == 4 + 1
     assert len([command for command in gcloud.commands if "create" in command]) == 2 + 3 + 1
 
 
-def test_a_deleted_pool_of_a_namesake_is_taken_back_and_trusts_the_new_cluster(
+def test_deleted_identity_pool_of_a_namesake_is_restored(
     gcloud: Gcloud,
 ) -> None:
     namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
@@ -292,7 +291,7 @@ def test_a_deleted_pool_of_a_namesake_is_taken_back_and_trusts_the_new_cluster(
     assert flags_of(changed)["account-id"] == "111111111111"
 
 
-def test_a_deleted_provider_is_taken_back_before_it_is_changed(gcloud: Gcloud) -> None:
+def test_deleted_provider_is_restored_before_the_update(gcloud: Gcloud) -> None:
     finished_project(gcloud)
     where = ("--location=global", "--workload-identity-pool=detcloud-vision")
     gcloud.seed("iam", "workload-identity-pools", "providers", "delete", "functions", *where)
@@ -302,7 +301,7 @@ def test_a_deleted_provider_is_taken_back_before_it_is_changed(gcloud: Gcloud) -
     assert verbs == ["undelete", "update-aws"]
 
 
-def test_a_role_whose_name_google_keeps_is_told_with_what_to_do(gcloud: Gcloud) -> None:
+def test_expired_role_name_is_an_error_with_a_remedy(gcloud: Gcloud) -> None:
     gcloud.seed("iam", "roles", "create", "detcloud_vision_instances", "--project=acme-ml")
     gcloud.seed("iam", "roles", "expire", "detcloud_vision_instances", "--project=acme-ml")
     done = gcloud.run(remote().commands(pools()))
@@ -316,7 +315,7 @@ def finished_project(gcloud: Gcloud) -> Project:
     return Project("acme-ml", "123456789012", gcloud.commands)
 
 
-def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> None:
+def test_check_accepts_the_scripts_result(gcloud: Gcloud) -> None:
     findings = remote(finished_project(gcloud)).find_findings(NO_POOLS)
     assert [finding.subject for finding in findings if finding.level is Level.FINE] == [
         f"{part} in acme-ml" for part in ("trust", "accounts", "roles", "grants", "network")
@@ -325,18 +324,18 @@ def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> Non
 
 
 def errors(project: Project) -> list[str]:
-    found = remote(project).find_findings(NO_POOLS)
+    results = remote(project).find_findings(NO_POOLS)
     assert all(
         "`detcloud deploy trust aws --team vision`" in finding.remedy
-        for finding in found
+        for finding in results
         if finding.remedy
     )
     return [
-        f"{finding.subject}: {finding.text}" for finding in found if finding.level is Level.ERROR
+        f"{finding.subject}: {finding.text}" for finding in results if finding.level is Level.ERROR
     ]
 
 
-def test_the_check_says_what_is_missing(gcloud: Gcloud) -> None:
+def test_check_names_missing_and_changed_parts(gcloud: Gcloud) -> None:
     made = finished_project(gcloud)
     [provider] = [url for url in made.there if url.endswith("/providers/functions")]
     [role] = [url for url in made.there if url.endswith("_instances")]
@@ -345,8 +344,8 @@ def test_the_check_says_what_is_missing(gcloud: Gcloud) -> None:
     del made.there[next(url for url in made.there if url.endswith("detcloud-vision-europe-west4"))]
     made.lose_binding("_give_account")
     made.lose_binding("_issue_tokens")
-    found = errors(made)
-    for said in (
+    results = errors(made)
+    for expected in (
         "trust in acme-ml: the condition of projects/123456789012/",
         "is true: expected assertion.arn.startsWith(",
         "dc-vision-launch@acme-ml.iam.gserviceaccount.com does not trust principal://",
@@ -354,17 +353,17 @@ def test_the_check_says_what_is_missing(gcloud: Gcloud) -> None:
         f"{LAUNCHES} lacks projects/acme-ml/roles/detcloud_vision_give_account at {INSTANCE}",
         "subnetworks/detcloud-vision-europe-west4 is missing",
     ):
-        assert any(said in line for line in found), (said, found)
+        assert any(expected in line for line in results), (expected, results)
 
 
-def test_the_check_of_a_project_with_nothing_says_all_of_it() -> None:
-    found = errors(Project("acme-ml", "123456789012", []))
-    assert found[0].endswith("/providers/functions is missing, or disabled")
-    assert sum("is missing" in line for line in found) == 1 + 2 + 4 + 3
+def test_check_of_an_empty_project_names_all_parts() -> None:
+    results = errors(Project("acme-ml", "123456789012", []))
+    assert results[0].endswith("/providers/functions is missing, or disabled")
+    assert sum("is missing" in line for line in results) == 1 + 2 + 4 + 3
 
 
 class ClosedGoogle:
-    """Google to somebody without credentials, or without a permission."""
+    """Google for a caller without credentials or without a permission."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -373,7 +372,7 @@ class ClosedGoogle:
         raise GoogleError(self.status, "not for you")
 
 
-def test_whoever_deploys_need_not_see_the_other_cloud(
+def test_missing_google_permissions_are_warnings(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     for action in ("listMachineTypes", "listAcceleratorTypes"):
@@ -384,7 +383,7 @@ def test_whoever_deploys_need_not_see_the_other_cloud(
     assert "roles/iam.securityReviewer" in findings[0].remedy
 
 
-def test_without_credentials_there_one_line_says_that_nothing_was_checked_and_how() -> None:
+def test_missing_credentials_of_a_remote_project_are_a_single_warning() -> None:
     [finding] = remote(ClosedGoogle(401)).find_findings(pools())
     assert (finding.level, finding.subject) == (Level.WARNING, "credentials for acme-ml")
     assert finding.text == "neither the remote account nor its pools were checked: not for you"
@@ -394,7 +393,7 @@ def test_without_credentials_there_one_line_says_that_nothing_was_checked_and_ho
     )
 
 
-def test_a_pool_of_a_cloud_that_the_stack_was_not_given_is_refused_with_what_to_add() -> None:
+def test_refuses_a_pool_in_an_unconfigured_cloud() -> None:
     alone = parse_settings("vision", LEAST)
     [problem] = find_pool_problems(alone, pools())
     assert problem.startswith(
@@ -415,13 +414,13 @@ def test_a_pool_of_a_cloud_that_the_stack_was_not_given_is_refused_with_what_to_
         ("{type: gcp, service_account: {email: a@b}}", "expected none"),
     ],
 )
-def test_a_pool_that_cannot_be_in_the_side_is_refused(provider: str, expected: str) -> None:
+def test_refuses_pools_that_cannot_run_in_the_remote_account(provider: str, expected: str) -> None:
     [problem] = find_pool_problems(settings(), pools(provider))
     assert problem.startswith("pools.yaml: pool default: ")
     assert expected in problem
 
 
-def test_instances_there_end_with_the_cluster() -> None:
+def test_drain_deletes_instances_of_the_remote_account() -> None:
     region = Region(one="RUNNING", two="TERMINATED")
     assert end_instances(NAMES, region.answers(), lambda line: None, Seconds().clock()) == 2
     assert sorted(region.deleted) == ["one", "two"]
@@ -430,13 +429,13 @@ def test_instances_there_end_with_the_cluster() -> None:
 
 
 class EndingRemoteAccount(GoogleRemoteAccount):
-    """A remote account with three instances, and one thing that they are launched by."""
+    """A remote account with three instances and a launch template."""
 
     def drain(self, progress: object) -> DrainReport:
         return DrainReport(3, 1)
 
 
-def test_the_end_of_a_cluster_counts_what_it_had_elsewhere(
+def test_drain_report_includes_remote_accounts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(draining, "drain", lambda *_: DrainReport(2, 1))

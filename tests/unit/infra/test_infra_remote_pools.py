@@ -1,4 +1,4 @@
-"""The check of pools in another cloud than the cluster's: it says what it says of those at home."""
+"""The check of pools in a remote account, which equals the check of the cluster's own pools."""
 
 from __future__ import annotations
 
@@ -47,49 +47,50 @@ def pools(provider: str, kind: str) -> ClusterConfig:
 
 
 class Google:
-    """Google's interfaces of a project in which one `g2-standard-4` may be bought, by their answers
-    to addresses that end or go on so.
+    """Google's interfaces to a project that may run `g2-standard-4`: answers by address endings.
+
+    `answers` replaces or adds answers. All other addresses are refused.
     """
 
-    def __init__(self, **said: Any) -> None:
+    def __init__(self, **answers: Any) -> None:
         services = [
             {"name": f"p/services/{service}.googleapis.com", "state": "ENABLED"}
             for service in SERVICES
         ]
-        self.said = {
+        self.answers = {
             "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
             "billingInfo": {"billingEnabled": True},
             "services:batchGet": {"services": services},
             "/regions/us-central1": {
                 "quotas": [
                     {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8},
-                    # Four boot disks of 200 GB, and as many addresses.
+                    # Four boot disks of 200 GB and four addresses.
                     {"metric": "SSD_TOTAL_GB", "limit": 800},
                     {"metric": "IN_USE_ADDRESSES", "limit": 4},
                     {"metric": "PREEMPTIBLE_CPUS", "limit": 16},
                 ]
             },
             "compute/v1/projects/acme-ml": {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
-            **said,
+            **answers,
         }
 
     def call(self, method: str, url: str, body: object = None) -> Any:
         place = url.partition("?")[0]
-        for end in sorted(self.said, key=len, reverse=True):
+        for end in sorted(self.answers, key=len, reverse=True):
             if place.endswith(end):
-                return self.said[end]
+                return self.answers[end]
         raise GoogleError(404 if "/policies/" in url else 403, f"nobody may see {place}")
 
 
-def google_findings(catalog: GoogleCatalog, **said: Any) -> dict[str, Finding]:
-    found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said), catalog)
-    return {finding.subject: finding for finding in found}
+def google_findings(catalog: GoogleCatalog, **answers: Any) -> dict[str, Finding]:
+    results = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**answers), catalog)
+    return {finding.subject: finding for finding in results}
 
 
-def test_types_quotas_and_policies_of_a_project_are_looked_at(catalog: GoogleCatalog) -> None:
-    found = google_findings(catalog)
-    assert {finding.level for finding in found.values()} == {Level.FINE}, found
-    assert list(found) == [
+def test_checks_types_quotas_and_policies_of_a_project(catalog: GoogleCatalog) -> None:
+    results = google_findings(catalog)
+    assert {finding.level for finding in results.values()} == {Level.FINE}, results
+    assert list(results) == [
         "project in acme-ml",
         "billing in acme-ml",
         "services in acme-ml",
@@ -153,35 +154,37 @@ def rule(**values: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_project_refuses_is_an_error_with_what_to_do(
+def test_remote_project_problem_has_an_error_with_a_remedy(
     place: str, answer: Any, subject: str, text: str, remedy: str, catalog: GoogleCatalog
 ) -> None:
-    found = google_findings(catalog, **{place: answer})
-    [error] = [finding for finding in found.values() if finding.level is Level.ERROR]
+    results = google_findings(catalog, **{place: answer})
+    [error] = [finding for finding in results.values() if finding.level is Level.ERROR]
     assert error.subject == f"{subject} in acme-ml"
     assert text in error.text
     assert remedy in error.remedy
 
 
-def test_a_type_that_the_region_lacks_is_told_with_what_there_is_instead(
+def test_missing_machine_type_suggests_zones_and_types(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     project = compute_engine.project
     project.not_offered = {("g2-standard-4", zone) for zone in project.zones["us-central1"]}
-    found = google_findings(catalog)["pool default, g2-standard-4 spot"]
-    assert found.level is Level.ERROR
-    assert found.text == ("us-central1 does not offer this type; europe-west4-a, europe-west4-b do")
-    assert found.remedy.startswith("use another type, such as g2-standard-48")
+    finding = google_findings(catalog)["pool default, g2-standard-4 spot"]
+    assert finding.level is Level.ERROR
+    assert finding.text == (
+        "us-central1 does not offer this type; europe-west4-a, europe-west4-b do"
+    )
+    assert finding.remedy.startswith("use another type, such as g2-standard-48")
 
 
-def test_an_account_of_aws_that_is_named_may_be_trusted(catalog: GoogleCatalog) -> None:
+def test_policy_that_allows_the_aws_account_is_fine(catalog: GoogleCatalog) -> None:
     policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
-    found = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
-    assert {finding.level for finding in found.values()} == {Level.FINE}
+    results = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
+    assert {finding.level for finding in results.values()} == {Level.FINE}
 
 
 class Ec2:
-    """An account of AWS in which a `g5.xlarge` may be bought, but in quotas."""
+    """An AWS account that may run `g5.xlarge`, with a given quota, zone and disk key."""
 
     def __init__(self, vcpus: float, zone: str = "us-east-1a", key: str = "alias/aws/ebs") -> None:
         self.vcpus, self.zone, self.key = vcpus, zone, key
@@ -227,10 +230,10 @@ def aws_findings(account: Ec2) -> list[Finding]:
     return find_aws_findings(PLACE, pools("aws", "g5.xlarge"), account)
 
 
-def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
-    found = aws_findings(Ec2(16))
-    assert {finding.level for finding in found} == {Level.FINE}, found
-    assert [finding.subject for finding in found] == [
+def test_checks_types_quotas_and_images_of_an_account() -> None:
+    results = aws_findings(Ec2(16))
+    assert {finding.level for finding in results} == {Level.FINE}, results
+    assert [finding.subject for finding in results] == [
         f"plan in {ACCOUNT}",
         "pool default, g5.xlarge spot",
         f"quota L-3819A6DF in {ACCOUNT}",
@@ -238,7 +241,7 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
         f"disks in {ACCOUNT}",
         f"launch in {ACCOUNT}",
     ]
-    # Four instances of four vCPUs each may be wanted, and two may be had.
+    # The pool may want four instances of four vCPUs; the quota allows two.
     [warning] = [
         aws_finding for aws_finding in aws_findings(Ec2(8)) if aws_finding.level is Level.WARNING
     ]
@@ -250,7 +253,7 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
     assert "request an increase at" in error.remedy
 
 
-def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
+def test_remedy_names_the_setting_of_the_remote_account() -> None:
     [error] = [
         aws_finding
         for aws_finding in aws_findings(Ec2(16, "us-east-1f"))
@@ -266,6 +269,6 @@ def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
     assert "reset-ebs-default-kms-key-id --region us-east-1" in error.remedy
 
 
-def test_a_side_without_pools_asks_nothing(catalog: GoogleCatalog) -> None:
+def test_remote_account_without_pools_has_no_findings(catalog: GoogleCatalog) -> None:
     assert find_aws_findings(PLACE, pools("gcp", "g2-standard-4"), Ec2(0)) == []
     assert find_pool_findings(TRUST, pools("aws", "g5.xlarge"), Google(), catalog) == []

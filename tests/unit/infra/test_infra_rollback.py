@@ -1,4 +1,4 @@
-"""Rollback to the deployment before, on Lambda as its developer guide describes it."""
+"""Rollback to an earlier deployment, on a stub of Lambda after the developer guide."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ OLD, NEW = "detcloud 0.1 aaaa", "detcloud 0.2 bbbb"
 
 
 class Lambda:
-    """Functions by their names: descriptions by version, and the version of the alias `live`."""
+    """A stub of Lambda: each function has versions with descriptions and an alias `live`."""
 
     def __init__(self, *deployments: str, live: int | None = None) -> None:
         described = {number: deployment for number, deployment in enumerate(deployments, 1)}
@@ -50,7 +50,7 @@ class Lambda:
     def paginate(self, FunctionName: str) -> Any:
         described = self.versions[FunctionName].items()
         numbered = [{"Version": str(number), "Description": text} for number, text in described]
-        # Each page has some of them, the unpublished one first.
+        # Versions come in pages, the unpublished version first.
         yield {"Versions": [{"Version": "$LATEST", "Description": NEW}]}
         yield {"Versions": numbered}
 
@@ -66,7 +66,7 @@ class Lambda:
     def delete_function(self, FunctionName: str, Qualifier: str) -> None:
         if FunctionName == self.fails_at:
             raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "DeleteFunction")
-        # As Lambda does, of what an alias points to.
+        # Lambda refuses to delete a version with an alias.
         assert int(Qualifier) != self.live[FunctionName]
         del self.versions[FunctionName][int(Qualifier)]
 
@@ -77,8 +77,8 @@ class Lambda:
         return move_functions(NAMES, self, lambda line: None, forward=forward)
 
 
-def test_all_functions_go_back_to_the_deployment_before_and_the_api_last() -> None:
-    # A deployment that changed nothing of a function's code still published a version of it.
+def test_rollback_moves_all_functions_and_the_api_last() -> None:
+    # A deployment publishes a version of each function, even with unchanged code.
     aws = Lambda(OLD, OLD, NEW)
     moves = aws.move()
     assert {(move.before, move.after, move.deployment) for move in moves} == {("3", "2", OLD)}
@@ -87,7 +87,7 @@ def test_all_functions_go_back_to_the_deployment_before_and_the_api_last() -> No
     assert aws.moved[-1] == NAMES.part("api")
 
 
-def test_one_that_broke_off_goes_on_to_the_same_deployment() -> None:
+def test_interrupted_rollback_continues_to_the_same_deployment() -> None:
     aws = Lambda("detcloud 0.0 0000", OLD, NEW)
     aws.fails_at = NAMES.part("suggest")
     with pytest.raises(RollbackFailed, match="try again"):
@@ -98,21 +98,21 @@ def test_one_that_broke_off_goes_on_to_the_same_deployment() -> None:
     assert set(aws.live.values()) == {2}
 
 
-def test_the_newest_deployment_is_found_again() -> None:
+def test_forward_moves_to_the_newest_deployment() -> None:
     aws = Lambda(OLD, NEW)
     aws.move()
     moves = aws.move(forward=True)
     assert {(move.before, move.after, move.deployment) for move in moves} == {("1", "2", NEW)}
 
 
-def test_what_has_not_been_deployed_twice_has_no_way_back() -> None:
+def test_rollback_needs_an_earlier_version() -> None:
     aws = Lambda(NEW)
     with pytest.raises(RollbackFailed, match=r"there is no version before 1 of the API"):
         aws.move()
     assert not aws.moved
 
 
-def test_nothing_moves_where_a_function_of_the_deployment_is_gone() -> None:
+def test_missing_function_version_stops_the_rollback() -> None:
     aws = Lambda(OLD, NEW)
     del aws.versions[NAMES.part("tick")][1]
     with pytest.raises(RollbackFailed, match=r"^tick of the deployment .* cannot be found"):
@@ -120,7 +120,7 @@ def test_nothing_moves_where_a_function_of_the_deployment_is_gone() -> None:
     assert not aws.moved
 
 
-def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
+def test_cluster_without_aliases_must_be_deployed_first() -> None:
     aws = Lambda(OLD, NEW)
     aws.live.clear()
     with pytest.raises(RollbackFailed, match="has no alias live: deploy the cluster"):
@@ -128,29 +128,29 @@ def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("forward", [True, False])
-def test_alias_without_a_published_version_says_what_to_do(forward: bool) -> None:
+def test_alias_without_a_published_version_must_be_deployed_first(forward: bool) -> None:
     functions = Lambda()
     functions.live = dict.fromkeys(functions.live, "$LATEST")
     with pytest.raises(RollbackFailed, match=r"points to \$LATEST.*: deploy the cluster first"):
         functions.move(forward=forward)
 
 
-def test_versions_that_no_rollback_needs_are_removed() -> None:
+def test_prunes_versions_before_the_last_five_deployments() -> None:
     # Eight deployments, of which the third published twice: versions 1 to 9.
     deployments = [f"detcloud 0.{name} aaaa" for name in (1, 2, 3, 3, 4, 5, 6, 7, 8)]
     aws = Lambda(*deployments)
-    # The last five, which are 4 to 8, have the versions 5 to 9.
+    # The last five deployments, 4 to 8, have the versions 5 to 9.
     assert aws.prune() == 4 * len(FUNCTIONS)
     assert {tuple(version) for version in aws.versions.values()} == {(5, 6, 7, 8, 9)}
     assert aws.prune() == 0
     aws.move()
 
 
-def test_what_runs_and_its_way_back_are_kept_however_old() -> None:
+def test_keeps_the_live_version_and_the_predecessor() -> None:
     deployments = [f"detcloud 0.{number} aaaa" for number in range(1, 10)]
     aws = Lambda(*deployments, live=3)
     assert aws.prune() == 2 * len(FUNCTIONS)
-    # 5 to 9 are the last five, 3 is called, and 2 is the one before.
+    # The last five are 5 to 9, version 3 is live, and 2 is its predecessor.
     assert {tuple(version) for version in aws.versions.values()} == {(2, 3, 5, 6, 7, 8, 9)}
     assert {item.after for item in aws.move()} == {"2"}
 
@@ -161,7 +161,7 @@ def test_versions_of_a_deployment_under_way_are_left_alone() -> None:
     assert aws.prune() == 0
 
 
-def test_what_could_not_be_removed_is_told_and_goes_the_next_time() -> None:
+def test_failed_version_deletion_is_repeated_next_time() -> None:
     aws = Lambda(*(f"detcloud 0.{number} aaaa" for number in range(1, 8)))
     aws.fails_at = NAMES.part(FUNCTIONS[-1])
     # Two versions of each function but the last.
@@ -173,7 +173,7 @@ def test_what_could_not_be_removed_is_told_and_goes_the_next_time() -> None:
     assert aws.prune() == 2
 
 
-def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -> None:
+def test_deployment_description_follows_the_content(tmp_path: Path) -> None:
     def description(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
         given = {**config, **files(tmp_path / folder)}
         settings = parse_settings(
@@ -198,7 +198,7 @@ def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -
     assert describe_deployment(settings, POOLS) != same
 
 
-def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: Path) -> None:
+def test_emulated_stack_rolls_back_and_forward(aws: Ministack, tmp_path: Path) -> None:
     config = {**SPEECH, **files(tmp_path / "stack")}
     materialise(run, "speech", config, EmulatorMaker(aws, streams=False))
     names, api = Names("speech", ACCOUNT, REGION), aws.client("lambda")
@@ -213,7 +213,7 @@ def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: 
         for name in FUNCTIONS:
             alias = api.get_alias(FunctionName=names.part(name), Name="live")
             assert alias["FunctionVersion"] == expected
-    # The first is kept as the one before, until there are enough others.
+    # The first version is kept until five later versions exist.
     for number in range(DEPLOYMENTS_KEPT):
         for name in FUNCTIONS:
             function = names.part(name)

@@ -1,4 +1,4 @@
-"""Settings are checked, each of them, in words that name the place, the value and the remedy."""
+"""The check of settings on AWS: problems name the setting, the value and the remedy."""
 
 import json
 
@@ -21,7 +21,7 @@ def problems(team: str = "vision", **given: str) -> list[str]:
     return refused.value.problems
 
 
-def test_the_least_that_is_said_is_enough() -> None:
+def test_required_settings_are_enough() -> None:
     settings = parse_settings("vision", LEAST)
     assert settings.names.cluster == "detcloud-vision"
     assert settings.zones == ("us-east-1a", "us-east-1b")
@@ -32,7 +32,7 @@ def test_the_least_that_is_said_is_enough() -> None:
     )
 
 
-def test_everything_can_be_said() -> None:
+def test_parses_all_settings() -> None:
     given = {
         "network": json.dumps({"subnets": {"us-east-1c": "subnet-1"}, "securityGroup": "sg-2"}),
         "archive": "a.zip",
@@ -54,14 +54,14 @@ def test_everything_can_be_said() -> None:
     assert not settings.protect
 
 
-def test_what_is_missing_is_named() -> None:
+def test_names_missing_settings() -> None:
     with pytest.raises(SettingsInvalid) as refused:
         parse_settings("vision", {})
     names = [problem.split()[0] for problem in refused.value.problems]
     assert names == [f"detcloud:{name}" for name in LEAST]
 
 
-def test_a_setting_that_there_is_none_of_is_refused() -> None:
+def test_refuses_unknown_settings() -> None:
     assert problems(logdays="3")[0].startswith(
         "detcloud:logdays: there is no such setting; there are account, region, "
     )
@@ -70,9 +70,9 @@ def test_a_setting_that_there_is_none_of_is_refused() -> None:
 @pytest.mark.parametrize(
     "team", ["", "Vision", "1st", "a--b", "a-", "-a", "a" * 21, "a_b", "a/b", "a\n"]
 )
-def test_a_team_that_no_bucket_could_be_named_after_is_refused(team: str) -> None:
-    found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
+def test_refuses_team_names_that_s3_does_not_allow(team: str) -> None:
+    problem = problems(team)[0]
+    assert problem.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -104,35 +104,35 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG)
-def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, expected: str) -> None:
+def test_wrong_setting_names_the_expected_value(name: str, value: str, expected: str) -> None:
     [problem] = problems(**{name: value})
     assert problem.startswith(f"detcloud:{name}")
     assert f": expected {expected}" in problem
 
 
 @pytest.mark.parametrize("region", ["ap-southeast-5", "ca-west-1", "il-central-1", "mx-central-1"])
-def test_every_region_of_the_one_partition_is_taken(region: str) -> None:
+def test_accepts_all_regions_of_the_partition_aws(region: str) -> None:
     assert parse_settings("vision", {**LEAST, "region": region}).zones == (
         f"{region}a",
         f"{region}b",
     )
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    found = problems("Vision", region="here", protect="no")
-    assert [problem.split(" is ")[0] for problem in found] == [
+def test_reports_all_problems_together() -> None:
+    messages = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in messages] == [
         "the team's name",
         "detcloud:region",
         "detcloud:protect",
     ]
 
 
-def test_zones_beside_a_network_that_is_there_are_refused() -> None:
+def test_refuses_zones_together_with_a_network() -> None:
     network = '{"subnets": {"us-east-1a": "subnet-1"}, "securityGroup": "sg-1"}'
     assert "remove it" in problems(network=network, zones='["us-east-1a"]')[0]
 
 
-def test_a_budget_needs_somebody_who_is_told() -> None:
+def test_budget_needs_an_alarm_address() -> None:
     assert problems(monthlyBudget="5") == [
         "detcloud:alarmEmail is missing: a budget needs an address to notify"
     ]

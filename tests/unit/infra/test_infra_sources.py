@@ -9,7 +9,7 @@ from infra import sources
 from infra.aws.bundle import EXTRAS
 
 
-def test_an_installation_wants_what_its_extra_says(
+def test_installed_package_has_the_same_extras_as_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = sources.extra_packages(*EXTRAS["suggest"])

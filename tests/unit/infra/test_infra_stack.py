@@ -1,4 +1,4 @@
-"""The resources of a team's stack, as its program registers them."""
+"""The resources that the program registers for a team's stack on AWS."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from infra.terraform.recorder import run_program
 from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
 
 TAG = "detcloud-cluster"
-# What has tags, of all that a stack is made of.
+# Resource types without tags.
 UNTAGGED = {
     "ApiMapping",
     "BucketLifecycleConfiguration",
@@ -43,7 +43,7 @@ UNTAGGED = {
     "TopicSubscription",
     "aws",
 }
-# Whose month costs nothing while nothing runs, but for alarms, which are counted.
+# Resource types that cost nothing in a month without work. Alarms are counted below.
 FREE_WHILE_IDLE = UNTAGGED | {
     "Api",
     "Bucket",
@@ -71,11 +71,11 @@ FREE_WHILE_IDLE = UNTAGGED | {
 }
 
 
-def kinds(found: Graph) -> set[str]:
-    return {resource.type.rpartition(":")[2] for resource in found.resources}
+def kinds(stack: Graph) -> set[str]:
+    return {resource.type.rpartition(":")[2] for resource in stack.resources}
 
 
-def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
+def test_table_matches_the_state_tables_definition(vision: Graph) -> None:
     pytest.importorskip("boto3")
     from control_plane.aws.state_table import table_definition
 
@@ -89,23 +89,23 @@ def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
     [index], [wanted_index] = table["globalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
     assert index["name"] == wanted_index["IndexName"]
     assert index["projectionType"] == wanted_index["Projection"]["ProjectionType"]
-    for found, asked in ((table, wanted), (index, wanted_index)):
-        schema = [item["AttributeName"] for item in asked["KeySchema"]]
-        assert [found["hashKey"], found["rangeKey"]] == schema
+    for description, definition in ((table, wanted), (index, wanted_index)):
+        schema = [item["AttributeName"] for item in definition["KeySchema"]]
+        assert [description["hashKey"], description["rangeKey"]] == schema
     assert table["streamViewType"] == wanted["StreamSpecification"]["StreamViewType"]
     assert table["serverSideEncryption"] == {"enabled": wanted["SSESpecification"]["Enabled"]}
     assert table["streamEnabled"]
     assert table["pointInTimeRecovery"] == {"enabled": True}
 
 
-def test_what_is_protected_refuses_to_go(vision: Graph, speech: Graph) -> None:
-    for found, is_protected in ((vision, True), (speech, False)):
-        assert found.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
-        for bucket in found.inputs_of("Bucket").values():
+def test_protected_table_and_buckets_cannot_be_deleted(vision: Graph, speech: Graph) -> None:
+    for stack, is_protected in ((vision, True), (speech, False)):
+        assert stack.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
+        for bucket in stack.inputs_of("Bucket").values():
             assert bucket["forceDestroy"] is not is_protected
 
 
-def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph) -> None:
+def test_buckets_are_private_encrypted_and_tls_only(vision: Graph) -> None:
     buckets = vision.inputs_of("Bucket")
     assert {item["bucket"] for item in buckets.values()} == {
         "detcloud-vision-objects-111111111111",
@@ -126,7 +126,7 @@ def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph
         assert kept["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
 
 
-def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
+def test_functions_know_the_digest_of_the_cluster_configuration(
     vision: Graph,
 ) -> None:
     kept = vision.inputs_of("BucketObjectv2")["cluster-configuration"]
@@ -136,13 +136,13 @@ def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
     assert {env["DETCLOUD_CONFIG_SHA256"] for env in environments(vision).values()} == {digest}
 
 
-def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
+def environments(stack: Graph) -> dict[str, Mapping[str, Any]]:
     return {
-        name: item["environment"]["variables"] for name, item in found.inputs_of("Function").items()
+        name: item["environment"]["variables"] for name, item in stack.inputs_of("Function").items()
     }
 
 
-def test_functions_know_what_they_need(vision: Graph) -> None:
+def test_functions_have_exact_environments(vision: Graph) -> None:
     common = {
         "DETCLOUD_TABLE": "detcloud-vision",
         "DETCLOUD_OBJECTS": "Bucket.objects.id",
@@ -158,8 +158,8 @@ def test_functions_know_what_they_need(vision: Graph) -> None:
         "DETCLOUD_STORAGE_ROLE": "Role.storage.arn",
         "DETCLOUD_INSTANCE_ROLE": "Role.instance.arn",
     }
-    found = environments(vision)
-    network = json.loads(found["tick"]["DETCLOUD_NETWORK"])
+    variables = environments(vision)
+    network = json.loads(variables["tick"]["DETCLOUD_NETWORK"])
     assert network == {
         "subnets": {"us-east-1a": "Subnet.us-east-1a.id", "us-east-1b": "Subnet.us-east-1b.id"},
         "security_group": "SecurityGroup.instances.id",
@@ -172,17 +172,17 @@ def test_functions_know_what_they_need(vision: Graph) -> None:
     own["tick"] |= {
         "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc:live",
         "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest:live",
-        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+        "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
-    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+    assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 
-def test_an_environment_is_no_larger_than_lambda_takes(speech: Graph) -> None:
+def test_environments_fit_lambdas_limit(speech: Graph) -> None:
     for variables in environments(speech).values():
         assert sum(map(len, texts(variables))) < 4096
 
 
-def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Graph) -> None:
+def test_functions_follow_archive_architecture_and_tracing(vision: Graph, speech: Graph) -> None:
     for name, function in vision.inputs_of("Function").items():
         assert isinstance(function["code"], pulumi.FileArchive)
         archive = "suggest.zip" if name == "suggest" else "functions.zip"
@@ -205,19 +205,17 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
     assert vision.inputs_of("Function")["api"]["memorySize"] >= 512
 
 
-def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
-    vision: Graph, speech: Graph
-) -> None:
-    for found, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
+def test_reserved_concurrency_limits_parallel_ticks(vision: Graph, speech: Graph) -> None:
+    for stack, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
         at_once = {
             name: item.get("reservedConcurrentExecutions")
-            for name, item in found.inputs_of("Function").items()
+            for name, item in stack.inputs_of("Function").items()
         }
         own = {**dict.fromkeys(INVOKED_BY_TICK, others), "tick": reserved, "api": -1}
         assert at_once == dict.fromkeys(FUNCTIONS) | own
 
 
-def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
+def test_each_function_has_a_separate_role(vision: Graph) -> None:
     roles = {name: item["role"] for name, item in vision.inputs_of("Function").items()}
     assert roles == {name: f"Role.{name}.arn" for name in FUNCTIONS}
     assert set(vision.inputs_of("RolePolicy")) == {*FUNCTIONS, "storage", "instance"}
@@ -225,7 +223,7 @@ def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
         assert policy["role"] == f"detcloud-vision-{name.replace('_', '-')}"
 
 
-def test_an_instance_may_say_who_it_is_and_fetch_the_agents_code(vision: Graph) -> None:
+def test_instance_role_may_only_fetch_the_agents_code(vision: Graph) -> None:
     profile = vision.inputs_of("InstanceProfile")["instance"]
     assert profile["role"] == vision.inputs_of("Role")["instance"]["name"]
     document = json.loads(vision.inputs_of("RolePolicy")["instance"]["policy"])
@@ -235,7 +233,7 @@ def test_an_instance_may_say_who_it_is_and_fetch_the_agents_code(vision: Graph) 
     assert vision.inputs_of("Role")["instance"].get("managedPolicyArns") is None
 
 
-def test_functions_are_there_when_their_roles_and_logs_are(vision: Graph) -> None:
+def test_functions_are_created_after_roles_and_log_groups(vision: Graph) -> None:
     for name in FUNCTIONS:
         assert set(vision.predecessors_of("Function", name)) == {
             ("LogGroup", name),
@@ -248,7 +246,7 @@ def test_functions_are_there_when_their_roles_and_logs_are(vision: Graph) -> Non
     assert vision.predecessors_of("EventSourceMapping", "intents") == (("RolePolicy", "tick"),)
 
 
-def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Graph) -> None:
+def test_mail_calls_advance_with_a_dead_letter_queue(vision: Graph) -> None:
     mail = dict(vision.inputs_of("EventSourceMapping")["mail"])
     assert mail["functionName"] == "Alias.advance.arn"
     assert mail["eventSourceArn"] == "Table.table.streamArn"
@@ -260,18 +258,18 @@ def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Gr
     assert [mail[name] for name in (*limits, "maximumRecordAgeInSeconds")] == [100, 2, 5, 3600]
 
 
-def test_new_intents_wake_the_tick(vision: Graph) -> None:
+def test_intents_call_the_tick(vision: Graph) -> None:
     intents = vision.inputs_of("EventSourceMapping")["intents"]
     assert intents["functionName"] == "Alias.tick.arn"
     assert json.loads(intents["filterCriteria"]["filters"][0]["pattern"]) == INTENTS
     assert (intents["maximumBatchingWindowInSeconds"], intents["maximumRetryAttempts"]) == (2, 2)
 
 
-def test_the_stream_has_no_more_readers_than_a_shard_serves(vision: Graph) -> None:
+def test_stream_has_two_readers(vision: Graph) -> None:
     assert len(vision.inputs_of("EventSourceMapping")) == 2
 
 
-def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
+def test_schedule_calls_tick_and_warnings_call_spot_notice(vision: Graph) -> None:
     rules, targets = vision.inputs_of("EventRule"), vision.inputs_of("EventTarget")
     assert rules["minute"]["scheduleExpression"] == "rate(1 minute)"
     pattern = json.loads(rules["warnings"]["eventPattern"])
@@ -287,7 +285,7 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
     assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0, "suggest": 0}
 
 
-def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
+def test_invocation_permissions_are_exact(vision: Graph) -> None:
     may = {
         (item["function"], item["principal"], item["sourceArn"])
         for item in vision.inputs_of("Permission").values()
@@ -304,7 +302,7 @@ def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
     }
 
 
-def test_every_request_goes_to_the_api_and_is_limited(vision: Graph) -> None:
+def test_gateway_sends_all_requests_to_the_api_with_limits(vision: Graph) -> None:
     integration, route = vision.inputs_of("Integration")["api"], vision.inputs_of("Route")["api"]
     assert integration["integrationUri"] == "Alias.api.invokeArn"
     assert integration["payloadFormatVersion"] == "2.0"
@@ -314,7 +312,7 @@ def test_every_request_goes_to_the_api_and_is_limited(vision: Graph) -> None:
 
 
 def test_users_cannot_starve_agents(vision: Graph) -> None:
-    """Syncs have a route, and with it a throttle, of their own."""
+    """Syncs of agents have a separate route with a separate throttle."""
     route = vision.inputs_of("Route")["sync"]
     assert route["routeKey"] == "POST /api/v1/agents/{agent}/sync"
     assert route["target"] == vision.inputs_of("Route")["api"]["target"]
@@ -322,11 +320,11 @@ def test_users_cannot_starve_agents(vision: Graph) -> None:
     assert stage["routeSettings"] == [
         {"routeKey": route["routeKey"], "throttlingRateLimit": 200, "throttlingBurstLimit": 400}
     ]
-    # A stage refuses settings of a route that is not there yet.
+    # A stage refuses settings of a missing route.
     assert set(vision.predecessors_of("Stage", "api")) == {("Route", "api"), ("Route", "sync")}
 
 
-def test_everybody_calls_the_version_of_a_deployment(vision: Graph) -> None:
+def test_callers_use_the_live_alias_of_a_deployment(vision: Graph) -> None:
     functions, aliases = vision.inputs_of("Function"), vision.inputs_of("Alias")
     assert set(aliases) == set(FUNCTIONS)
     for name, alias in aliases.items():
@@ -339,7 +337,7 @@ def test_everybody_calls_the_version_of_a_deployment(vision: Graph) -> None:
         assert {item["qualifier"] for item in vision.inputs_of(kind).values()} == {"live"}
 
 
-def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
+def test_access_log_contains_no_secrets(vision: Graph) -> None:
     logged = json.loads(vision.inputs_of("Stage")["api"]["accessLogSettings"]["format"])
     assert logged["path"] == "$context.path"
     for value in logged.values():
@@ -347,28 +345,28 @@ def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
         assert not any(word in value.lower() for word in ("query", "header", "auth", "raw"))
 
 
-def test_nobody_outside_opens_a_connection_to_an_instance(vision: Graph) -> None:
+def test_security_group_admits_only_members(vision: Graph) -> None:
     [ingress] = vision.inputs_of("SecurityGroupIngressRule").values()
     assert ingress["referencedSecurityGroupId"] == ingress["securityGroupId"]
     assert not {"cidrIpv4", "cidrIpv6", "prefixListId"} & set(ingress)
 
 
-def test_members_of_a_gang_reach_each_other_by_rules_between_members(vision: Graph) -> None:
-    # As adapters (EFA) need it: a rule that lets out to anywhere is none for them.
+def test_instances_reach_instances_by_a_group_rule(vision: Graph) -> None:
+    # EFA adapters need a rule whose target is the group. A rule to all addresses is not enough.
     egress = vision.inputs_of("SecurityGroupEgressRule")["among"]
     assert egress["referencedSecurityGroupId"] == egress["securityGroupId"]
     assert egress["ipProtocol"] == "-1"
     assert {item["strategy"] for item in vision.inputs_of("PlacementGroup").values()} == {"cluster"}
 
 
-def test_each_zone_has_a_subnet_of_its_own(vision: Graph) -> None:
+def test_each_zone_has_a_separate_subnet(vision: Graph) -> None:
     blocks = {name: item["cidrBlock"] for name, item in vision.inputs_of("Subnet").items()}
     # A /16 has sixteen /20s, each of 4096 addresses.
     assert blocks == {"us-east-1a": "10.77.0.0/20", "us-east-1b": "10.77.16.0/20"}
     assert set(vision.inputs_of("RouteTableAssociation")) == set(blocks)
 
 
-def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
+def test_existing_network_gets_no_resources(speech: Graph) -> None:
     assert not kinds(speech) & {"Vpc", "Subnet", "SecurityGroup", "RouteTable", "VpcEndpoint"}
     network = json.loads(environments(speech)["tick"]["DETCLOUD_NETWORK"])
     assert network["subnets"] == {"us-east-1c": "subnet-1c"}
@@ -377,11 +375,11 @@ def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
 
 def test_an_idle_month_costs_less_than_a_dollar(vision: Graph) -> None:
     assert kinds(vision) - {"TeamStack"} <= FREE_WHILE_IDLE
-    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.27 $.
+    # Each alarm metric costs 0.10 $. docs/aws.md adds up 0.27 $ for the tick's own metrics.
     assert alarm_metrics(vision) == 5
 
 
-def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
+def test_alarms_notify_the_alarm_address(vision: Graph) -> None:
     alarms = vision.inputs_of("MetricAlarm")
     assert set(alarms) == {"dead-letters", "errors", "lag", "throttles"}
     for alarm in alarms.values():
@@ -390,11 +388,11 @@ def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
     assert {item["logGroupName"] for item in vision.inputs_of("LogMetricFilter").values()} == {
         vision.inputs_of("LogGroup")[name]["name"] for name in FUNCTIONS
     }
-    told = vision.inputs_of("TopicSubscription")["alarms"]
-    assert (told["protocol"], told["endpoint"]) == ("email", "vision@example.com")
+    subscription = vision.inputs_of("TopicSubscription")["alarms"]
+    assert (subscription["protocol"], subscription["endpoint"]) == ("email", "vision@example.com")
 
 
-def test_an_error_is_seen_as_functions_write_it(
+def test_error_filter_matches_the_functions_log_lines(
     vision: Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger = Logger(service="tick", json_serializer=json.dumps)
@@ -410,11 +408,11 @@ def test_an_error_is_seen_as_functions_write_it(
     assert not any(term in capsys.readouterr().out for term in levels)
 
 
-def test_nobody_is_told_who_was_not_named(speech: Graph) -> None:
+def test_stack_without_an_address_has_no_subscription_or_budget(speech: Graph) -> None:
     assert not kinds(speech) & {"TopicSubscription", "Budget"}
 
 
-def test_a_budget_is_that_of_what_has_the_clusters_tag(vision: Graph) -> None:
+def test_budget_counts_resources_with_the_clusters_tag(vision: Graph) -> None:
     budget = vision.inputs_of("Budget")["month"]
     assert budget["costFilters"] == [
         {"name": "TagKeyValue", "values": ["user:detcloud-cluster$detcloud-vision"]}
@@ -422,31 +420,31 @@ def test_a_budget_is_that_of_what_has_the_clusters_tag(vision: Graph) -> None:
     assert budget["limitAmount"] == "100"
 
 
-def test_everything_that_can_be_tagged_has_the_clusters_tag(vision: Graph) -> None:
+def test_all_taggable_resources_have_the_clusters_tag(vision: Graph) -> None:
     for resource in vision.resources:
         kind = resource.type.rpartition(":")[2]
         tag = resource.inputs.get("tags", {}).get(TAG)
         assert tag == (None if kind in UNTAGGED else "detcloud-vision"), resource
 
 
-def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph) -> None:
-    for found, other in ((vision, "speech"), (speech, "vision")):
+def test_two_teams_share_no_name_role_or_tag(vision: Graph, speech: Graph) -> None:
+    for stack, other in ((vision, "speech"), (speech, "vision")):
         assert not [
             resource.name
-            for resource in found.resources
+            for resource in stack.resources
             if any(other in text for text in texts(resource.inputs))
         ]
     called = {resource.inputs["name"] for resource in vision.resources if "name" in resource.inputs}
     called |= {item["bucket"] for item in vision.inputs_of("Bucket").values()}
-    # The names of an API's stage and of a function's alias are its own.
+    # Names of stages and aliases only have to be unique within an API or a function.
     assert all("vision" in name for name in called - {"$default", "live"})
 
 
-def test_another_accounts_credentials_are_refused(vision: Graph) -> None:
+def test_provider_allows_only_the_stacks_account(vision: Graph) -> None:
     assert json.loads(vision.inputs_of("aws")["aws"]["allowedAccountIds"]) == ["111111111111"]
 
 
-def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
+def test_stack_exports_addresses_and_names(vision: Graph) -> None:
     exported = dict(vision.exported)
     network = json.loads(exported.pop("network"))
     assert network["security_group"] == "SecurityGroup.instances.id"
@@ -463,7 +461,7 @@ def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected"),
     [
         ({"detcloud:region": "here"}, 'detcloud:region is "here": expected a region'),
         ({"detcloud:clusterConfig": "none.yaml"}, "detcloud:clusterConfig: none.yaml cannot be"),
@@ -473,15 +471,15 @@ def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
         ),
     ],
 )
-def test_a_program_that_is_told_wrong_says_so(
-    wrong: Mapping[str, str], said: str, tmp_path: Path
+def test_program_names_wrong_settings(
+    wrong: Mapping[str, str], expected: str, tmp_path: Path
 ) -> None:
     with pytest.raises(pulumi.RunError) as refused:
         graph_of({**files(tmp_path), **wrong})
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
 
 
-def test_a_wrong_cluster_configuration_is_told_with_its_line(tmp_path: Path) -> None:
+def test_cluster_configuration_error_names_the_line(tmp_path: Path) -> None:
     given = files(tmp_path)
     (tmp_path / "pools.yaml").write_text("resource_pools:\n  - pool_name: default\n    slots: 3\n")
     with pytest.raises(pulumi.RunError, match=r"pools.yaml:3: resource_pools\[0\].slots"):
@@ -489,6 +487,6 @@ def test_a_wrong_cluster_configuration_is_told_with_its_line(tmp_path: Path) -> 
 
 
 def graph_of(more: Mapping[str, str]) -> Graph:
-    found = Graph()
-    run_program(run, "vision", {**VISION, **more}, found)
-    return found
+    stack = Graph()
+    run_program(run, "vision", {**VISION, **more}, stack)
+    return stack

@@ -26,23 +26,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def document(folder: Path) -> dict[str, Any]:
     config = {**VISION, **files(folder / "given")}
     export(run, PROVIDER, "vision", config, folder / "out")
-    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
-    return found
+    parsed: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return parsed
 
 
-def test_every_resource_of_the_program_is_there(document: dict[str, Any], vision: Graph) -> None:
+def test_export_has_all_resources_of_the_program(document: dict[str, Any], vision: Graph) -> None:
     exported = sum(map(len, document["resource"].values()))
     assert exported == len(
         [resource for resource in vision.resources if resource.type.startswith("aws:")]
     )
 
 
-def test_only_the_accounts_own_credentials_make_it(document: dict[str, Any]) -> None:
+def test_export_allows_only_the_stacks_account(document: dict[str, Any]) -> None:
     provider = document["provider"]["aws"]
     assert (provider["region"], provider["allowed_account_ids"]) == ("us-east-1", ["111111111111"])
 
 
-def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> None:
+def test_inputs_become_references(document: dict[str, Any]) -> None:
     mapping = document["resource"]["aws_lambda_event_source_mapping"]["mail"]
     assert mapping["event_source_arn"] == "${aws_dynamodb_table.table.stream_arn}"
     assert mapping["destination_config"] == [
@@ -56,7 +56,7 @@ def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> N
     assert document["output"]["dead_letters"] == {"value": "${aws_sqs_queue.dead_letters.url}"}
 
 
-def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
+def test_export_uses_terraforms_names(document: dict[str, Any]) -> None:
     resources = document["resource"]
     table = resources["aws_dynamodb_table"]["table"]
     assert [item["name"] for item in table["attribute"]] == ["p", "s", "h", "d"]
@@ -69,12 +69,12 @@ def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
     assert set(resources["aws_subnet"]) == {"us_east_1a", "us_east_1b"}
 
 
-def test_a_text_that_looks_like_a_reference_stays_a_text(document: dict[str, Any]) -> None:
+def test_text_that_looks_like_a_reference_is_escaped(document: dict[str, Any]) -> None:
     content = document["resource"]["aws_s3_object"]["cluster_configuration"]["content"]
     assert content == POOLS.replace("${", "$${").replace("%{", "%%{")
 
 
-def test_the_archives_lie_beside_with_their_digests(document: dict[str, Any], folder: Path) -> None:
+def test_archives_are_copied_with_digests(document: dict[str, Any], folder: Path) -> None:
     digests = {}
     for name in ("functions.zip", "suggest.zip"):
         copied = (folder / "out" / name).read_bytes()
@@ -85,18 +85,18 @@ def test_the_archives_lie_beside_with_their_digests(document: dict[str, Any], fo
         assert (function["filename"], function["source_code_hash"]) == (file, digests[file])
 
 
-def test_no_reference_is_left_as_it_was_on_its_way(document: dict[str, Any]) -> None:
+def test_export_contains_no_placeholder_references(document: dict[str, Any]) -> None:
     assert not [text for text in texts(document) if "<<" in text or "given" in text]
 
 
-def test_the_same_program_gives_the_same_file(document: dict[str, Any], folder: Path) -> None:
+def test_export_is_reproducible(document: dict[str, Any], folder: Path) -> None:
     assert document
     config = {**VISION, **files(folder / "given")}
     export(run, PROVIDER, "vision", config, folder / "again")
     assert (folder / "again" / FILE).read_bytes() == (folder / "out" / FILE).read_bytes()
 
 
-def test_what_has_no_counterpart_is_refused(tmp_path: Path) -> None:
+def test_refuses_properties_and_types_without_a_counterpart(tmp_path: Path) -> None:
     def program_with_typo() -> None:
         aws.iam.Role("a", assume_role_policy="{}", tags={}, inline_policies=[{"nmae": "b"}])
 
@@ -110,7 +110,7 @@ def test_what_has_no_counterpart_is_refused(tmp_path: Path) -> None:
         export(unknown, PROVIDER, "team", {}, tmp_path)
 
 
-def test_archives_of_a_kind_that_is_no_file_are_refused(tmp_path: Path) -> None:
+def test_refuses_archives_that_are_not_files(tmp_path: Path) -> None:
     def program() -> None:
         code = pulumi.AssetArchive({"a.py": pulumi.StringAsset("")})
         aws.lambda_.Function("a", role="r", code=code)
@@ -120,7 +120,7 @@ def test_archives_of_a_kind_that_is_no_file_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "several"),
+    ("singular", "plural_name"),
     [
         ("rule", "rules"),
         ("metric_query", "metric_queries"),
@@ -130,11 +130,11 @@ def test_archives_of_a_kind_that_is_no_file_are_refused(tmp_path: Path) -> None:
         ("match", "matches"),
     ],
 )
-def test_lists_are_called_by_the_plural(one: str, several: str) -> None:
-    assert plural(one) == several
+def test_plural_of_block_names(singular: str, plural_name: str) -> None:
+    assert plural(singular) == plural_name
 
 
-def test_types_are_found_by_the_likeliest_name_first() -> None:
+def test_type_names_are_tried_by_likelihood() -> None:
     assert PROVIDER.type_names("aws:ec2/routeTable:RouteTable") == (
         "aws_ec2_route_table",
         "aws_route_table",
@@ -143,7 +143,7 @@ def test_types_are_found_by_the_likeliest_name_first() -> None:
     assert PROVIDER.type_names("aws:s3/bucketObjectv2:BucketObjectv2") == ("aws_s3_object",)
 
 
-def test_of_a_schema_is_kept_what_can_be_set_and_what_is_told() -> None:
+def test_slim_schema_keeps_settable_and_text_fields() -> None:
     block = {
         "attributes": {
             "name": {"type": "string", "required": True},

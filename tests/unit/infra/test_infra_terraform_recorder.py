@@ -1,4 +1,4 @@
-"""Programs run without Pulumi's engine: what is registered, in which order, and what is refused."""
+"""Pulumi programs without an engine: registered resources, their order, and refusals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ class ResourceList:
         return f"{resource.name}-id", {"arn": f"{resource.name}-arn"}
 
 
-def test_a_program_goes_on_with_what_the_maker_made() -> None:
+def test_program_continues_with_the_makers_outputs() -> None:
     def program() -> None:
         first = aws.sqs.Queue("first", delay_seconds=3, tags={"a": "b"})
         after = pulumi.ResourceOptions(depends_on=[first])
@@ -34,13 +34,13 @@ def test_a_program_goes_on_with_what_the_maker_made() -> None:
     kind = "aws:sqs/queue:Queue"
     assert sorted(kept.resources, key=lambda resource: resource.name) == [
         Resource(kind, "first", {"delaySeconds": 3, "tags": {"a": "b"}}),
-        # What it uses it comes after anyway.
+        # A used resource is an implicit dependency.
         Resource(kind, "second", {"policy": "of first-arn"}),
         Resource(kind, "third", {}, ((kind, "first"),)),
     ]
 
 
-def test_one_program_sees_nothing_of_another() -> None:
+def test_programs_are_isolated() -> None:
     def program() -> None:
         aws.sqs.Queue(pulumi.get_stack())
         pulumi.export(pulumi.get_stack(), pulumi.Config("detcloud").get("region"))
@@ -51,7 +51,7 @@ def test_one_program_sees_nothing_of_another() -> None:
     assert [resource.name for resource in second.resources] == ["b"]
 
 
-def test_what_the_program_raises_is_raised() -> None:
+def test_errors_of_the_program_are_raised() -> None:
     def program() -> None:
         raise pulumi.RunError("no")
 
@@ -59,7 +59,7 @@ def test_what_the_program_raises_is_raised() -> None:
         run_program(program, "team", {}, ResourceList())
 
 
-def test_what_the_maker_raises_is_raised() -> None:
+def test_errors_of_the_maker_are_raised() -> None:
     class Refuses:
         def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
             raise KeyError(f"no {resource.name}")
@@ -71,7 +71,7 @@ def test_what_the_maker_raises_is_raised() -> None:
         run_program(program, "team", {}, Refuses())
 
 
-def test_a_question_to_a_cloud_has_no_answer() -> None:
+def test_refuses_cloud_queries_in_an_export() -> None:
     def program() -> None:
         aws.get_caller_identity()
 

@@ -1,4 +1,4 @@
-"""The settings of what trials may use, and the roles that follow from them."""
+"""Settings of trials' access on AWS, and the roles of these settings."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ ALL = {
 }
 
 
-def test_buckets_are_named_with_their_folders() -> None:
+def test_settings_parse_buckets_and_folders() -> None:
     settings = parse_settings("vision", {**LEAST, **ALL})
     assert settings.data_buckets == (
         DataBucket("photos", "", writes=False),
@@ -55,12 +55,12 @@ def test_buckets_are_named_with_their_folders() -> None:
         ("imageRepositories", f'["{REPOSITORY}:1"]', "a list of at most 50"),
     ],
 )
-def test_what_would_give_more_or_nothing_is_refused(name: str, value: str, expected: str) -> None:
+def test_refuses_wrong_trial_settings(name: str, value: str, expected: str) -> None:
     with pytest.raises(SettingsInvalid, match=expected.replace("(", r"\(")):
         parse_settings("vision", {**LEAST, name: value})
 
 
-def test_each_role_may_do_what_its_setting_says_and_no_more() -> None:
+def test_trial_roles_are_limited_to_the_settings() -> None:
     settings = parse_settings("vision", {**LEAST, **ALL})
     data = trial_policies.data_access(settings.data_buckets)
     assert allows(data, "s3:GetObject", "arn:aws:s3:::photos/1")
@@ -73,7 +73,7 @@ def test_each_role_may_do_what_its_setting_says_and_no_more() -> None:
     assert not allows(pulls, "ecr:BatchGetImage", f"{images}/web/site")
 
 
-def test_the_stack_has_the_roles_and_the_api_alone_may_take_them(tmp_path: Path) -> None:
+def test_only_the_api_may_assume_the_trial_roles(tmp_path: Path) -> None:
     own = {f"detcloud:{name}": value for name, value in ALL.items()}
     made = graph("vision", {**VISION, **own}, tmp_path)
     roles = made.inputs_of("Role")
@@ -94,5 +94,5 @@ def test_the_stack_has_the_roles_and_the_api_alone_may_take_them(tmp_path: Path)
     assert "DETCLOUD_TRIAL_GRANTS" not in tick
 
 
-def test_a_stack_without_them_has_no_such_roles(vision: Graph) -> None:
+def test_stack_without_trial_settings_has_no_trial_roles(vision: Graph) -> None:
     assert not {"data", "pull"} & set(vision.inputs_of("Role"))

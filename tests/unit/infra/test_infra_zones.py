@@ -1,4 +1,4 @@
-"""Zones for whoever names none: all that offer a type of the pools."""
+"""Default zones of a stack: zones that offer an instance type of the pools."""
 
 from collections.abc import Iterator
 
@@ -25,39 +25,39 @@ resource_pools:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as opened:
+        yield opened
 
 
-def test_the_types_are_those_of_offerings_or_of_the_pool() -> None:
+def test_pool_types_come_from_offerings_or_the_pool() -> None:
     assert pool_types(check_cluster(POOLS)) == {"g5.xlarge", "p5.48xlarge"}
 
 
-def test_a_zone_that_offers_one_of_the_types_is_one(account: Account) -> None:
+def test_zones_offer_at_least_a_single_type(account: Account) -> None:
     account.reset()
     account.region.not_offered = {("p5.48xlarge", A), ("p5.48xlarge", B), ("g5.xlarge", B)}
     assert find_zones(account.api, REGION, ["g5.xlarge", "p5.48xlarge"]) == (A, C)
     assert find_zones(account.api, REGION, ["p5.48xlarge"]) == (C,)
 
 
-def test_only_the_best_are_taken_where_there_are_many(account: Account) -> None:
+def test_at_most_six_zones_are_chosen_by_offered_types(account: Account) -> None:
     zones = tuple(f"{REGION}{letter}" for letter in "abcdefg")
     account.reset(zones=(*zones, "us-east-1-bos-1a"))
     account.region.not_offered = {("p5.48xlarge", zones[2])}
-    found = find_zones(account.api, REGION, ["g5.xlarge", "p5.48xlarge"])
-    assert found == (*zones[:2], *zones[3:])
+    chosen = find_zones(account.api, REGION, ["g5.xlarge", "p5.48xlarge"])
+    assert chosen == (*zones[:2], *zones[3:])
 
 
-def test_nobody_is_asked_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_zones_are_empty_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    # Without credentials nothing can be deployed, which Pulumi says.
+    # Pulumi reports the missing credentials.
     assert default_zones(REGION, {"g5.xlarge"}) == ((), "")
     assert default_zones(REGION, ()) == ((), "")
 
 
-def test_who_may_not_ask_is_told_and_who_may_gets_all(
+def test_refused_zone_query_returns_the_reason(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account.reset()

@@ -1,4 +1,4 @@
-"""Functions on Google Cloud check who an instance is by the certificates that they are told of."""
+"""Functions on Google Cloud verify instances with certificates from a configured URL."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.emulators.google_keys import GoogleKeys, certificate_server
 CLUSTER, DIGEST = "detcloud-vision", "d" * 64
 
 
-def test_certificates_of_another_place_than_googles_are_taken_where_a_function_has_its_url(
+def test_verifier_reads_certificates_from_the_configured_url(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     require("google.auth")

@@ -1,4 +1,4 @@
-"""The probe of the API: what counts as an answer."""
+"""The probe of the API: only a refusal by the application counts as a response."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ from lambdas.api_probe import KNOWN_MS, PATH, ApiProbe
 
 
 class Gateway(BaseHTTPRequestHandler):
-    """Answers all calls with one status, and notes what was called."""
+    """A handler that answers all calls with `status` and appends path and token to `seen`."""
 
     status = 401
     seen: list[str]
@@ -46,24 +46,26 @@ def gateway(status: int) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(
     ("status", "is_down"),
-    # Only the application itself asks for a token. 403 and 404 are the gateway's: a firewall in
-    # front, a stage that is gone; 429 its throttle of sync; 500 to 503 a function that failed.
+    # Only the application asks for a token. 403 and 404 come from a firewall or a gateway without
+    # a stage, 429 from the gateway's throttle, 500 to 503 from a function that failed.
     [(401, False), (403, True), (404, True), (429, True), (500, True), (503, True), (200, True)],
 )
-def test_only_a_refusal_for_lack_of_a_token_is_an_answer(status: int, is_down: bool) -> None:
+def test_only_status_401_shows_that_the_api_is_up(status: int, is_down: bool) -> None:
     with gateway(status) as (url, seen):
         assert ApiProbe(url, lambda: 0).is_down() is is_down
         assert seen == [f"{PATH} None"]
 
 
-def test_nobody_there_is_an_outage_and_tells_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connection_is_an_outage_and_logs_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with gateway(401) as (url, _):
         pass
     assert ApiProbe(url, lambda: 0).is_down()
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-def test_one_probe_is_enough_for_all_pools_of_a_tick() -> None:
+def test_probe_result_is_cached_for_a_tick() -> None:
     clock = [0]
     with gateway(401) as (url, seen):
         probe = ApiProbe(url, lambda: clock[0])

@@ -29,7 +29,7 @@ def script(request: IntentRow = REQUEST) -> str:
     return gzip.decompress(user_data(URL, CLUSTER, PLACE)(request)).decode()
 
 
-def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
+def test_script_has_the_address_and_the_digest_of_the_agents_code() -> None:
     text = script()
     assert f"url='{URL}'" in text
     assert f"cluster='{CLUSTER}'" in text
@@ -38,24 +38,24 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
     assert not re.findall(r"@[A-Z0-9_]+@", text)
 
 
-def test_it_installs_what_a_machine_image_has_ready() -> None:
+def test_script_contains_the_installation_of_the_machine_image() -> None:
     install = Path(__file__).parents[3] / "images/boot/install.sh"
     assert install.read_text() in script()
 
 
-def test_bash_can_read_it() -> None:
+def test_script_is_valid_bash() -> None:
     assert subprocess.run(["bash", "-n"], input=script().encode(), check=False).returncode == 0
 
 
 def noise(number: int, length: int) -> str:
-    """Text that no compression makes shorter than by what hexadecimal digits take too much."""
+    """Return random hexadecimal digits, which compress to half of the length at best."""
     return hashlib.shake_256(str(number).encode()).hexdigest(length // 2)
 
 
 @pytest.mark.parametrize("place", [PLACE, ""])
-def test_the_largest_pool_leaves_room_in_what_ec2_takes(place: str) -> None:
-    # Eight file systems, as many as a pool may have; Linux takes paths of 4,096 characters, and
-    # nobody's are as long as these.
+def test_script_of_the_largest_pool_fits_into_user_data(place: str) -> None:
+    # Eight file systems are a pool's maximum. Linux allows paths of 4,096 characters, but real
+    # paths are shorter.
     systems = [
         {
             "type": "fsx_lustre",
@@ -69,7 +69,7 @@ def test_the_largest_pool_leaves_room_in_what_ec2_takes(place: str) -> None:
     section = {
         "file_systems": systems,
         "allowed_mounts": mounts,
-        # As long as CloudWatch takes names.
+        # The longest names that CloudWatch allows.
         "log_group": noise(200, 512),
         "log_stream": noise(201, 512),
         "startup_script": noise(202, 2_000),
@@ -81,13 +81,13 @@ def test_the_largest_pool_leaves_room_in_what_ec2_takes(place: str) -> None:
     assert len(largest) <= 14 * 1024 < USER_DATA_BYTES_MAX
 
 
-def test_the_same_pool_has_the_same_script() -> None:
+def test_script_depends_only_on_the_pool() -> None:
     other = replace(REQUEST, id="intent-2", token="u" * 40, created_ms=9_000, count=3)
     assert script(other) == script()
 
 
 @pytest.mark.parametrize("pool", ["a b", "a'; reboot; '", "$(reboot)", "a\nb", "@URL@"])
-def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
+def test_refuses_pool_names_with_shell_syntax(pool: str) -> None:
     with pytest.raises(ConfigurationError, match=r"pool .* cannot be used in a boot script"):
         script(replace(REQUEST, pool=pool))
 
@@ -96,7 +96,7 @@ def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
     ("section", "mounts"),
     [({}, ""), ({"allowed_mounts": ["/mnt/data", "/dev/fuse"]}, "/mnt/data /dev/fuse")],
 )
-def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -> None:
+def test_agent_allows_the_mounts_of_the_pool(section: object, mounts: str) -> None:
     text = script(replace(REQUEST, section=json.dumps(section)))
     assert f"mounts='{mounts}'\n" in text
     assert " --allow-mount $mounts --" in text
@@ -106,54 +106,53 @@ def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -
     ("section", "count"),
     [({}, 0), ({"cpu_slots_allowed": False}, 0), ({"cpu_slots_allowed": True}, 1)],
 )
-def test_a_machine_without_gpus_has_the_slots_that_its_pool_counts(
-    section: object, count: int
-) -> None:
+def test_machine_without_gpus_has_the_pools_cpu_slots(section: object, count: int) -> None:
     text = script(replace(REQUEST, section=json.dumps(section)))
     assert f"cpu_slots='{count}'\n" in text
     assert " --cpu-slots $cpu_slots --" in text
 
 
 @pytest.mark.parametrize("fails", ["useradd", "curl", "chown"])
-def test_a_boot_that_fails_is_watched_and_ends_at_once(fails: str, tmp_path: Path) -> None:
-    said = commands_of_boot(tmp_path, fails)
-    assert said[:2] == [
+def test_failed_boot_starts_the_watchdog_and_powers_off(fails: str, tmp_path: Path) -> None:
+    commands = commands_of_boot(tmp_path, fails)
+    assert commands[:2] == [
         "systemctl daemon-reload",
         "systemctl enable --now detcloud-watchdog.service",
     ]
-    assert said[-2].split()[0] == fails
-    assert said[-1] == "systemctl poweroff"
+    assert commands[-2].split()[0] == fails
+    assert commands[-1] == "systemctl poweroff"
     unit = tmp_path / "etc/systemd/system/detcloud-watchdog.service"
     assert "systemctl poweroff" in unit.read_text()
     log = (tmp_path / "var/log/detcloud-boot.log").read_text()
     assert re.search(rf"detcloud: the boot failed with 1 at line \d+: {fails} ", log) or (
-        # In the substitution it is the assignment that fails.
+        # In a command substitution the assignment is the failed command.
         fails == "curl" and "the boot failed with 1 at line" in log
     )
 
 
-def test_a_boot_that_fails_once_the_agents_code_is_there_is_reported(tmp_path: Path) -> None:
+def test_failed_boot_is_reported_if_the_agents_code_exists(tmp_path: Path) -> None:
     folder = tmp_path / "opt/detcloud/detcloud"
     folder.mkdir(parents=True)
-    said = commands_of_boot(tmp_path, "useradd")
+    commands = commands_of_boot(tmp_path, "useradd")
     command = "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 120 python3 -m detcloud.agent.boot_report"
-    assert said[-2] == (
+    assert commands[-2] == (
         command.format(tmp_path / "opt/detcloud")
         + f" --cloud aws --url {URL} --cluster {CLUSTER} --pool gpus"
     )
-    assert said[-1] == "systemctl poweroff"
+    assert commands[-1] == "systemctl poweroff"
 
 
-def test_the_agent_may_touch_what_the_watchdog_looks_at(tmp_path: Path) -> None:
-    said = commands_of_boot(tmp_path, "curl")
-    user = next(place for place, line in enumerate(said) if line.startswith("useradd "))
-    assert said.index(f"chown -R detcloud {tmp_path}/run/detcloud") > user
+def test_agent_owns_the_watchdogs_file(tmp_path: Path) -> None:
+    commands = commands_of_boot(tmp_path, "curl")
+    user = next(place for place, line in enumerate(commands) if line.startswith("useradd "))
+    assert commands.index(f"chown -R detcloud {tmp_path}/run/detcloud") > user
     assert (tmp_path / "run/detcloud/alive").is_file()
 
 
 def commands_of_boot(root: Path, fails: str) -> list[str]:
-    """Run the script on a machine whose disk is `root`, and return its commands: up to the one that
-    fails, and what is done then.
+    """Run the script with `root` as its disk and return its commands until the power-off.
+
+    The command `fails` fails.
     """
     programs = root / "bin"
     programs.mkdir()
@@ -164,11 +163,11 @@ def commands_of_boot(root: Path, fails: str) -> list[str]:
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "DETCLOUD_ROOT": str(root)}
     done = subprocess.run(["bash"], input=script().encode(), env=environment, check=False)
     assert done.returncode == 1
-    said = (root / "said").read_text().splitlines()
-    return [line for line in said if not line.startswith("id ")]
+    commands = (root / "said").read_text().splitlines()
+    return [line for line in commands if not line.startswith("id ")]
 
 
-def test_a_folder_that_a_shell_would_read_is_refused() -> None:
+def test_refuses_mounts_with_shell_syntax() -> None:
     section = json.dumps({"allowed_mounts": ["/mnt", "/a'; reboot; '"]})
     with pytest.raises(
         ConfigurationError, match=r"allowed_mounts .* cannot be used in a boot script"
@@ -176,7 +175,7 @@ def test_a_folder_that_a_shell_would_read_is_refused() -> None:
         script(replace(REQUEST, section=section))
 
 
-def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:
+def test_startup_script_runs_in_a_separate_shell() -> None:
     own = "echo 'hello'; exit 3\n@POOL@ $HOME"
     text = script(replace(REQUEST, section=json.dumps({"startup_script": own})))
     encoded = base64.b64encode(own.encode()).decode()
@@ -184,7 +183,7 @@ def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:
     assert own not in text
 
 
-def test_a_pool_that_names_a_group_sends_its_journal_there_and_no_other() -> None:
+def test_only_a_pool_with_a_log_group_sends_the_journal() -> None:
     section = json.dumps({"log_group": "/company/agents", "log_stream": "all"})
     text = script(replace(REQUEST, section=section))
     assert "log_group='/company/agents'" in text
@@ -193,8 +192,8 @@ def test_a_pool_that_names_a_group_sends_its_journal_there_and_no_other() -> Non
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
 
 
-def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path: Path) -> None:
-    """The rule comes behind the one that it is an exception of, and so before it in the chain."""
+def test_root_reaches_the_metadata_only_for_systems_manager(tmp_path: Path) -> None:
+    """The exception is inserted after the rejecting rule, and therefore precedes that rule."""
     made = user_data(URL, CLUSTER, PLACE, session_manager=True)(REQUEST)
     rendered = gzip.decompress(made).decode()
     assert "session_manager='1'" in rendered
@@ -222,11 +221,11 @@ FILE_SYSTEMS = [
 ]
 
 
-def test_its_trials_may_mount_the_file_systems_of_their_pool() -> None:
+def test_trials_may_mount_the_pools_file_systems() -> None:
     section = {"allowed_mounts": ["/mnt/more"], "file_systems": FILE_SYSTEMS}
     text = script(replace(REQUEST, section=json.dumps(section)))
     assert "mounts='/mnt/more /mnt/data /mnt/fast'\n" in text
-    # They are there before trials are, also after the machine was started again.
+    # File systems are mounted before the agent starts, also after a restart of the machine.
     assert "mount_points='/mnt/data /mnt/fast'\n" in text
     assert "RequiresMountsFor=$mount_points\n" in text
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
@@ -236,7 +235,10 @@ def test_its_trials_may_mount_the_file_systems_of_their_pool() -> None:
 def mount_file_systems(
     tmp_path: Path, programs_there: Sequence[str], failing: str = ""
 ) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run the script's part that mounts, with programs that write what they were called with."""
+    """Run the mounting part of the script with programs that log their arguments.
+
+    Return the process and the log.
+    """
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     (tmp_path / "etc").mkdir()
@@ -254,7 +256,7 @@ def mount_file_systems(
     before = f"set -Eeuo pipefail; root={tmp_path}; region=eu-west-1\n"
     done = subprocess.run(
         ["bash", "-c", before + functions + "\n" + calls],
-        # Without the folder that a real mount.nfs4 is in.
+        # The path lacks the folder of a real mount.nfs4.
         env={"PATH": f"{programs}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -262,18 +264,16 @@ def mount_file_systems(
     return done, log
 
 
-def test_a_client_of_nfs_is_installed_from_a_list_of_packages_of_now(tmp_path: Path) -> None:
+def test_nfs_client_is_installed_after_a_package_update(tmp_path: Path) -> None:
     done, log = mount_file_systems(tmp_path, ("apt-get", "modprobe", "mount"))
     assert done.returncode == 0, done.stderr
-    asked = [line.split() for line in log.read_text().splitlines() if line.startswith("apt-get")]
-    assert ["update" in words for words in asked] == [True, False]
-    assert {"install", "nfs-common"} <= set(asked[1])
+    calls = [line.split() for line in log.read_text().splitlines() if line.startswith("apt-get")]
+    assert ["update" in words for words in calls] == [True, False]
+    assert {"install", "nfs-common"} <= set(calls[1])
 
 
 @pytest.mark.parametrize("failing", ["", "mount", "modprobe"])
-def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
-    tmp_path: Path, failing: str
-) -> None:
+def test_boot_mounts_file_systems_or_fails(tmp_path: Path, failing: str) -> None:
     there = ("apt-get", "modprobe", "mount", "mount.nfs4")
     done, log = mount_file_systems(tmp_path, there, failing)
     assert (done.returncode == 0) is (not failing)
@@ -290,7 +290,7 @@ def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
         ]
 
 
-def test_what_a_pool_adds_is_compressed_too() -> None:
+def test_user_data_with_a_startup_script_is_compressed() -> None:
     startup = "# " + "x" * 8_000
     section = json.dumps({"startup_script": startup})
     made = user_data(URL, CLUSTER, PLACE)(replace(REQUEST, section=section))

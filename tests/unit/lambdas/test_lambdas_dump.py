@@ -1,4 +1,4 @@
-"""Rows as they are stored, from a file and from DynamoDB."""
+"""The dump of stored rows from a file and from DynamoDB."""
 
 import json
 import uuid
@@ -31,16 +31,14 @@ DUMPED = [
 ]
 
 
-def test_the_rows_of_a_partition_in_a_file(tmp_path: Path) -> None:
+def test_dumps_a_partition_of_a_file(tmp_path: Path) -> None:
     with closing(SqliteTable(tmp_path / "state.db")) as table:
         table.commit(ROWS)
         assert dump.rows_in_file(tmp_path / "state.db", "trial#7") == DUMPED
     assert dump.rows_in_file(tmp_path / "state.db", "trial#9") == []
 
 
-def test_the_rows_of_a_partition_in_dynamodb(
-    aws: Ministack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dumps_a_partition_of_dynamodb(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"table-{uuid.uuid4().hex}"
     aws.client("dynamodb").create_table(**table_definition(name))
     DynamoDbTable(aws.client("dynamodb"), name).commit(ROWS)
@@ -48,7 +46,7 @@ def test_the_rows_of_a_partition_in_dynamodb(
     assert dump.rows_in_cloud("aws", name, "trial#7") == DUMPED
 
 
-def test_what_cannot_be_read_is_said_in_a_line(
+def test_unreadable_table_is_a_single_line_on_stderr(
     aws: Ministack,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -58,12 +56,12 @@ def test_what_cannot_be_read_is_said_in_a_line(
     for words in (["--file", str(tmp_path / "none.db")], ["--table", "no-such-table"]):
         monkeypatch.setattr("sys.argv", ["dump", "trial#7", *words])
         assert dump.main() == 1
-        said = capsys.readouterr()
-        assert (said.out, said.err.count("\n")) == ("", 1)
-        assert words[1] in said.err
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err.count("\n")) == ("", 1)
+        assert words[1] in captured.err
 
 
-def test_it_prints_json(
+def test_main_prints_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "state.db"
@@ -101,7 +99,7 @@ def test_secrets_in_decoded_journals_are_masked() -> None:
 
 
 def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the environment of somebody with that account's credentials."""
+    """Set endpoint, region and credentials of the emulated account in the environment."""
     for name, value in {
         "AWS_ENDPOINT_URL": aws.url,
         "AWS_DEFAULT_REGION": REGION,

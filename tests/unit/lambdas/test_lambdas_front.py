@@ -1,4 +1,4 @@
-"""Access to the API where a distribution stands in front of it."""
+"""Access to the API with and without a distribution in front."""
 
 import hashlib
 
@@ -15,14 +15,14 @@ DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
     ("headers", "is_taken"),
     [({ORIGIN_HEADER: SECRET}, True), ({ORIGIN_HEADER: f"{SECRET}x"}, False), ({}, False)],
 )
-def test_only_the_distribution_knows_the_secret(headers: dict[str, str], is_taken: bool) -> None:
+def test_requests_need_the_distributions_secret(headers: dict[str, str], is_taken: bool) -> None:
     assert comes_through_distribution({"headers": headers}, DIGEST) is is_taken
 
 
-def test_without_a_distribution_everybody_calls_the_gateway() -> None:
+def test_requests_need_no_secret_without_a_distribution() -> None:
     assert comes_through_distribution({"headers": {}}, "")
     assert comes_through_distribution({}, "")
 
 
-def test_both_sides_have_one_name_for_the_header() -> None:
+def test_stack_and_function_share_the_headers_name() -> None:
     assert stack.ORIGIN_HEADER == ORIGIN_HEADER

@@ -1,4 +1,4 @@
-"""The deployed functions themselves: short, and quick to import what they need and nothing else."""
+"""The deployed functions on AWS: short entry points with few and fast imports."""
 
 import json
 import subprocess
@@ -14,11 +14,11 @@ from tests.patience import PROCESS_SECONDS_MAX
 require("aws_lambda_powertools")
 
 LAMBDAS = Path(__file__).parents[3] / "lambdas"
-# What AWS gives a function to begin with, of which half is for the machine it runs on.
+# AWS allows 10 s for the initialization. The second half is a margin for slow machines.
 IMPORT_SECONDS_MAX = 5.0
-# What takes long to import, and what no function needs to begin with. Botocore is enough of boto3.
+# Modules that are slow to import or needless at the start. Botocore replaces boto3.
 NEVER = {"aws_xray_sdk", "boto3", "s3transfer", "torch", "optuna", "pulumi"}
-# And what only the API needs: a framework, and configurations.
+# Modules that only the API needs.
 OF_THE_API = {
     "anyio",
     "fastapi",
@@ -32,7 +32,7 @@ OF_THE_API = {
 
 
 def context_expression(left_ms: int = 59_000) -> str:
-    """Return the context that Lambda hands to a function, as an expression."""
+    """Return a Python expression for Lambda's context object."""
     return f"""SimpleNamespace(
     get_remaining_time_in_millis=lambda: {left_ms},
     function_name="detcloud-vision",
@@ -43,22 +43,22 @@ def context_expression(left_ms: int = 59_000) -> str:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_entry_point_is_short(name: str) -> None:
+def test_entry_points_have_at_most_40_lines(name: str) -> None:
     assert len((LAMBDAS / "aws" / f"{name}.py").read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_begins_with_what_it_needs(name: str) -> None:
+def test_functions_import_no_needless_modules(name: str) -> None:
     needless = NEVER if name == "api" else NEVER | OF_THE_API
     assert not needless & imported_modules(f"lambdas.aws.{name}")
 
 
-def test_traces_are_imported_where_they_are_wanted() -> None:
+def test_tracing_is_imported_only_if_enabled() -> None:
     wanted = {"POWERTOOLS_TRACE_DISABLED": "false"}
     assert "aws_xray_sdk" in imported_modules("lambdas.aws.advance", wanted)
 
 
-def test_the_api_begins_without_routes_schemas_and_actors_that_nobody_asked_for() -> None:
+def test_api_starts_without_routes_schemas_and_actors() -> None:
     check = """
 import sys
 import lambdas.aws.api
@@ -69,7 +69,7 @@ from control_plane.queries.answer import Answer
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 made += [str(it) for it in all_routes() if hasattr(it, "dependant")]
-# `Page` is made with each kind of its items; a part of an answer with the answer.
+# `Page` is completed for each type of items, and a part of an answer with the answer.
 kinds = {*Answer.__subclasses__(), ExperimentConfig, ClusterConfig, ResourcePool}
 made += [it.__name__ for it in kinds if it.__pydantic_complete__]
 assert set(made) <= {"Page", "TrialCounts", "NoticeCounts"}, made
@@ -78,27 +78,27 @@ assert set(made) <= {"Page", "TrialCounts", "NoticeCounts"}, made
 
 
 @pytest.mark.parametrize(
-    ("left_ms", "found", "asked"), [(300_000, [True, True, False], 3), (59_000, [True], 0)]
+    ("left_ms", "answers", "call_count"), [(300_000, [True, True, False], 3), (59_000, [True], 0)]
 )
-def test_searches_are_suggested_to_while_one_waits_and_there_is_time(
-    left_ms: int, found: list[bool], asked: int
+def test_suggests_while_searches_wait_and_time_is_left(
+    left_ms: int, answers: list[bool], call_count: int
 ) -> None:
     check = f"""
 from types import SimpleNamespace
 import lambdas.aws.suggest
-found = iter({found})
-asked = []
-suggester = SimpleNamespace(suggest_all=lambda: asked.append(1) or next(found))
+answers = iter({answers})
+calls = []
+suggester = SimpleNamespace(suggest_all=lambda: calls.append(1) or next(answers))
 lambdas.aws.suggest.cluster = SimpleNamespace(suggester=suggester)
 context = {context_expression(left_ms)}
 lambdas.aws.suggest.handler({{}}, context)
-assert len(asked) == {asked}
+assert len(calls) == {call_count}
 """
     run_script(check, {})
 
 
 @pytest.mark.parametrize(("done", "failed"), [(True, []), (False, ["7", "8"])])
-def test_wakes_that_were_too_early_come_again(done: bool, failed: list[str]) -> None:
+def test_early_wakes_are_reported_as_failed_records(done: bool, failed: list[str]) -> None:
     check = f"""
 from types import SimpleNamespace
 import lambdas.aws.tick
@@ -122,7 +122,7 @@ assert [it["itemIdentifier"] for it in answer["batchItemFailures"]] == {failed}
     ("cluster", "namespace"),
     [("detcloud-vision", "detcloud/vision"), ("detcloud-a-b", "detcloud/a-b"), (None, "detcloud")],
 )
-def test_a_teams_metrics_are_its_own(cluster: str | None, namespace: str) -> None:
+def test_metrics_have_the_teams_namespace(cluster: str | None, namespace: str) -> None:
     check = f"""
 import os
 if {cluster!r} is None:
@@ -133,18 +133,16 @@ telemetry = Telemetry("advance")
 context = {context_expression()}
 telemetry.wrap_handler(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
 """
-    told = json.loads(run_script(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
-    [metric] = told["_aws"]["CloudWatchMetrics"]
+    line = json.loads(run_script(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
+    [metric] = line["_aws"]["CloudWatchMetrics"]
     assert metric["Namespace"] == namespace
-    assert (metric["Dimensions"], told["service"]) == ([["service"]], "advance")
+    assert (metric["Dimensions"], line["service"]) == ([["service"]], "advance")
 
 
 @pytest.mark.parametrize(
     ("instance", "announced"), [("i-ours", ["i-ours"]), ("i-theirs", []), ("i-past", [])]
 )
-def test_a_warning_is_kept_if_it_is_about_an_instance_of_the_cluster(
-    instance: str, announced: list[str]
-) -> None:
+def test_only_warnings_about_live_instances_are_stored(instance: str, announced: list[str]) -> None:
     check = f"""
 from types import SimpleNamespace
 import lambdas.aws.spot_notice
@@ -165,12 +163,12 @@ context = {context_expression()}
 lambdas.aws.spot_notice.handler(event, context)
 assert [it.instance for it in read_notices(table)] == {announced}
 """
-    # The logs of a team do not name what is not its own.
+    # The logs do not name a foreign instance.
     assert "i-theirs" not in run_script(check, {})
 
 
 @pytest.mark.parametrize("end", ["2026-01-01T11:30:00Z", "Thu Jan 01 11:30:00 UTC 2026"])
-def test_the_end_of_a_capacity_block_is_announced_to_what_is_in_it(end: str) -> None:
+def test_end_of_a_capacity_block_is_stored_as_a_notice(end: str) -> None:
     check = f"""
 import lambdas.aws.spot_notice as spot_notice
 from types import SimpleNamespace
@@ -184,15 +182,15 @@ event = {{
     "detail": {{"capacity-reservation-id": "cr-1", "end-date": "{end}"}},
 }}
 spot_notice.handler(event, {context_expression()})
-# 30 minutes before 11:30, and ten after the warning, which counts where the end cannot be read:
-# 11:00 is 1,767,265,200 s after the epoch, 1,767,225,600 + 11 x 3600.
+# 30 minutes before 11:30 are 11:00, as are ten minutes after the warning, which count if the end
+# cannot be parsed. 11:00 is 1,767,225,600 + 11 x 3600 = 1,767,265,200 s after the epoch.
 assert list(read_notices(table)) == [InstanceNotice("cr-1", 1_767_265_200_000)]
 """
     run_script(check, {})
 
 
 def imported_modules(module: str, environment: dict[str, str] | None = None) -> set[str]:
-    """Return the modules of a process that imported one, in a time that leaves room for noise."""
+    """Import a module in a new process and return all imported modules. Fail for a slow import."""
     check = f"""
 import json, sys, time
 began = time.process_time()
@@ -204,7 +202,7 @@ print(json.dumps(list(sys.modules)))
 
 
 def run_script(script: str, environment: dict[str, str]) -> str:
-    """Return the output of a script in the environment of a function."""
+    """Run a script in the environment of a function and return its output."""
     repository = LAMBDAS.parent
     variables = {
         "PYTHONPATH": f"{repository}:{repository / 'harness'}",

@@ -1,4 +1,4 @@
-"""The deployed functions on Google Cloud: what calls them, what they log, and what they import."""
+"""The deployed functions on Google Cloud: events, calls, logs and passes."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ TRACE = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Telemetry takes the root logger, as a process's own."""
+    """Restore the root logger after the test, since Telemetry replaces the handlers."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -56,12 +56,12 @@ def root_logger() -> Iterator[None]:
 
 
 def answer(function: Function, method: str = "POST", headers: Mapping[str, str] = {}) -> int:
-    """Return the status with which a function answers a request."""
+    """Send a request to a function and return the status of the answer."""
     return asyncio.run(status_of(function, method, headers))
 
 
 async def status_of(function: Function, method: str, headers: Mapping[str, str]) -> int:
-    """Return the status with which a function answers a request, in a loop that runs."""
+    """Send a request to a function in the running loop and return the status of the answer."""
     statuses: list[int] = []
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
@@ -77,14 +77,14 @@ async def status_of(function: Function, method: str, headers: Mapping[str, str])
     return statuses[0]
 
 
-def test_an_event_names_the_row_that_is_new() -> None:
+def test_event_names_the_new_row() -> None:
     headers = event_headers("team", "vision", MAIL_PATH)
     assert is_event(headers)
     assert new_row_path(headers, "advance") == MAIL_PATH
     assert not is_event({"content-type": "application/json"})
 
 
-def test_what_is_meant_as_an_event_is_no_call_of_the_scheduler() -> None:
+def test_malformed_event_is_refused() -> None:
     structured = "application/cloudevents+json; charset=utf-8"
     for headers in ({"ce-id": "1"}, {"content-type": structured}):
         assert is_event(headers)
@@ -104,19 +104,19 @@ def test_what_is_meant_as_an_event_is_no_call_of_the_scheduler() -> None:
         {"ce-source": ""},
         {"ce-specversion": "2.0"},
         {"content-type": "application/cloudevents-batch+json"},
-        # Ids that no row has, and that Firestore would refuse each time the event came.
+        # Ids without a row, which Firestore would refuse at each delivery of the event.
         {"ce-document": "triggers/advance/rows/__x__"},
         {"ce-document": "triggers/advance/rows/."},
         {"ce-document": "triggers/advance/rows/%ff%fe"},
         {"ce-document": f"triggers/advance/rows/{'a' * 1501}"},
     ],
 )
-def test_an_event_that_is_not_for_the_function_is_refused(changed: Mapping[str, str]) -> None:
+def test_refuses_events_for_other_rows_and_formats(changed: Mapping[str, str]) -> None:
     with pytest.raises(NotAnEvent):
         new_row_path({**event_headers("team", "vision", MAIL_PATH), **changed}, "advance")
 
 
-def test_a_call_that_fails_is_answered_so_that_it_comes_again() -> None:
+def test_failed_call_has_status_500() -> None:
     telemetry = Telemetry("advance")
 
     def fail(call: Call) -> int:
@@ -127,12 +127,12 @@ def test_a_call_that_fails_is_answered_so_that_it_comes_again() -> None:
     assert answer(Function(telemetry, lambda call: 204), method="GET") == 405
 
 
-def test_an_event_for_which_it_is_too_early_comes_again_without_an_error_in_the_log() -> None:
-    # Pub/Sub sends again what is not answered by 2xx; Cloud Run logs 5xx as errors.
+def test_early_event_is_answered_with_a_4xx_status() -> None:
+    # Pub/Sub repeats events that are not answered by 2xx. Cloud Run logs 5xx as errors.
     assert 400 <= AGAIN < 500
 
 
-def test_a_call_knows_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_knows_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DETCLOUD_TIMEOUT_SECONDS", "900")
     left: list[int] = []
 
@@ -144,7 +144,7 @@ def test_a_call_knows_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> N
     assert 0 < left[0] <= 900_000
 
 
-def test_who_calls_a_function_that_is_at_work_need_not_wait() -> None:
+def test_busy_function_answers_at_once() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def work(call: Call) -> int:
@@ -165,7 +165,8 @@ def test_who_calls_a_function_that_is_at_work_need_not_wait() -> None:
 @pytest.mark.parametrize(
     ("committed", "seconds"),
     [
-        # At 100 s: 0 s, 0.125 s and a minute before it, and a minute after it by another clock.
+        # The event arrives at 100 s. The commit was 0 s, 0.125 s or a minute earlier, or a minute
+        # later by a different clock.
         ("1970-01-01T00:01:40.000000Z", SENDER_SECONDS),
         ("1970-01-01T00:01:39.875000Z", SENDER_SECONDS - 0.125),
         ("1970-01-01T00:01:39.875000123Z", SENDER_SECONDS - 0.125),
@@ -175,27 +176,25 @@ def test_who_calls_a_function_that_is_at_work_need_not_wait() -> None:
         ("0001-01-01T00:00:00Z", 0.0),
     ],
 )
-def test_an_event_that_comes_at_once_leaves_its_row_to_the_sender_first(
-    committed: str, seconds: float
-) -> None:
+def test_recent_event_waits_for_the_sender(committed: str, seconds: float) -> None:
     assert seconds_of_sender({"ce-time": committed}, 100.0) == pytest.approx(seconds)
     assert seconds_of_sender({}, 100.0) == 0.0
 
 
-def test_the_events_of_tests_say_when_their_row_was_made() -> None:
+def test_emulated_events_have_the_time_of_the_commit() -> None:
     headers = event_headers("team", "vision", MAIL_PATH)
     assert seconds_of_sender(headers, time.time() + 60.0) == 0.0
     assert seconds_of_sender(headers, 0.0) == SENDER_SECONDS
 
 
-def test_a_call_that_waits_for_another_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
+def test_waiting_call_occupies_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
 
     async def answer_both() -> tuple[int, int]:
         other_is_answered = asyncio.Event()
 
         async def wait_for_other(seconds: float) -> None:
-            asked.append(seconds)
+            pauses.append(seconds)
             await other_is_answered.wait()
 
         monkeypatch.setattr("lambdas.gcp.function.asyncio.sleep", wait_for_other)
@@ -212,7 +211,7 @@ def test_a_call_that_waits_for_another_holds_no_thread(monkeypatch: pytest.Monke
         return status, await waits
 
     assert asyncio.run(answer_both()) == (204, 204)
-    assert asked == [0.25]
+    assert pauses == [0.25]
 
 
 @pytest.mark.parametrize(
@@ -224,35 +223,35 @@ def test_a_call_that_waits_for_another_holds_no_thread(monkeypatch: pytest.Monke
         ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}, "00f067aa0ba902b7"),
     ],
 )
-def test_a_line_is_in_the_trace_of_its_request(headers: Mapping[str, str], span: str) -> None:
+def test_log_line_has_the_trace_of_the_request(headers: Mapping[str, str], span: str) -> None:
     fields = trace_fields(headers, "team")
     assert fields["logging.googleapis.com/trace"] == f"projects/team/traces/{TRACE}"
     assert fields.get("logging.googleapis.com/spanId") == span
     assert trace_fields({"traceparent": "of nobody"}, "team") == {}
 
 
-def test_a_line_has_the_severity_that_cloud_logging_knows_and_no_secret() -> None:
-    told = logging.LogRecord("a", logging.WARNING, "", 0, "Bearer abc", (), None)
-    told.fields = {"status": 500, "severity": "of a field"}
-    line = json.loads(CloudLines("api").format(told))
+def test_log_line_has_a_severity_and_no_secret() -> None:
+    record = logging.LogRecord("a", logging.WARNING, "", 0, "Bearer abc", (), None)
+    record.fields = {"status": 500, "severity": "of a field"}
+    line = json.loads(CloudLines("api").format(record))
     assert (line["severity"], line["message"]) == ("WARNING", "Bearer REDACTED")
     assert (line["status"], line["logging.googleapis.com/labels"]) == (500, {"service": "api"})
 
 
 def minutes() -> int:
-    """The time of a call that has enough."""
+    """Return a remaining time of ten minutes, in ms, which is enough for all calls."""
     return 600_000
 
 
-def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
-    passes, seen, runs = SharedPass(), list[list[str]](), threading.Event()
+def test_calls_during_a_pass_share_the_next_pass() -> None:
+    passes, batches, runs = SharedPass(), list[list[str]](), threading.Event()
     go_on = threading.Event()
 
     def run(partitions: Collection[str]) -> bool:
-        seen.append(sorted(partitions))
+        batches.append(sorted(partitions))
         runs.set()
         assert go_on.wait(ANSWER_SECONDS_MAX)
-        return len(seen) == 1
+        return len(batches) == 1
 
     with ThreadPoolExecutor() as callers:
         first = callers.submit(passes.join, "jobs#a", run, minutes)
@@ -262,10 +261,10 @@ def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
         assert [other.result(ANSWER_SECONDS_MAX) for other in others] == [False, False]
-    assert seen == [["jobs#a"], ["jobs#b", "notices"]]
+    assert batches == [["jobs#a"], ["jobs#b", "notices"]]
 
 
-def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
+def test_failed_pass_fails_only_the_sharing_calls() -> None:
     passes, runs, go_on = SharedPass(), threading.Event(), threading.Event()
 
     def block(partitions: Collection[str]) -> bool:
@@ -286,43 +285,43 @@ def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
     assert passes.join("d", lambda partitions: True, minutes)
 
 
-def test_who_has_no_time_for_a_pass_is_told_to_come_again_and_makes_none() -> None:
-    passes, seen = SharedPass(), list[list[str]]()
+def test_call_without_time_starts_no_pass() -> None:
+    passes, batches = SharedPass(), list[list[str]]()
 
     def run(partitions: Collection[str]) -> bool:
-        seen.append(sorted(partitions))
+        batches.append(sorted(partitions))
         return True
 
     assert not passes.join("jobs#a", run, lambda: RESERVE_MS - 1)
     assert passes.join("jobs#b", run, lambda: RESERVE_MS)
-    assert seen == [["jobs#b"]]
+    assert batches == [["jobs#b"]]
 
 
-def test_who_waits_for_a_pass_that_takes_longer_than_its_time_is_told_to_come_again() -> None:
+def test_call_stops_waiting_for_a_long_pass() -> None:
     passes, runs, go_on = SharedPass(), threading.Event(), threading.Event()
-    seen = list[list[str]]()
+    batches = list[list[str]]()
 
     def run(partitions: Collection[str]) -> bool:
-        seen.append(sorted(partitions))
+        batches.append(sorted(partitions))
         runs.set()
         return go_on.wait(ANSWER_SECONDS_MAX)
 
     with ThreadPoolExecutor() as callers:
         first = callers.submit(passes.join, "jobs#a", run, minutes)
         assert runs.wait(ANSWER_SECONDS_MAX)
-        # The next pass would be its own, and its turn does not come in its time.
+        # The call's own pass would be the next, but the time ends before the running pass does.
         assert not passes.join("jobs#b", run, lambda: RESERVE_MS + 1)
-        # One that waits for another's pass is not held for longer than its own time, either.
+        # A call that shares the next pass stops waiting at the call's own time limit, too.
         behind = callers.submit(passes.join, "jobs#d", run, minutes)
         wait_until(lambda: passes._next is not None)
         assert not passes.join("jobs#e", run, lambda: RESERVE_MS + 1)
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
         assert behind.result(ANSWER_SECONDS_MAX)
-    assert seen == [["jobs#a"], ["jobs#d", "jobs#e"]]
+    assert batches == [["jobs#a"], ["jobs#d", "jobs#e"]]
 
 
-def test_a_pool_of_another_clouds_is_refused() -> None:
+def test_refuses_a_pool_of_an_unavailable_cloud() -> None:
     with pytest.raises(ConfigurationError, match="no provider aws; it has gcp"):
         GcpAdapters().cloud_provider(ProvisionerSettings("aws"))
 
@@ -334,7 +333,7 @@ class AwayTable(MemoryTable):
         raise Unavailable("throttled")
 
 
-def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
+def test_advance_needs_time_and_a_table() -> None:
     engine = Engine(MemoryTable(), lambda: 1_000, UNHURRIED)
     engine.advance_until_idle = lambda *_, **__: None  # type: ignore[method-assign]
     engine.post_message(POOL, PoolConfigured("gpus"), sender="somebody")
@@ -344,7 +343,7 @@ def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
     assert engine.read_state(POOL) is not None
     assert not advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
-    # Who has seen the message looks no second time, and loads the actor at once.
+    # With `looks_first=False`, the actor is loaded without a read of the mailbox.
     engine.has_mail = lambda address: pytest.fail("looked")  # type: ignore[method-assign]
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000, looks_first=False)
     away = Engine(AwayTable(), lambda: 1_000, UNHURRIED)
@@ -354,7 +353,10 @@ def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[int | None], str]]:
-    """Makes a server that answers with a status, or never for None, and returns its address."""
+    """A function that starts a server and returns its URL.
+
+    The server answers with the given status, or not at all for None.
+    """
     servers: list[HTTPServer] = []
     ended = threading.Event()
 
@@ -382,7 +384,7 @@ def serve() -> Iterator[Callable[[int | None], str]]:
         server.server_close()
 
 
-def test_who_invokes_a_function_waits_for_it_to_begin_and_no_longer(
+def test_invocation_waits_only_for_the_start(
     serve: Callable[[int | None], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(invocations, "ANSWER_SECONDS_MAX", 0.2)
@@ -394,7 +396,7 @@ def test_who_invokes_a_function_waits_for_it_to_begin_and_no_longer(
         invocations.invoke_url("http://127.0.0.1:9")
 
 
-def test_prices_are_those_of_the_catalogue_in_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_come_from_the_regions_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     def sku(part: str, nanos: int, unit: str) -> dict[str, Any]:
         rates = [{"unitPrice": {"units": "0", "nanos": nanos}}]
         return {
@@ -434,7 +436,7 @@ def test_prices_are_those_of_the_catalogue_in_the_region(monkeypatch: pytest.Mon
     assert hour == pytest.approx(8 * 0.03 + 30 * 0.004)
 
 
-def test_the_address_of_a_client_is_the_one_that_googles_front_adds() -> None:
+def test_client_address_is_the_last_forwarded_address() -> None:
     peer = ("169.254.1.1", 4000)
     claimed = {"x-forwarded-for": "10.0.0.1, 203.0.113.7"}
     assert client_address(claimed, peer) == ("203.0.113.7", 0)

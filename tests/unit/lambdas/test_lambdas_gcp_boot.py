@@ -1,6 +1,4 @@
-"""The boot script of Compute Engine's instances: what it says, and what it does at a metadata
-server and a bucket that asks for its token.
-"""
+"""The boot script of Compute Engine's instances, against a metadata server and a bucket."""
 
 import base64
 import json
@@ -32,7 +30,7 @@ from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys, certificate_server
 from tests.patience import PROCESS_SECONDS_MAX
 
-# What systemd gives a unit to stop in, if it says nothing.
+# Systemd's default limit for stopping a unit.
 SYSTEMD_STOP_SECONDS = 90
 URL, CLUSTER = "https://detcloud-vision-api-1.us-central1.run.app", "detcloud-vision"
 PLACE = "https://storage.googleapis.com/detcloud-vision-objects/agent-code"
@@ -45,7 +43,7 @@ def script(section: object = None, url: str = URL, place: str = PLACE) -> str:
     return startup_script(url, CLUSTER, place)(request).decode()
 
 
-def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
+def test_gce_script_has_the_address_and_the_digest_of_the_agents_code() -> None:
     text = script({"allowed_mounts": ["/mnt/data"], "cpu_slots_allowed": True})
     for line in (
         f"url='{URL}'",
@@ -66,14 +64,14 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
     ("duration", "seconds"),
     [({"seconds": 120}, 120), ({"seconds": "120"}, 120), ({"seconds": 0}, 30), ({}, 30), ("x", 30)],
 )
-def test_the_agent_is_told_how_long_a_notice_is(duration: object, seconds: int) -> None:
+def test_agent_knows_the_length_of_a_notice(duration: object, seconds: int) -> None:
     section = {"base_config": {"scheduling": {"preemptionNoticeDuration": duration}}}
     assert f"preemption_seconds='{seconds}'" in script(section).splitlines()
     extended = script({"extended_preemption_notice": True})
     assert "preemption_seconds='120'" in extended.splitlines()
 
 
-def test_a_startup_script_may_be_anything_and_mounts_plain_paths_alone() -> None:
+def test_startup_script_is_encoded_and_mounts_are_checked() -> None:
     own = "echo 'hello'; exit 3\n@POOL@ $HOME"
     text = script({"startup_script": own})
     assert base64.b64encode(own.encode()).decode() in text
@@ -90,10 +88,10 @@ SHARES = [
 ]
 
 
-def test_its_trials_may_mount_the_shares_of_their_pool() -> None:
+def test_trials_may_mount_the_pools_shares() -> None:
     text = script({"allowed_mounts": ["/mnt/more"], "file_systems": SHARES})
     assert "mounts='/mnt/more /mnt/data /mnt/homes'\n" in text
-    # They are there before trials are, also after the machine was started again.
+    # Shares are mounted before the agent starts, also after a restart of the machine.
     assert "mount_points='/mnt/data /mnt/homes'\n" in text
     mounts, starts = "\nmount_file_system nfs 10.0.0.2:/vol1", "enable --now detcloud-agent.service"
     assert text.index(mounts) < text.index(starts)
@@ -108,9 +106,7 @@ def test_its_trials_may_mount_the_shares_of_their_pool() -> None:
 @pytest.mark.parametrize(
     ("has_client", "failing"), [(True, ""), (False, ""), (True, "mount"), (False, "apt-get")]
 )
-def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
-    tmp_path: Path, has_client: bool, failing: str
-) -> None:
+def test_boot_mounts_shares_or_fails(tmp_path: Path, has_client: bool, failing: str) -> None:
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     (tmp_path / "etc").mkdir()
@@ -130,7 +126,7 @@ def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
     assert part
     done = subprocess.run(
         ["bash", "-c", f"set -Eeuo pipefail; root={tmp_path}\n{part[0]}"],
-        # Without the folder that a real mount.nfs4 is in.
+        # The path lacks the folder of a real mount.nfs4.
         env={"PATH": f"{programs}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -150,8 +146,10 @@ def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
 
 @dataclass
 class Cloud:
-    """A bucket that takes the machine's tokens alone, or a signature of the API's, and an API that
-    is told of failed boots and asked for code. `signed` is what the signature leads to.
+    """A bucket that accepts only the machine's tokens, and an API for boot reports and code.
+
+    `reports` and `requests`: path and body of each boot report and each request for code. `signed`:
+    the content behind the API's signed URL.
     """
 
     machine: MachineMetadata
@@ -163,28 +161,28 @@ class Cloud:
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    found = Cloud(MachineMetadata("detcloud-vision-a1b2", GoogleKeys()))
+    stub = Cloud(MachineMetadata("detcloud-vision-a1b2", GoogleKeys()))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/objects/signed":
-                self._answer(200, found.signed)
+                self._answer(200, stub.signed)
                 return
             bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
-            is_known = bearer in found.machine.access_tokens
+            is_known = bearer in stub.machine.access_tokens
             is_there = self.path == f"/objects/agent-code/{agent_code().sha256}"
             status = 403 if not is_known else 200 if is_there else 404
             self._answer(status, agent_code().content if status == 200 else b"")
 
         def do_PUT(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found.reports.append((self.path, body))
+            stub.reports.append((self.path, body))
             self._answer(200, b"{}")
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found.requests.append((self.path, body))
-            self._answer(303, b"", f"{found.url}/objects/signed")
+            stub.requests.append((self.path, body))
+            self._answer(303, b"", f"{stub.url}/objects/signed")
 
         def _answer(self, status: int, content: bytes, place: str = "") -> None:
             self.send_response(status)
@@ -200,20 +198,20 @@ def cloud() -> Iterator[Cloud]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        found.url = f"http://127.0.0.1:{server.server_port}"
-        yield found
+        stub.url = f"http://127.0.0.1:{server.server_port}"
+        yield stub
         server.shutdown()
 
 
 STUBS = {
-    # `id` knows the user once useradd has made it.
+    # `id` finds the user after useradd.
     "id": '[ -e "$DETCLOUD_ROOT/user" ]',
     "useradd": 'touch "$DETCLOUD_ROOT/user"',
     "runuser": 'shift 3; exec "$@"',
-    # The agent reaches the cluster as it starts.
+    # The agent reaches the cluster at the start of the agent.
     "systemctl": 'case "$*" in *-agent*) sleep 1; touch "$DETCLOUD_ROOT/run/detcloud/alive";; esac',
     **dict.fromkeys(("chown", "docker", "iptables", "mount", "usermod"), ""),
-    # It has no disks of its own.
+    # The machine has no local disks.
     **dict.fromkeys(("lsblk", "mountpoint", "nvidia-smi"), "exit 1"),
 }
 
@@ -221,8 +219,9 @@ STUBS = {
 def boot(
     cloud: Cloud, root: Path, fails: str = "", *, elsewhere: bool = False
 ) -> tuple[int, list[str]]:
-    """Run the script on a machine whose disk is `root`; its status, and the commands that a test
-    does not let run here. `elsewhere`: the cluster's bucket is in another cloud.
+    """Run the script with `root` as its disk; return its status and the stubbed commands.
+
+    The command `fails` fails. `elsewhere`: the cluster's bucket is in a different cloud.
     """
     programs = root / "bin"
     programs.mkdir(exist_ok=True)
@@ -249,28 +248,27 @@ def boot(
             check=False,
         )
     cloud.machine.set_down(False)
-    said = root / "said"
-    return done.returncode, said.read_text().splitlines() if said.exists() else []
+    command_log = root / "said"
+    return done.returncode, command_log.read_text().splitlines() if command_log.exists() else []
 
 
-def test_it_makes_the_machine_an_agent_once(cloud: Cloud, tmp_path: Path) -> None:
-    status, said = boot(cloud, tmp_path)
+def test_boot_starts_the_agent_once(cloud: Cloud, tmp_path: Path) -> None:
+    status, commands = boot(cloud, tmp_path)
     log = (tmp_path / "var/log/detcloud-boot.log").read_text()
     assert status == 0, log
-    assert said[:2] == [
+    assert commands[:2] == [
         "systemctl daemon-reload",
         "systemctl enable --now detcloud-watchdog.service",
     ]
-    started = [line.split()[-1] for line in said if "enable --now" in line]
-    # The metadata are closed before there is an agent, and with it trials.
+    started = [line.split()[-1] for line in commands if "enable --now" in line]
+    # The metadata server is closed before the agent starts.
     assert started[-2:] == ["detcloud-firewall.service", "detcloud-agent.service"]
     unit = (tmp_path / "etc/systemd/system/detcloud-agent.service").read_text()
     assert f"--url {cloud.url} --cluster {CLUSTER} --pool gpus --name {cloud.machine.name} " in unit
     assert " --identity gcp --notices gce " in unit
     assert "DETCLOUD_PREEMPTION_SECONDS=30" in unit
-    # Systemd stops units in the reverse of the order in which it starts them: at the signal to
-    # power off the agent is stopped while there are a network, containers and the metadata still,
-    # and has more than the 20 s that it gives its trials.
+    # Systemd stops units in the reverse order of their start. At a power-off the agent stops before
+    # network, containers and metadata, and has more than the 20 s that it gives its trials.
     [after] = [line for line in unit.splitlines() if line.startswith("After=")]
     assert {"network-online.target", "docker.service", "detcloud-firewall.service"} <= set(
         after.removeprefix("After=").split()
@@ -282,16 +280,14 @@ def test_it_makes_the_machine_an_agent_once(cloud: Cloud, tmp_path: Path) -> Non
     token = cloud.machine.access_tokens[-1]
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or token.encode() not in path.read_bytes(), path
-    # The script is run again whenever the machine starts.
+    # Each start of the machine runs the script again.
     assert boot(cloud, tmp_path) == (0, [])
 
 
-def test_a_boot_that_fails_is_reported_with_the_instances_identity_and_ends(
-    cloud: Cloud, tmp_path: Path
-) -> None:
-    status, said = boot(cloud, tmp_path, fails="usermod")
+def test_failed_boot_is_reported_with_a_proof_and_powers_off(cloud: Cloud, tmp_path: Path) -> None:
+    status, commands = boot(cloud, tmp_path, fails="usermod")
     assert status == 1
-    assert said[-1] == "systemctl poweroff"
+    assert commands[-1] == "systemctl poweroff"
     [(path, body)] = cloud.reports
     assert path == f"/api/v1/instances/{cloud.machine.name}/boot-report"
     assert body.pop("resource_pool") == "gpus"
@@ -306,19 +302,17 @@ def test_a_boot_that_fails_is_reported_with_the_instances_identity_and_ends(
         assert verifier.verify_proof(Proof(digest, body, BOOT_REPORT)) == cloud.machine.name
 
 
-def test_a_bucket_that_is_closed_to_the_machine_ends_it(cloud: Cloud, tmp_path: Path) -> None:
+def test_inaccessible_bucket_powers_the_machine_off(cloud: Cloud, tmp_path: Path) -> None:
     cloud.machine.account = ""
-    status, said = boot(cloud, tmp_path)
+    status, commands = boot(cloud, tmp_path)
     assert status != 0
-    assert said[-1] == "systemctl poweroff"
+    assert commands[-1] == "systemctl poweroff"
 
 
-def test_a_machine_of_another_clouds_cluster_proves_itself_for_its_code(
-    cloud: Cloud, tmp_path: Path
-) -> None:
-    status, said = boot(cloud, tmp_path, elsewhere=True)
+def test_machine_of_a_cluster_elsewhere_gets_code_by_a_proof(cloud: Cloud, tmp_path: Path) -> None:
+    status, commands = boot(cloud, tmp_path, elsewhere=True)
     assert status == 0, (tmp_path / "var/log/detcloud-boot.log").read_text()
-    assert said[-1] == "systemctl enable --now detcloud-agent.service"
+    assert commands[-1] == "systemctl enable --now detcloud-agent.service"
     assert (tmp_path / "opt/detcloud/detcloud/agent/gcp/instance.py").is_file()
     [(path, body)] = cloud.requests
     assert path == f"/api/v1/instances/{cloud.machine.name}/agent-code"
@@ -329,16 +323,16 @@ def test_a_machine_of_another_clouds_cluster_proves_itself_for_its_code(
             CLUSTER, cloud.machine.project, cloud.machine.account, GoogleCertificates(url)
         )
         assert verifier.verify_proof(Proof(digest, body, AGENT_CODE)) == cloud.machine.name
-        # For nothing else: it lets nobody in.
+        # The proof for code does not enrol an agent.
         with pytest.raises(InvalidProof, match="was issued for another audience"):
             verifier.verify_proof(Proof(digest, body))
-    # No token that opens anything was asked for.
+    # The machine requested no access token.
     assert cloud.machine.access_tokens == []
 
 
-def test_code_that_is_not_what_was_launched_is_not_run(cloud: Cloud, tmp_path: Path) -> None:
+def test_code_with_a_wrong_digest_is_not_run(cloud: Cloud, tmp_path: Path) -> None:
     cloud.signed = b"something else"
-    status, said = boot(cloud, tmp_path, elsewhere=True)
+    status, commands = boot(cloud, tmp_path, elsewhere=True)
     assert status != 0
-    assert said[-1] == "systemctl poweroff"
+    assert commands[-1] == "systemctl poweroff"
     assert not (tmp_path / "opt/detcloud/detcloud").exists()

@@ -1,4 +1,4 @@
-"""The maintenance of a cluster whose table refuses one of the pools."""
+"""The maintenance of pools when the table refuses a pool or agents cannot reach the API."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tests.engine_timing import UNHURRIED
 
 
 class ThrottledTable(MemoryTable):
-    """Notes which partitions are read, and refuses those of the pool `hot`."""
+    """A table that records read partitions and refuses the partitions of the pool `hot`."""
 
     hot = ""
 
@@ -54,7 +54,7 @@ class ThrottledTable(MemoryTable):
         Maintenance.check_budgets,
     ],
 )
-def test_a_pool_that_the_table_refuses_holds_up_no_other(
+def test_failed_pool_does_not_stop_the_maintenance_of_pools(
     look: Callable[[Maintenance], None],
 ) -> None:
     table = ThrottledTable()
@@ -78,7 +78,7 @@ def test_maintains_pools_of_all_pages() -> None:
 
 
 def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCaptureFixture) -> None:
-    """A trial that was told to stop could not hear it: it is not overdue."""
+    """A trial without the directive to stop is not overdue."""
     now_ms, down = 1_000_000, [True]
     engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
     engine.execute_command("pool#a", PoolConfigured("a"))
@@ -86,7 +86,7 @@ def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCapture
     engine.table.commit((Put(Key("leases#a", "agent"), 1, body, Expect.ABSENT),))
     maintenance = Maintenance(engine, lambda: down[0])
     holds = []
-    # Heard just now; then silent for a minute and the API is down; then it is back.
+    # The agent renewed its lease just now. Then the API is down, and later up again.
     for is_down in (True, True, True, False, False):
         down[0] = is_down
         maintenance.mark_lost_agents()
@@ -96,7 +96,7 @@ def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCapture
     assert [record.message for record in caplog.records] == ["agent agent was lost"]
 
 
-def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() -> None:
+def test_failed_syncs_are_an_outage_if_no_agent_is_served() -> None:
     now_ms = 1_000_000
     engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
     engine.execute_command("pool#a", PoolConfigured("a"))
@@ -106,7 +106,7 @@ def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() ->
     failed = FailedSyncs(engine.table)
     failed.record(now_ms)
     maintenance = Maintenance(engine)
-    # The other agent is served: what fails is one agent's, which holds nothing up.
+    # The API serves the second agent, so that the failure concerns only the first.
     maintenance.mark_lost_agents()
     assert not maintenance.holds_for_outage
     now_ms += 45_000
@@ -115,7 +115,7 @@ def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() ->
     assert maintenance.holds_for_outage
 
 
-def test_failed_syncs_are_written_seldom() -> None:
+def test_failed_syncs_share_a_row_write() -> None:
     table = MemoryTable()
     failed = FailedSyncs(table)
     for now_ms in (100_000, 105_000, 109_999):

@@ -1,4 +1,4 @@
-"""Functions of one cloud with pools in another: which there are, and what is imported for them."""
+"""Functions with pools in a remote cloud: provider types, proofs, launches and imports."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ OTHER_CLOUDS = json.dumps({"gcp": OTHER_CLOUD})
 
 @pytest.fixture
 def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of a function on AWS, of a stack that was given the remote account at
-    Google's.
-    """
+    """The environment of a function on AWS, with a remote account on Google Cloud."""
     require("botocore")
     require("google.auth")
     environment = {
@@ -58,7 +56,7 @@ def adapters() -> Any:
     return AwsAdapters()
 
 
-def test_a_stack_has_the_pools_of_the_clouds_whose_sides_it_was_given(
+def test_provider_types_follow_the_remote_accounts(
     function_of_aws: pytest.MonkeyPatch,
 ) -> None:
     assert adapters().provider_types == {"aws", "gcp"}
@@ -74,7 +72,7 @@ def test_a_stack_has_the_pools_of_the_clouds_whose_sides_it_was_given(
         alone.cloud_provider(ProvisionerSettings("gcp"))
 
 
-def test_a_type_of_provider_that_is_no_cloud_opens_nothing() -> None:
+def test_unknown_cloud_is_ignored() -> None:
     def no_parts() -> HostParts:
         raise AssertionError("nothing is to be opened")
 
@@ -83,7 +81,7 @@ def test_a_type_of_provider_that_is_no_cloud_opens_nothing() -> None:
     assert clouds.find_cloud("local") is None
 
 
-def test_proofs_of_either_cloud_are_verified_by_its_own(
+def test_each_cloud_has_a_verifier(
     function_of_aws: pytest.MonkeyPatch,
 ) -> None:
     from control_plane.agents.identity import InvalidProof, Proof
@@ -107,7 +105,7 @@ def test_proofs_of_either_cloud_are_verified_by_its_own(
             made.find_verifier("gcp").verify_proof(Proof("d" * 64, {"identity_token": token}))
 
 
-def test_a_launch_in_the_other_cloud_has_its_side_and_a_script_without_a_bucket(
+def test_launch_on_google_uses_the_remote_account_and_no_bucket(
     function_of_aws: pytest.MonkeyPatch,
 ) -> None:
     kept: list[str] = []
@@ -149,9 +147,7 @@ AWS_REMOTE_ACCOUNT = {
 
 @pytest.fixture
 def function_of_google(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of a function of a stack on Google Cloud that was given the remote account on
-    AWS.
-    """
+    """The environment of a function on Google Cloud, with a remote account on AWS."""
     for package in ("botocore", "google.auth", "moto"):
         require(package)
     environment = {
@@ -166,7 +162,7 @@ def function_of_google(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_stack_on_google_cloud_has_its_pools_on_aws(
+def test_stack_on_google_cloud_has_pools_on_aws(
     function_of_google: pytest.MonkeyPatch,
 ) -> None:
     from lambdas.gcp.adapters import GcpAdapters
@@ -177,17 +173,17 @@ def test_a_stack_on_google_cloud_has_its_pools_on_aws(
     assert [verifier and verifier.cloud for verifier in verifiers] == ["AWS", "Google Cloud"]
 
 
-def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
+def test_launch_on_aws_assumes_a_role_with_an_identity_token(
     function_of_google: pytest.MonkeyPatch,
 ) -> None:
     from tests.emulators.ec2.region import Region
     from tests.emulators.ec2.serving import ec2_server
     from tests.emulators.token_services import token_services
 
-    asked: list[str] = []
+    audiences: list[str] = []
 
     def make_token(audience: str) -> str:
-        asked.append(audience)
+        audiences.append(audience)
         return f"signed for {audience}"
 
     now_ms = 1_700_000_000_000
@@ -206,13 +202,13 @@ def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
         cloud = other.cloud_provider(ProvisionerSettings("aws", section=section))
         request = IntentRow("i-1", CLUSTER, "gpus", offering, 1, "t" * 40, now_ms, section)
         [launched] = cloud.launch(request)
-        # A host that has no such tokens launches nothing.
+        # A host without identity tokens launches nothing.
         without = HostParts(CLUSTER, "https://api.example", lambda: now_ms, lambda: None)
         stranger = OtherClouds(text, lambda: without).find_cloud("aws")
         assert stranger is not None
         with pytest.raises(CloudError, match="no credentials for AWS"):
             stranger.cloud_provider(ProvisionerSettings("aws", section=section)).launch(request)
-    assert asked == [f"detcloud-aws:{CLUSTER}"]
+    assert audiences == [f"detcloud-aws:{CLUSTER}"]
     assert services.given == ["role"]
     machine = region.machines[launched.id]
     assert machine.data["IamInstanceProfile"]["Arn"] == PROFILE
@@ -221,7 +217,7 @@ def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
     assert any('"$url/api/v1/instances/$name/agent-code"' in line for line in script)
 
 
-def test_the_other_cloud_is_imported_when_a_pool_of_it_is_looked_at(tmp_path: Path) -> None:
+def test_remote_cloud_is_imported_only_for_a_pool(tmp_path: Path) -> None:
     require("aws_lambda_powertools")
     check = f"""
 import os, sys

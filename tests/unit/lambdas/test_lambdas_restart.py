@@ -1,4 +1,4 @@
-"""A state table in DynamoDB that was restored, before it is used again."""
+"""The preparation of a restored state table in DynamoDB."""
 
 import json
 import uuid
@@ -23,7 +23,7 @@ def make_table(aws: Ministack, next_id: int) -> str:
 
 
 @pytest.mark.parametrize("is_newest_there", [True, False])
-def test_a_restored_table_gets_an_incarnation_and_skips_ids(
+def test_restored_table_gets_an_incarnation_and_skips_ids(
     aws: Ministack,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -41,7 +41,7 @@ def test_a_restored_table_gets_an_incarnation_and_skips_ids(
     assert read_incarnation(table, "") == report["incarnation"]
 
 
-def test_a_table_that_is_not_there_is_said_in_a_line(
+def test_missing_table_is_named(
     aws: Ministack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _use(aws, monkeypatch)
@@ -70,7 +70,7 @@ def test_missing_region_is_reported(
 
 
 def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the environment of somebody with that account's credentials."""
+    """Set endpoint, region and credentials of the emulated account in the environment."""
     for name, value in {
         "AWS_ENDPOINT_URL": aws.url,
         "AWS_DEFAULT_REGION": REGION,

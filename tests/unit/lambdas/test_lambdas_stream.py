@@ -1,4 +1,4 @@
-"""The function behind the table's stream, and its records."""
+"""The function behind the table's stream, and the stream's records."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ POOL = addresses.pool("gpus")
 
 
 class CountingTable(MemoryTable):
-    """A table that counts the queries of each partition, and does not answer those of `away`."""
+    """A table that records the partitions of queries and refuses the partition `away`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,16 +54,14 @@ def failed_records(engine: Engine, records: Sequence[Any], left_ms: int = 60_000
     ]
 
 
-def test_an_actor_whose_mail_was_consumed_costs_one_read(
-    engine: Engine, table: CountingTable
-) -> None:
+def test_actor_without_mail_costs_a_single_read(engine: Engine, table: CountingTable) -> None:
     engine.execute_command(POOL, PoolConfigured("gpus"))
     table.queries.clear()
     assert failed_records(engine, [record(n, POOL) for n in range(50)]) == []
     assert table.queries == [POOL]
 
 
-def test_mail_that_nobody_followed_is_folded(engine: Engine, table: CountingTable) -> None:
+def test_unfollowed_mail_is_folded(engine: Engine, table: CountingTable) -> None:
     quiet = Engine(table, lambda: 1_000, UNHURRIED)
     quiet.advance_until_idle = lambda *_, **__: None  # type: ignore[method-assign]
     quiet.post_message(POOL, PoolConfigured("gpus"), sender="somebody")
@@ -72,19 +70,17 @@ def test_mail_that_nobody_followed_is_folded(engine: Engine, table: CountingTabl
     assert engine.read_state(POOL) is not None
 
 
-def test_records_of_an_actor_that_could_not_be_served_come_again(
-    engine: Engine, table: CountingTable
-) -> None:
+def test_records_of_an_unserved_actor_fail(engine: Engine, table: CountingTable) -> None:
     table.away = "trial#2"
     records = [record(1, "trial#1"), record(2, "trial#2"), record(3, "trial#2"), record(4, POOL)]
     assert failed_records(engine, records) == ["2", "3"]
 
 
-def test_a_record_that_names_no_row_fails_alone(engine: Engine) -> None:
+def test_record_without_a_row_fails_alone(engine: Engine) -> None:
     broken = {"dynamodb": {"SequenceNumber": "2", "Keys": {"p": {"N": "1"}}}}
     assert failed_records(engine, [record(1, POOL), broken, record(3, POOL)]) == ["2"]
 
 
-def test_what_the_time_does_not_allow_comes_again(engine: Engine, table: CountingTable) -> None:
+def test_records_fail_without_enough_time(engine: Engine, table: CountingTable) -> None:
     assert failed_records(engine, [record(1, POOL)], left_ms=RESERVE_MS) == ["1"]
     assert table.queries == []

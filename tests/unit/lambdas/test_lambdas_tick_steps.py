@@ -1,4 +1,4 @@
-"""The steps of a tick: none holds up another."""
+"""The steps of a tick: independence, periods, time limits and early wakes."""
 
 import json
 from functools import partial
@@ -19,13 +19,13 @@ from tests.engine_timing import UNHURRIED
 
 
 def steps_on(table: MemoryTable) -> TickSteps:
-    """The steps of a deployed cluster on the table."""
+    """Return the steps of a deployed cluster on the table."""
     cluster = Cluster(AwsAdapters())
     cluster.engine = Engine(table, lambda: 1, UNHURRIED)
     return TickSteps(cluster)
 
 
-def test_collections_are_paced_as_the_configuration_in_force_has_it() -> None:
+def test_deletion_rate_follows_the_stored_configuration() -> None:
     table = MemoryTable()
     cluster = Cluster(AwsAdapters())
     cluster.engine = Engine(table, lambda: 1, UNHURRIED)
@@ -45,7 +45,7 @@ def enough() -> int:
     return 60_000
 
 
-def test_a_step_that_fails_holds_up_no_other_and_is_named() -> None:
+def test_failed_steps_are_named_and_stop_no_step() -> None:
     done: list[str] = []
     steps = [
         Step("leases", failing),
@@ -57,14 +57,14 @@ def test_a_step_that_fails_holds_up_no_other_and_is_named() -> None:
     assert done == ["audit"]
 
 
-def test_a_step_is_done_in_the_minutes_that_are_its_own() -> None:
+def test_step_runs_in_each_nth_minute() -> None:
     done: list[int] = []
     for minute in range(12):
         run_steps([Step("audit", partial(done.append, minute), 5)], minute * MINUTE_MS + 17, enough)
     assert done == [0, 5, 10]
 
 
-def test_a_step_is_not_begun_without_the_time_for_it_and_is_named(
+def test_steps_without_enough_time_are_skipped_and_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     left_ms = 60_000
@@ -86,23 +86,20 @@ def test_a_step_is_not_begun_without_the_time_for_it_and_is_named(
     assert "orphan cleanup was not started: only 3000 ms are left" in caplog.text
 
 
-def test_who_wakes_others_comes_before_what_a_silent_cloud_holds_up() -> None:
+def test_provisioning_runs_after_all_steps_without_cloud_calls() -> None:
     names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
     assert names[-2:] == ["provisioning", "orphan cleanup"]
     assert {"suggestions", "collection", "audit", "lost agents"} < set(names)
 
 
-def test_a_round_tells_when_the_last_of_its_steps_can_be_done() -> None:
+def test_run_steps_returns_the_latest_retry_time() -> None:
     steps = [Step("a", lambda: 2_000), Step("b", lambda: 3_000), Step("c", lambda: None)]
     assert run_steps(steps, 0, enough) == 3_000
     assert run_steps(steps[2:], 0, enough) == 0
 
 
 class EarlyProvisioner:
-    """The provisioner of one pool, which is too early `times` times and notes its waits.
-
-    A wait takes from the `left_ms`.
-    """
+    """A provisioner that is too early `times` times and records waits, which reduce `left_ms`."""
 
     left_ms = 60_000
 
@@ -128,32 +125,32 @@ class EarlyProvisioner:
         return self.steps.run_row_steps(partitions, lambda: self.left_ms, self.sleep)
 
 
-def test_a_wake_that_comes_too_early_is_waited_out() -> None:
+def test_early_wake_waits_and_reconciles_again() -> None:
     provisioner = EarlyProvisioner(times=1)
     assert provisioner.run_for_rows("notices")
     assert (provisioner.looks, provisioner.waits) == (2, [3.0])
 
 
-def test_a_wake_in_time_waits_for_nothing() -> None:
+def test_timely_wake_does_not_wait() -> None:
     provisioner = EarlyProvisioner(times=0)
     assert provisioner.run_for_rows("notices")
     assert (provisioner.looks, provisioner.waits) == (1, [])
 
 
-def test_a_wake_that_is_too_early_again_is_to_come_again() -> None:
+def test_wake_that_stays_too_early_is_not_done() -> None:
     provisioner = EarlyProvisioner(times=2)
     assert not provisioner.run_for_rows("notices")
     assert (provisioner.looks, provisioner.waits) == (2, [3.0])
 
 
-def test_a_wake_that_has_no_time_to_wait_is_to_come_again() -> None:
+def test_wake_without_time_to_wait_is_not_done() -> None:
     provisioner = EarlyProvisioner(times=1)
     provisioner.left_ms = 7_999
     assert not provisioner.run_for_rows("notices")
     assert (provisioner.looks, provisioner.waits) == (1, [])
 
 
-def test_a_wake_without_time_is_to_come_again_and_is_no_error(
+def test_wake_without_time_is_not_done_and_not_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     provisioner = EarlyProvisioner(times=0)
@@ -163,10 +160,10 @@ def test_a_wake_without_time_is_to_come_again_and_is_no_error(
     assert caplog.records == []
 
 
-def test_a_wake_whose_time_ends_within_its_steps_is_to_come_again(
+def test_wake_that_runs_out_of_time_is_not_done(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # What suggests takes the time, so that the pools are not looked at.
+    # The suggestion step uses up the time, so that the pools are not reconciled.
     provisioner = EarlyProvisioner(times=0)
 
     def take_time() -> None:
@@ -178,7 +175,7 @@ def test_a_wake_whose_time_ends_within_its_steps_is_to_come_again(
     assert caplog.records == []
 
 
-def test_new_rows_have_done_only_what_they_are_about() -> None:
+def test_new_rows_run_only_the_matching_steps() -> None:
     steps = steps_on(MemoryTable())
     provisioning, suggestions = steps.provisioning, steps.suggestions
     assert steps.row_steps(["jobs#gpus", "notices", "jobs#gpus"]) == [provisioning]
@@ -186,7 +183,7 @@ def test_new_rows_have_done_only_what_they_are_about() -> None:
     assert steps.row_steps(["notices", "suggestions"]) == [suggestions, provisioning]
 
 
-def test_who_suggests_is_woken_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggest_function_is_invoked_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     invoked: list[dict[str, Any]] = []
 
     class Lambda:
@@ -202,7 +199,7 @@ def test_who_suggests_is_woken_while_a_search_waits(monkeypatch: pytest.MonkeyPa
     table.commit((Put(Key("suggestions", "7"), 1, b"", Expect.ABSENT),))
     run_steps([suggestions], 0, enough)
     [request] = invoked
-    # Nobody waits for the answer.
+    # The invocation is asynchronous.
     assert (request["FunctionName"], request["InvocationType"]) == (
         "detcloud-vision-suggest",
         "Event",

@@ -28,11 +28,11 @@ TWO_NODES = {
         ("--nnodes 1:2 -- --trial model_def:Trial", ["--nnodes", "1:2"], TRIAL),
         ("python3 train.py --epochs 3", [], ["python3", "train.py", "--epochs", "3"]),
         ("train.py a", [], [sys.executable, "train.py", "a"]),
-        # The first one alone ends the overrides.
+        # Only the first `--` ends the overrides.
         ("--x -- run -- y", ["--x"], ["run", "--", "y"]),
     ],
 )
-def test_overrides_stand_before_the_first_double_dash(
+def test_overrides_precede_the_first_double_dash(
     words: str, overrides: list[str], command: list[str]
 ) -> None:
     arguments = parse_launcher_arguments("torch_distributed", words.split(), "")
@@ -50,7 +50,7 @@ def test_overrides_stand_before_the_first_double_dash(
         ("--np 2 train.py", "'--np' is not a known option: options of its own end with --"),
     ],
 )
-def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(
+def test_invalid_launcher_arguments_print_the_usage_and_exit_with_1(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -66,19 +66,19 @@ def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(
 @pytest.mark.parametrize(
     "words", ["-h", "--help", "--x -h -- run", "-- -h", "--trial a:B -h", "--trial=a:B --help"]
 )
-def test_help_prints_the_usage_and_ends_with_zero(
+def test_help_prints_the_usage_and_exits_with_0(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_launcher_arguments("deepspeed", words.split(), "What it does.")
     assert ended.value.code == 0
     assert "What it does." in capsys.readouterr().out
-    # A script has a help of its own.
+    # `-h` after the script belongs to the script.
     arguments = parse_launcher_arguments("deepspeed", ["train.py", "-h"], "")
     assert arguments.command[1:] == ["train.py", "-h"]
 
 
-def test_workers_meet_where_the_assignment_says_unless_overridden() -> None:
+def test_torch_arguments_use_the_assigned_rendezvous() -> None:
     arguments = parse_launcher_arguments(
         "torch_distributed", ["--monitor-interval=2", "--", "run"], ""
     )
@@ -89,7 +89,7 @@ def test_workers_meet_where_the_assignment_says_unless_overridden() -> None:
         "--master_port 20500 --monitor-interval=2 --module detcloud.launch.wrap_rank RANK -- run"
     )
     variables = worker_variables(gang, "/folder")
-    # 20500 - 8192: the processes' own channel has a port of its own on the same host.
+    # 20500 - 8192: the channel of detcloud listens on another port of the same host.
     assert variables["DETCLOUD_CHANNEL_PORT"] == "12308"
     assert variables["DET_CHIEF_IP"] == "10.0.0.1"
     assert Gang.from_environment({"DETCLOUD_HOSTS": "10.0.0.7"}).chief == "127.0.0.1"
@@ -114,13 +114,13 @@ ELASTIC += ["--rdzv_endpoint", "10.0.0.1:20500", "--rdzv_id", "4.1"]
             ["--rdzv_conf", "join_timeout=9,is_host=false"],
         ),
         ("--max-restarts 3 --rdzv-conf is_host=true", ELASTIC, []),
-        # Who holds the store at a place of the user's own is torch's to find out.
+        # For an endpoint of the user, torch itself determines the host of the store.
         ("--rdzv-backend c10d --rdzv-endpoint elsewhere:1", ELASTIC, []),
         ("--max-restarts 3 --rdzv-backend static", STATIC, []),
         ("--standalone --max-restarts 3", [], []),
     ],
 )
-def test_workers_that_may_be_started_again_meet_by_another_rendezvous(
+def test_restartable_workers_use_the_elastic_rendezvous(
     overrides: str, before: list[str], after: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "/work/allocations/4.1")
@@ -129,11 +129,11 @@ def test_workers_that_may_be_started_again_meet_by_another_rendezvous(
     assert bool(rendezvous_variables(overrides.split())) is (before == ELASTIC)
 
 
-def test_gloo_is_given_the_interface_by_which_the_other_nodes_reach_this_one() -> None:
+def test_gloo_uses_the_interface_of_the_nodes_address() -> None:
     hosts = {"DETCLOUD_NODES": "2", "DETCLOUD_HOSTS": "127.0.0.2,127.0.0.3"}
     local = worker_variables(Gang.from_environment({**hosts, "DETCLOUD_NODE_RANK": "1"}), "/f")
     assert (local["GLOO_SOCKET_IFNAME"], local["NCCL_SOCKET_IFNAME"]) == ("lo", "lo")
-    # An address behind a gateway is no interface's: torch looks by itself.
+    # No interface has an address behind a gateway: torch selects the interface.
     unknown = worker_variables(Gang.from_environment(TWO_NODES), "/f")
     assert "GLOO_SOCKET_IFNAME" not in unknown
 
@@ -141,32 +141,32 @@ def test_gloo_is_given_the_interface_by_which_the_other_nodes_reach_this_one() -
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        # As torch's own launcher has it, though the agent gives each slot more.
+        # The value of torch's launcher, although the agent gives each slot more.
         ({"OMP_NUM_THREADS": "8", "DETCLOUD_WORKER_THREADS": "1"}, "1"),
         ({"OMP_NUM_THREADS": "3", "DETCLOUD_WORKER_THREADS": "3"}, "3"),
         ({"OMP_NUM_THREADS": "8"}, "8"),
         ({}, "1"),
     ],
 )
-def test_a_worker_has_one_thread_unless_the_user_gives_it_more(
+def test_a_worker_has_a_single_thread_by_default(
     environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OMP_NUM_THREADS", "DETCLOUD_WORKER_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    found = worker_variables(Gang.from_environment({}), "/folder")
-    assert found["OMP_NUM_THREADS"] == expected
+    variables = worker_variables(Gang.from_environment({}), "/folder")
+    assert variables["OMP_NUM_THREADS"] == expected
 
 
-def test_tensorflow_hears_of_the_workers_of_all_nodes() -> None:
+def test_tensorflow_config_lists_workers_of_all_nodes() -> None:
     assert tensorflow_config(Gang.from_environment(TWO_NODES), 5000) == {
         "cluster": {"worker": ["10.0.0.1:5000", "10.0.0.2:5000"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
-def test_launchers_that_do_not_exist_are_found_in_entrypoints() -> None:
+def test_unknown_launchers_in_entrypoints_are_found() -> None:
     for name in LAUNCHERS:
         assert unknown_launcher(f"python3 -m determined.launch.{name} --trial a:B") is None
     assert unknown_launcher("dlprof python -m detcloud.launch.mpi -- x.py") == "mpi"

@@ -21,12 +21,12 @@ def run_to_the_end(folder: Path, program: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_the_status_is_that_of_the_end_and_not_of_an_exit_elsewhere(tmp_path: Path) -> None:
+def test_exit_status_is_kept(tmp_path: Path) -> None:
     assert run_to_the_end(tmp_path, "fast_exit.exit_process(7)").returncode == 7
     assert run_to_the_end(tmp_path, "raise SystemExit(5)").returncode == 5
 
 
-def test_what_nobody_flushed_is_in_the_file_and_pipes_are_left_alone(tmp_path: Path) -> None:
+def test_unflushed_files_are_flushed_and_pipes_are_not(tmp_path: Path) -> None:
     program = """
 import gzip, os
 text, raw = open("text", "w"), open("bytes", "wb")
@@ -45,7 +45,7 @@ fast_exit.exit_process(0)
     assert gzip.decompress((tmp_path / "packed.gz").read_bytes()) == b"c"
 
 
-def test_threads_and_functions_registered_later_come_first(tmp_path: Path) -> None:
+def test_threads_and_exit_functions_run_before_the_exit(tmp_path: Path) -> None:
     program = """
 import atexit, threading, time
 atexit.register(print, "function")
@@ -55,7 +55,7 @@ fast_exit.exit_process(0)
     assert run_to_the_end(tmp_path, program).stdout == "thread\nfunction\n"
 
 
-def test_output_that_cannot_be_written_is_a_failure_as_always(tmp_path: Path) -> None:
+def test_unwritable_output_exits_with_120(tmp_path: Path) -> None:
     program = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\nprint('x')\n"
     assert run_to_the_end(tmp_path, program + "fast_exit.exit_process(0)").returncode == 120
     assert run_to_the_end(tmp_path, program).returncode == 120

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LAUNCHER = [sys.executable, "-m", "detcloud.launch.torch_distributed"]
 LENGTH = 100_000
 
-# Counts steps together with the others, and stops where all stop. Rank 1 fails in its first run.
+# Count steps together with the other ranks until the preemption. Rank 1 fails in its first run.
 COUNT = """
 import os, sys, time
 from pathlib import Path
@@ -54,7 +54,7 @@ torch.distributed.barrier()
 Path(f"port-{os.environ['RANK']}").write_text(os.environ["MASTER_PORT"])
 torch.distributed.destroy_process_group()
 """
-# Rank 1 fails, for want of rank 0 or of anything. Rank 0 refuses, and rank 2 waits for it.
+# Rank 0 raises InvalidHP, rank 1 a ConnectionError, and rank 2 sleeps and ignores SIGTERM.
 REFUSE = """
 import os, signal, time
 from pathlib import Path
@@ -73,8 +73,8 @@ with core.init(distributed=ranks):
         raise InvalidHP("too wide")
     raise ConnectionError("reset by peer")
 """
-# Rank 1 dies, or its wrapper is killed and takes it along. Rank 0 takes no notice of being asked to
-# end, and rank 2 is stopped with its wrapper.
+# Rank 1 aborts, or kills its wrapper and so itself. Rank 0 ignores SIGTERM, and rank 2 stops itself
+# and its wrapper by SIGSTOP.
 DIE = """
 import os, signal, time
 from pathlib import Path
@@ -95,7 +95,7 @@ while True:
         os.killpg(0, signal.SIGSTOP)
     time.sleep(1)
 """
-# Each rank tells who it is, with a child of its own, and waits.
+# Each rank starts a child, writes the process ids to a file and waits.
 STAY = """
 import os, subprocess, sys, time
 from pathlib import Path
@@ -124,7 +124,7 @@ def start(trial: Path, code: Path, **variables: str) -> subprocess.Popen[str]:
         )
 
 
-def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path) -> None:
+def test_workers_of_two_nodes_restart_and_stop_together(tmp_path: Path) -> None:
     nodes = []
     for rank in range(2):
         trial = make_trial(
@@ -146,24 +146,24 @@ def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path
             "DETCLOUD_SLOTS": "1",
         }
         nodes.append((trial, start(trial, trial.parent, **gang)))
-    (other, first), (chief, second) = nodes
+    (other, other_process), (chief, chief_process) = nodes
     log = other.parent / "log"
-    wait_until(lambda: "[rank=1] counting" in log.read_text() or first.poll() is not None)
+    wait_until(lambda: "[rank=1] counting" in log.read_text() or other_process.poll() is not None)
     notice = {"deadline_ms": 1, "reason": "the machine ends"}
     direct(other, revision=1, length=LENGTH, preempt=notice)
-    codes = [one.wait(PROCESS_SECONDS_MAX) for one in (first, second)]
+    codes = [process.wait(PROCESS_SECONDS_MAX) for process in (other_process, chief_process)]
     assert codes == [0, 0], (chief.parent / "log").read_text() + log.read_text()
     *measured, validation = reports(chief, "metrics")
     assert "memory" in {line["group"] for line in measured}
     assert validation["metrics"] == {"same": 1}
-    # What counts for the trial is what the first node says, where no chief is.
+    # The exit of the first node decides for the trial, although the chief is on the second.
     assert reports(chief, "exit")[-1]["reason"] == "preempted"
     assert [line["reason"] for line in reports(other, "exit")] == ["preempted"]
-    # The worker that failed at first says so, and how it ended then.
+    # Rank 1 reports its failed run, and the end of its second run.
     texts = (other / "out" / "report-1.jsonl").read_text().splitlines()
     lines = [json.loads(text) for text in texts]
     assert [line["reason"] for line in lines if line["kind"] == "exit"] == ["errored", "preempted"]
-    # What it reports is kept apart from what the chief does.
+    # Metrics of rank 1 have another kind than metrics of the chief.
     *measured, apart = (line for line in lines if line["kind"] != "exit")
     assert (apart["kind"], apart["metrics"]) == ("rank_metrics", {"same": 1})
     assert {line["kind"] for line in measured} == {"rank_metrics"}
@@ -177,9 +177,7 @@ def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path
         ("wrapper", "rank 1: the process that wraps it was killed"),
     ],
 )
-def test_one_dead_worker_ends_the_gang_though_others_hang(
-    tmp_path: Path, dead: str, message: str
-) -> None:
+def test_a_dead_worker_ends_a_hanging_gang(tmp_path: Path, dead: str, message: str) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "die.py"])
     (tmp_path / "die.py").write_text(DIE)
     (tmp_path / dead).touch()
@@ -194,7 +192,7 @@ def test_one_dead_worker_ends_the_gang_though_others_hang(
     assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
 
 
-def test_gang_of_one_machine_meets_at_another_port_than_a_taken_one(tmp_path: Path) -> None:
+def test_single_node_gang_replaces_a_taken_port(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "meet.py"])
     (tmp_path / "meet.py").write_text(MEET)
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -206,7 +204,7 @@ def test_gang_of_one_machine_meets_at_another_port_than_a_taken_one(tmp_path: Pa
     assert taken not in ports
 
 
-def test_taken_port_of_a_gang_of_several_machines_is_named(tmp_path: Path) -> None:
+def test_taken_port_of_a_multi_node_gang_is_an_error(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "stay.py"], size=4, nodes=2)
     (tmp_path / "stay.py").write_text(STAY)
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -236,7 +234,7 @@ def test_options_that_torch_refuses_are_an_error_without_a_traceback(tmp_path: P
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-def test_a_refusal_of_one_worker_ends_the_gang_and_is_what_counts(tmp_path: Path) -> None:
+def test_invalid_hp_of_a_worker_ends_the_gang_as_invalid_hp(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "refuse.py"])
     (tmp_path / "refuse.py").write_text(REFUSE)
     process = start(trial, tmp_path, DETCLOUD_SLOTS="3", DETCLOUD_RENDEZVOUS_PORT="28632")
@@ -255,22 +253,22 @@ def test_workers_do_not_outlive_their_launchers(tmp_path: Path) -> None:
     process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT="28624")
     wait_until(lambda: len(list(tmp_path.glob("pid-*"))) == 2)
     started = list_descendants(process.pid)
-    # A shell, the launcher, and for each rank the wrapper, the worker and its child.
+    # The processes: a shell, the launcher and, for each rank, a wrapper, a worker and a child.
     assert len(started) == 2 + 2 * 3
-    assert {pid for rank in (0, 1) for pid in pids(tmp_path, rank)} <= {one.pid for one in started}
-    # What each of them is the parent of has nobody else to end it.
+    assert {*pids(tmp_path, 0), *pids(tmp_path, 1)} <= {info.pid for info in started}
+    # Each process is ended only by its parent.
     process.kill()
     process.wait(PROCESS_SECONDS_MAX)
-    children = [one for one in started if "sleep(1000)" in one.command]
-    workers = [one for one in started if one not in children]
+    children = [info for info in started if "sleep(1000)" in info.command]
+    workers = [info for info in started if info not in children]
     try:
         wait_until(lambda: not any(map(is_alive, workers)))
     finally:
-        # On a cluster the supervisor ends what a worker started.
+        # On a cluster the supervisor ends the children of workers.
         for child in filter(is_alive, children):
             os.kill(child.pid, signal.SIGKILL)
 
 
 def pids(folder: Path, *ranks: int) -> list[int]:
-    """The processes that the ranks have told of."""
+    """Return the process ids in the files of the ranks."""
     return [int(pid) for rank in ranks for pid in (folder / f"pid-{rank}").read_text().split()]

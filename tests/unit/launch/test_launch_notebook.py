@@ -1,4 +1,4 @@
-"""The program of a notebook: the server's options, its address, and what is missing."""
+"""The program of a notebook: options and address of the server, and missing packages."""
 
 import sys
 
@@ -10,18 +10,18 @@ from detcloud.shared.launcher_names import unknown_launcher
 
 
 def idle_options(seconds: int | None, idle_type: str) -> list[str]:
-    """The options that end the server or its kernels."""
+    """Return the options about idle servers and kernels."""
     options = server_options(8888, seconds, idle_type)
     return [option for option in options if "timeout" in option or "cull" in option]
 
 
-def test_the_server_listens_on_this_machine_alone_on_the_port_it_was_given() -> None:
+def test_notebook_server_listens_locally_on_the_given_port() -> None:
     options = server_options(8888, None, "kernels_or_terminals")
     assert {"--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=8888"} <= {*options}
     assert not any("token" in option for option in options)
 
 
-def test_what_idle_means_becomes_jupyters_settings() -> None:
+def test_idle_type_becomes_jupyter_options() -> None:
     shutdown = "--ServerApp.shutdown_no_activity_timeout=60"
     cull = "--MappingKernelManager.cull_idle_timeout=60"
     terminals = "--TerminalManager.cull_inactive_timeout=60"
@@ -37,7 +37,7 @@ def test_what_idle_means_becomes_jupyters_settings() -> None:
     assert idle_options(60, "activity") == [shutdown, cull, f"{connected}=True", terminals]
 
 
-def test_without_jupyterlab_it_says_how_to_install_it(
+def test_missing_jupyterlab_has_an_installation_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(notebook, "find_spec", lambda name: None)
@@ -47,5 +47,5 @@ def test_without_jupyterlab_it_says_how_to_install_it(
     )
 
 
-def test_it_is_no_unknown_launcher() -> None:
+def test_notebook_is_a_known_launcher() -> None:
     assert unknown_launcher(["python", "-m", "detcloud.launch.notebook"]) is None

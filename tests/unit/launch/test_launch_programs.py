@@ -11,7 +11,7 @@ from detcloud.shared.launcher_names import LAUNCHERS
 from tests.patience import PROCESS_SECONDS_MAX
 
 ROOT = Path(__file__).resolve().parents[3]
-# Prints what it was started with, as a program that cannot be installed here.
+# Print the arguments and variables, in place of horovodrun and deepspeed.
 STAND_IN = f"""#!{sys.executable}
 import json, os, sys
 names = ("USE_HOROVOD", "USE_DEEPSPEED", "DET_CHIEF_IP")
@@ -51,7 +51,7 @@ def launch(
         ),
     ],
 )
-def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
+def test_external_launcher_gets_slots_overrides_and_wrapped_workers(
     tmp_path: Path, name: str, program: str, options: list[str], variable: str, rank: str
 ) -> None:
     gang = {"DETCLOUD_SLOTS": "2", "DETCLOUD_RENDEZVOUS_PORT": "20500"}
@@ -71,7 +71,7 @@ def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
     )
 
 
-def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> None:
+def test_a_launcher_with_a_single_slot_runs_the_worker_directly(tmp_path: Path) -> None:
     for words in (("autohorovod",), ("horovod", "--autohorovod")):
         done = launch(tmp_path, *words, "sh", "-c", "echo alone; exit 4")
         assert (done.returncode, done.stdout) == (4, "alone\n")
@@ -80,28 +80,28 @@ def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("pieces", "lines"),
     [
-        # A progress bar draws over its line; one end of a line may come in two pieces.
+        # A progress bar overwrites its line; a line end may be split between two pieces.
         ([b"\r 1%", b"\r 2%\r", b"\nend"], [b"", b" 1%", b" 2%", b"end"]),
         ([b"a\r\n", b"\r", b"\n", b"b"], [b"a", b"", b"b"]),
-        # 8 KiB and 3 bytes more, of which the middle one is in a character of two bytes.
+        # A character of two bytes spans the limit of 8 KiB.
         ([b"x" * 8191, b"\xc3\xa9y\n"], [b"x" * 8191, b"\xc3\xa9y"]),
         ([b"z" * 20_000], [b"z" * 8192, b"z" * 8192, b"z" * 3616]),
     ],
 )
-def test_output_is_cut_into_lines_however_it_comes(pieces: list[bytes], lines: list[bytes]) -> None:
+def test_output_is_split_into_lines_for_any_pieces(pieces: list[bytes], lines: list[bytes]) -> None:
     prefixer = LinePrefixer(3)
-    found = b"".join(map(prefixer.feed, pieces)) + prefixer.flush()
-    assert found == b"".join(b"[rank=3] " + line + b"\n" for line in lines)
+    output = b"".join(map(prefixer.feed, pieces)) + prefixer.flush()
+    assert output == b"".join(b"[rank=3] " + line + b"\n" for line in lines)
 
 
-def test_every_launcher_explains_itself() -> None:
+def test_launchers_print_help() -> None:
     for name in (*LAUNCHERS, "trial_worker"):
         done = launch(Path("/"), name, "-h")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"usage: python3 -m detcloud.launch.{name} ")
 
 
-def test_every_line_of_a_worker_has_its_rank() -> None:
+def test_lines_of_a_worker_are_prefixed_by_the_rank() -> None:
     script = r"printf 'a\rb\n\nc'; echo wrong >&2; exit 3"
     done = subprocess.run(
         [sys.executable, "-m", "detcloud.launch.wrap_rank", "NONE,RANK", "sh", "-c", script],

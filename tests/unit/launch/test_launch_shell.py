@@ -1,4 +1,4 @@
-"""The program of shells: a terminal for each connection that has the token, until one side ends."""
+"""The program of shells: a terminal for each connection with the token, until one side ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOKEN = "secret"
 
 
 class Terminal:
-    """The other side of a shell: sends frames, and keeps what is shown."""
+    """Client of a shell: sends frames, and keeps the output."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -90,12 +90,12 @@ def open_connection() -> Iterator[Terminal]:
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
-        reader, found = GreetingReader(TOKEN), None
+        reader, greeted = GreetingReader(TOKEN), None
         with theirs, contextlib.suppress(ValueError, ConnectionError):
-            while found is None and (received := theirs.recv(65_536)):
-                found = reader.feed(received)
-            if found is not None:
-                shell._serve_quietly(GreetedConnection(theirs, *found))
+            while greeted is None and (received := theirs.recv(65_536)):
+                greeted = reader.feed(received)
+            if greeted is not None:
+                shell._serve_quietly(GreetedConnection(theirs, *greeted))
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -104,7 +104,7 @@ def open_connection() -> Iterator[Terminal]:
     thread.join()
 
 
-def test_a_program_has_a_terminal_of_the_windows_size_and_returns_its_code() -> None:
+def test_shell_program_gets_the_window_size_and_returns_its_exit_code() -> None:
     with open_connection() as terminal:
         terminal.greet("sh", "-c", "stty size; read line; stty size; exit 3")
         terminal.read_until(b"24 80")
@@ -115,7 +115,7 @@ def test_a_program_has_a_terminal_of_the_windows_size_and_returns_its_code() -> 
     assert terminal.exit_code == 3
 
 
-def test_a_shell_is_started_where_no_program_is_named() -> None:
+def test_shell_starts_without_a_program() -> None:
     with open_connection() as terminal:
         terminal.greet()
         terminal.send(DATA, b"echo $((6 * 7)); tty; exit 4\n")
@@ -125,7 +125,7 @@ def test_a_shell_is_started_where_no_program_is_named() -> None:
     assert terminal.exit_code == 4
 
 
-def test_without_a_terminal_output_and_errors_are_apart_and_input_ends() -> None:
+def test_without_a_terminal_stdout_and_stderr_are_separate() -> None:
     with open_connection() as terminal:
         terminal.greet(terminal="")
         terminal.send(DATA, b"echo $((6 * 7)); tty; echo no >&2")
@@ -136,7 +136,7 @@ def test_without_a_terminal_output_and_errors_are_apart_and_input_ends() -> None
 
 
 @pytest.mark.parametrize("kind", ["", "dumb"])
-def test_much_input_and_output_pass_each_other(kind: str) -> None:
+def test_large_input_and_output_do_not_deadlock(kind: str) -> None:
     # More than a terminal and a connection hold: who only wrote before reading would wait for ever.
     lines = b"".join(b"%099d\n" % number for number in range(20_000))
     with open_connection() as terminal:
@@ -151,7 +151,7 @@ def test_much_input_and_output_pass_each_other(kind: str) -> None:
     assert terminal.exit_code == 0
 
 
-def test_a_program_that_reads_nothing_may_be_sent_anything() -> None:
+def test_unread_input_does_not_block_the_session() -> None:
     with open_connection() as terminal:
         terminal.greet("true", terminal="")
         terminal.send_all(b"x" * 3_000_000)
@@ -160,7 +160,7 @@ def test_a_program_that_reads_nothing_may_be_sent_anything() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\n", b"{}\n", b"[" * 60_000 + b"\n"])
-def test_who_does_not_greet_gets_nothing(greeting: bytes) -> None:
+def test_malformed_greeting_closes_the_connection(greeting: bytes) -> None:
     with open_connection() as terminal:
         with contextlib.suppress(ConnectionError):
             terminal.send_bytes(greeting)
@@ -168,7 +168,7 @@ def test_who_does_not_greet_gets_nothing(greeting: bytes) -> None:
         assert (terminal.shown, terminal.exit_code) == (b"", None)
 
 
-def test_without_the_token_nothing_is_started(tmp_path: Path) -> None:
+def test_a_wrong_token_starts_no_program(tmp_path: Path) -> None:
     with open_connection() as terminal:
         terminal.greet("touch", str(tmp_path / "touched"), token="guess")
         terminal.read_to_the_end()
@@ -177,15 +177,15 @@ def test_without_the_token_nothing_is_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "dumb"])
-def test_who_leaves_hangs_up(tmp_path: Path, kind: str) -> None:
-    told = tmp_path / "told"
+def test_disconnect_sends_sighup_to_the_program(tmp_path: Path, kind: str) -> None:
+    hung_up = tmp_path / "hung_up"
     with open_connection() as terminal:
-        # The shell must not write of its killed `sleep`: nobody reads that any more.
+        # After the disconnect nobody reads the shell's message about the killed `sleep`.
         loop = "while :; do sleep 0.05; done"
-        script = f"exec 2>/dev/null; trap 'touch {told}; exit' HUP; echo ready; {loop}"
+        script = f"exec 2>/dev/null; trap 'touch {hung_up}; exit' HUP; echo ready; {loop}"
         terminal.greet("sh", "-c", script, terminal=kind)
         terminal.read_until(b"ready")
-    wait_until(told.exists)
+    wait_until(hung_up.exists)
 
 
 REDIRECTED = "exec >/dev/null 2>&1; "
@@ -194,20 +194,20 @@ UNREAD = "exec </dev/null >/dev/null 2>&1; "
 
 @pytest.mark.parametrize("redirection", [REDIRECTED, UNREAD])
 @pytest.mark.parametrize("kind", ["", "dumb"])
-def test_a_program_that_redirected_its_output_is_hung_up(
+def test_disconnect_sends_sighup_to_a_program_with_redirected_output(
     tmp_path: Path, kind: str, redirection: str
 ) -> None:
-    told, ready = tmp_path / "told", tmp_path / "ready"
+    hung_up, ready = tmp_path / "hung_up", tmp_path / "ready"
     with open_connection() as terminal:
         loop = f"touch {ready}; while :; do sleep 0.05; done"
-        script = f"trap 'touch {told}; exit' HUP; {redirection}{loop}"
+        script = f"trap 'touch {hung_up}; exit' HUP; {redirection}{loop}"
         terminal.greet("sh", "-c", script, terminal=kind)
         wait_until(ready.exists)
-    wait_until(told.exists)
+    wait_until(hung_up.exists)
 
 
 @pytest.mark.parametrize("kind", ["", "dumb"])
-def test_a_program_that_redirected_its_output_runs_to_its_end(tmp_path: Path, kind: str) -> None:
+def test_a_program_with_redirected_output_runs_to_the_end(tmp_path: Path, kind: str) -> None:
     with open_connection() as terminal:
         script = f"exec >{tmp_path / 'out'} 2>&1; read line; echo got $line; exit 5"
         terminal.greet("sh", "-c", script, terminal=kind)
@@ -220,7 +220,7 @@ def test_a_program_that_redirected_its_output_runs_to_its_end(tmp_path: Path, ki
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """The port of a program of shells, in a process of its own."""
+    """Run the program of shells in a child process, and yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = os.fork()
         if process == 0:
@@ -238,7 +238,7 @@ def connect(port: int) -> Iterator[Terminal]:
         yield Terminal(connection)
 
 
-def test_strangers_take_no_place_of_the_owner(port: int) -> None:
+def test_unauthenticated_connections_do_not_block_the_owner(port: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(2 * shell.SESSIONS_MAX):
             stack.enter_context(connect(port)).send_bytes(b"{")
@@ -248,7 +248,7 @@ def test_strangers_take_no_place_of_the_owner(port: int) -> None:
         assert (owner.shown, owner.exit_code) == (b"hi\n", 0)
 
 
-def test_who_drips_a_greeting_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_greeting_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greetings, "GREETING_SECONDS_MAX", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -258,7 +258,7 @@ def test_who_drips_a_greeting_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -
 
         def is_closed() -> bool:
             with contextlib.suppress(ConnectionError):
-                # Each byte would begin a limit for a single read anew.
+                # Each byte would restart a limit for a single read.
                 dripping.sendall(b" ")
                 assert lobby.receive(0.02) == []
                 dripping.setblocking(False)
@@ -271,7 +271,9 @@ def test_who_drips_a_greeting_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -
         lobby.close()
 
 
-def test_a_further_stranger_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_further_unauthenticated_connection_closes_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(greetings, "STRANGERS_MAX", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         lobby = Lobby(listener, TOKEN)
@@ -288,7 +290,7 @@ def test_a_further_stranger_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> 
         lobby.close()
 
 
-def test_a_session_too_many_is_told_that_it_waits(port: int) -> None:
+def test_a_surplus_session_waits_with_a_message(port: int) -> None:
     with contextlib.ExitStack() as stack:
         others = []
         for _ in range(shell.SESSIONS_MAX):
@@ -305,7 +307,7 @@ def test_a_session_too_many_is_told_that_it_waits(port: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "dumb"])
-def test_a_program_that_does_not_exist_is_named(kind: str) -> None:
+def test_a_missing_program_is_named_with_exit_code_127(kind: str) -> None:
     with open_connection() as terminal:
         terminal.greet("no-such-program", terminal=kind)
         terminal.read_to_the_end()
@@ -314,9 +316,7 @@ def test_a_program_that_does_not_exist_is_named(kind: str) -> None:
     assert terminal.exit_code == 127
 
 
-def test_only_its_user_may_read_where_a_program_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_location_file_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write_location("shell", port=1, token="t")
     path = location_path("shell")
@@ -325,10 +325,10 @@ def test_only_its_user_may_read_where_a_program_listens(
     assert path.read_text() == '{"port": 1, "token": "t"}'
 
 
-def test_it_is_no_unknown_launcher() -> None:
+def test_shell_is_a_known_launcher() -> None:
     assert unknown_launcher(["python", "-m", "detcloud.launch.shell"]) is None
 
 
-def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shell_server_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.main(["--port", "80"]) == 2
     assert "usage: python -m detcloud.launch.shell" in capsys.readouterr().err

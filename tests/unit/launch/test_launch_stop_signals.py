@@ -11,7 +11,7 @@ from detcloud.launch.stop_signals import find_catchers, find_listeners, send_sig
 from detcloud.shared.processes import list_descendants, read_process
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
-# Says with a file of its process id that its handler is installed.
+# Write a file named after the process id once the handler is installed.
 CATCH = """
 import os, pathlib, signal, subprocess, sys, time
 def ready():
@@ -28,8 +28,9 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a command in which PYTHON and FOLDER stand for the interpreter and a folder, and wait
-    until so many processes are ready.
+    """Start a command, and wait until `ready` processes are ready.
+
+    PYTHON and FOLDER in the command stand for the interpreter and a folder.
     """
     (tmp_path / "ready").mkdir()
     started = []
@@ -52,8 +53,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def commands(pids: list[int]) -> list[str]:
-    found = [read_process(pid) for pid in pids]
-    return sorted(one.command.split()[1] for one in found if one is not None)
+    processes = [read_process(pid) for pid in pids]
+    return sorted(process.command.split()[1] for process in processes if process is not None)
 
 
 def test_shells_above_a_program_get_no_signal(start: Start) -> None:
@@ -68,7 +69,7 @@ def test_forks_of_a_program_get_no_signal(start: Start) -> None:
         train="catch()\nif os.fork() == 0 or os.fork() == 0:\n    ready(); wait()\nwait()\n",
     )
     (train,) = find_catchers(shell.pid)
-    assert train in [one.pid for one in list_descendants(shell.pid)][:1]
+    assert train in [process.pid for process in list_descendants(shell.pid)][:1]
 
 
 def test_workers_of_a_program_without_handler_get_no_signal(start: Start) -> None:
@@ -89,7 +90,7 @@ def test_program_below_a_program_without_handler_gets_the_signal(start: Start) -
 
 
 def test_ranks_get_the_signal_in_place_of_their_launcher(start: Start) -> None:
-    # A launcher kills its ranks at SIGTERM, with their workers.
+    # On SIGTERM a launcher kills its ranks, and with them their workers.
     shell = start(
         "cp torchrun.py torchrun; $PYTHON torchrun $FOLDER; true",
         ready=3,
@@ -105,13 +106,13 @@ def claim(folder: Path, text: str, name: str = ".rank-0") -> None:
     (folder / "out" / name).write_text(text)
 
 
-def test_listeners_are_the_live_processes_of_claims(tmp_path: Path) -> None:
+def test_listeners_are_living_processes_with_a_claim(tmp_path: Path) -> None:
     own = read_process(os.getpid())
     assert own is not None
     claim(tmp_path, f"{own.pid} {own.started_ticks}")
     claim(tmp_path, "", ".rank-1")
     assert find_listeners(str(tmp_path)) == [own.pid]
-    # Another process has got the id of the one that claimed.
+    # The process with this id started at another time than the claim says.
     claim(tmp_path, f"{own.pid} {own.started_ticks - 1}")
     assert find_listeners(str(tmp_path)) == []
 
@@ -124,7 +125,7 @@ def test_claims_of_no_process_are_skipped(tmp_path: Path, text: str) -> None:
     assert find_listeners(str(tmp_path)) == []
 
 
-def test_hostile_claims_block_nobody(tmp_path: Path) -> None:
+def test_hostile_claims_are_skipped(tmp_path: Path) -> None:
     claim(tmp_path, "")
     os.mkfifo(tmp_path / "out" / ".rank-1")
     (tmp_path / "out" / ".rank-2").mkdir()

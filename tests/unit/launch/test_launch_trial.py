@@ -35,7 +35,7 @@ def environment(trial: Path) -> dict[str, str]:
     }
 
 
-def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
+def test_log_of_a_later_run_begins_with_its_starting_point(tmp_path: Path) -> None:
     checkpoint = {"uuid": "u-1", "trial_id": 4, "path": "2/4/1/u-1"}
     first = make_trial(tmp_path / "first", entrypoint="true", trial_id=4, epoch=1)
     again = make_trial(tmp_path / "again", entrypoint="true", trial_id=4, epoch=2)
@@ -51,7 +51,7 @@ def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
         steps_completed=30,
         damaged_checkpoint={"uuid": "u-2", "steps_completed": 70, "cause": "no weights"},
     )
-    # A trial that was promoted, or failed, before it had stored a checkpoint.
+    # A promoted or failed trial without a stored checkpoint.
     started_over = make_trial(
         tmp_path / "started_over", entrypoint="true", trial_id=4, epoch=5, validated_steps=100
     )
@@ -67,7 +67,7 @@ def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
     ]
 
 
-def test_a_command_that_cannot_be_one_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+def test_a_command_with_a_null_byte_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint="a\0b")
     done = launch(trial, tmp_path)
     assert done.returncode == 1
@@ -98,7 +98,7 @@ def test_a_commands_exit_code_becomes_an_exit_line(
     assert (line["kind"], line["reason"]) == ("exit", reason)
 
 
-def test_a_script_with_the_core_api_writes_its_own_exit_line(tmp_path: Path) -> None:
+def test_a_core_api_script_writes_the_exit_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "from detcloud import core\n"
         "with core.init() as context:\n"
@@ -114,7 +114,7 @@ def test_a_script_with_the_core_api_writes_its_own_exit_line(tmp_path: Path) -> 
     ]
 
 
-def test_a_command_that_is_not_there_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+def test_a_missing_command_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=["no-such-command"])
     done = launch(trial, tmp_path)
     assert done.returncode == 1
@@ -123,7 +123,7 @@ def test_a_command_that_is_not_there_is_an_error_without_a_traceback(tmp_path: P
     assert reports(trial)[-1]["reason"] == "errored"
 
 
-def test_a_users_mistake_shows_its_traceback_and_is_an_error(tmp_path: Path) -> None:
+def test_an_exception_in_user_code_prints_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text("1 / 0")
     trial = make_trial(tmp_path, entrypoint="model_def:Trial")
     done = launch(trial, tmp_path)
@@ -132,7 +132,7 @@ def test_a_users_mistake_shows_its_traceback_and_is_an_error(tmp_path: Path) -> 
     assert reports(trial)[-1]["message"] == "ZeroDivisionError: division by zero"
 
 
-def test_the_users_module_runs_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+def test_user_module_runs_before_heavy_imports(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text(
         "import json, sys\n"
         "heavy = [name for name in ('torch', 'numpy', 'detcloud.core') if name in sys.modules]\n"
@@ -143,7 +143,7 @@ def test_the_users_module_runs_before_anything_heavy_is_loaded(tmp_path: Path) -
     assert json.loads(launch(trial, tmp_path).stdout) == []
 
 
-def test_a_module_that_leaves_before_training_is_an_error(tmp_path: Path) -> None:
+def test_sys_exit_of_a_user_module_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text("import sys; sys.exit('enough')")
     trial = make_trial(tmp_path, entrypoint="model_def:Trial")
     done = launch(trial, tmp_path)
@@ -151,13 +151,13 @@ def test_a_module_that_leaves_before_training_is_an_error(tmp_path: Path) -> Non
     assert reports(trial)[-1]["message"] == "SystemExit: enough"
 
 
-def test_a_process_without_a_directory_says_what_it_needs(tmp_path: Path) -> None:
+def test_missing_trial_directory_is_an_error(tmp_path: Path) -> None:
     done = launch(tmp_path / "nowhere", tmp_path)
     assert done.returncode == 1
     assert "spec.json does not exist" in done.stderr
 
 
-def test_sigterm_to_the_group_lets_a_script_exit_by_itself(tmp_path: Path) -> None:
+def test_sigterm_to_the_group_lets_a_script_exit_normally(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import time\n"
         "from detcloud import core\n"
@@ -171,8 +171,8 @@ def test_sigterm_to_the_group_lets_a_script_exit_by_itself(tmp_path: Path) -> No
     with subprocess.Popen(
         arguments, cwd=tmp_path, env=environment(trial), start_new_session=True
     ) as process:
-        said = trial / "out" / "report-0.jsonl"
-        wait_until(lambda: said.exists() and b"progress" in said.read_bytes())
+        report = trial / "out" / "report-0.jsonl"
+        wait_until(lambda: report.exists() and b"progress" in report.read_bytes())
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(PROCESS_SECONDS_MAX) == 0
     assert [line["reason"] for line in reports(trial, "exit")] == ["preempted"]

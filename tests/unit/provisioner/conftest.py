@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def lasting() -> Iterator[ec2_account.Account]:
     from tests.unit.provisioner import ec2_account
 
-    with ec2_account.open_account() as found:
-        yield found
+    with ec2_account.open_account() as account:
+        yield account
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def ec2(lasting: ec2_account.Account) -> ec2_account.Account:
 def lasting_gce() -> Iterator[gce_account.Account]:
     from tests.unit.provisioner import gce_account
 
-    with gce_account.open_account() as found:
-        yield found
+    with gce_account.open_account() as account:
+        yield account
 
 
 @pytest.fixture

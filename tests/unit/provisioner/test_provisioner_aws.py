@@ -1,4 +1,4 @@
-"""The EC2 provider on the simulated EC2; tests/conformance has the tests for all clouds."""
+"""The EC2 provider on the simulated EC2. tests/conformance has the tests for all clouds."""
 
 import base64
 import json
@@ -88,8 +88,8 @@ def test_default_image_is_resolved_by_ec2(ec2: Account) -> None:
 
 def test_launch_tags_instances_and_disks(ec2: Account) -> None:
     tags = [{"key": "team", "value": "vision"}, {"key": "Name", "value": "mine"}]
-    (found,) = ec2.cloud().launch(request(custom_tags=tags))
-    machine = ec2.machine(found.id)
+    (launched,) = ec2.cloud().launch(request(custom_tags=tags))
+    machine = ec2.machine(launched.id)
     assert machine.tags == {
         "team": "vision",
         "managed_by": "c1",
@@ -99,7 +99,7 @@ def test_launch_tags_instances_and_disks(ec2: Account) -> None:
         "detcloud-intent": "one",
     }
     assert machine.volume_tags == machine.tags
-    assert found.tags == machine.tags
+    assert launched.tags == machine.tags
 
 
 def test_pool_has_one_template_for_all_launches(ec2: Account) -> None:
@@ -154,30 +154,30 @@ def test_rejects_a_long_boot_script(ec2: Account) -> None:
 
 def test_offering_without_zone_uses_all_zones(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "on-demand"): 1, (G5, B, "on-demand"): 0}
-    found = ec2.cloud().launch(request(count=3))
-    assert sorted(ec2.machine(instance.id).zone for instance in found) == [A, C, C]
+    instances = ec2.cloud().launch(request(count=3))
+    assert sorted(ec2.machine(instance.id).zone for instance in instances) == [A, C, C]
 
 
 def test_offering_with_zone_uses_only_that_zone(ec2: Account) -> None:
     ec2.region.capacity = {(G5, B, "on-demand"): 1}
-    found = ec2.cloud().launch(request(count=3, offering=replace(ON_DEMAND, zone=B)))
-    assert [ec2.machine(instance.id).zone for instance in found] == [B]
-    assert not ec2.machine(found[0].id).is_spot
+    instances = ec2.cloud().launch(request(count=3, offering=replace(ON_DEMAND, zone=B)))
+    assert [ec2.machine(instance.id).zone for instance in instances] == [B]
+    assert not ec2.machine(instances[0].id).is_spot
 
 
 def test_spot_launch_prefers_the_zone_with_most_capacity(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "spot"): 2, (G5, B, "spot"): 9, (G5, C, "spot"): 5}
-    found = ec2.cloud().launch(request(offering=SPOT, count=2))
+    instances = ec2.cloud().launch(request(offering=SPOT, count=2))
     assert {
-        (ec2.machine(instance.id).zone, ec2.machine(instance.id).is_spot) for instance in found
+        (ec2.machine(instance.id).zone, ec2.machine(instance.id).is_spot) for instance in instances
     } == {(B, True)}
 
 
-def test_named_subnets_exclude_others(ec2: Account) -> None:
+def test_named_subnets_exclude_other_subnets(ec2: Account) -> None:
     first, second, _ = ec2.region.subnets
     network = {"subnet_id": second, "subnet_ids": [second]}
-    (found,) = ec2.cloud().launch(request(network_interface=network))
-    assert ec2.machine(found.id).subnet == second
+    (launched,) = ec2.cloud().launch(request(network_interface=network))
+    assert ec2.machine(launched.id).subnet == second
     elsewhere = request("two", replace(ON_DEMAND, zone=C), network_interface={"subnet_id": first})
     with pytest.raises(
         ConfigurationError, match=f"no subnet is in zone '{C}'; there are .* in: {A}"
@@ -196,7 +196,7 @@ REFUSALS: list[tuple[str, type[CloudError], str]] = [
 
 
 @pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
-def test_empty_fleet_raises_its_error(
+def test_empty_fleet_raises_the_reported_error(
     ec2: Account, why: str, cls: type[CloudError], text: str
 ) -> None:
     offering, section = SPOT, dict[str, Any]()
@@ -204,7 +204,7 @@ def test_empty_fleet_raises_its_error(
         case "stock-out":
             ec2.region.capacity = {(G5, zone, "spot"): 0 for zone in (A, B, C)}
         case "quota":
-            # A g5.12xlarge has 48.
+            # A g5.12xlarge has 48 vCPUs.
             ec2.region.quota = {"spot": 47}
         case "price":
             section = {"spot_max_price": "0.01"}
@@ -212,7 +212,7 @@ def test_empty_fleet_raises_its_error(
             section = {"image_id": "ami-00000000000000000"}
         case "type":
             offering = replace(SPOT, instance_type="g5.huge")
-            # Or it would be known before.
+            # A description would reveal the unknown type before the launch.
             ec2.region.fail("DescribeInstanceTypes", "UnauthorizedOperation")
         case _:
             ec2.region.not_offered = {(G5, zone) for zone in (A, B, C)}
@@ -234,11 +234,11 @@ def test_methods_raise_specific_errors_without_retry(
     ec2: Account, code: str, cls: type[CloudError]
 ) -> None:
     cloud = ec2.cloud()
-    (one,) = cloud.launch(request())
+    (instance,) = cloud.launch(request())
     methods: list[tuple[str, Callable[[], object]]] = [
         ("CreateFleet", lambda: cloud.launch(request("two"))),
         ("DescribeInstances", lambda: cloud.list_instances("c1")),
-        ("TerminateInstances", lambda: cloud.terminate([one.id])),
+        ("TerminateInstances", lambda: cloud.terminate([instance.id])),
     ]
     for action, method in methods:
         before = ec2.call_count(action)
@@ -265,9 +265,9 @@ def test_lost_response_is_repeated_by_token(ec2: Account) -> None:
     ec2.region.lose("CreateFleet")
     with pytest.raises(OutcomeUnknown, match="did not answer"):
         cloud.launch(request(count=2))
-    found = cloud.launch(request(count=2))
-    assert sorted(instance.id for instance in found) == sorted(ec2.region.machines)
-    assert len(found) == 2
+    instances = cloud.launch(request(count=2))
+    assert sorted(instance.id for instance in instances) == sorted(ec2.region.machines)
+    assert len(instances) == 2
 
 
 def test_lost_request_is_executed_on_repetition(ec2: Account) -> None:
@@ -279,12 +279,12 @@ def test_lost_request_is_executed_on_repetition(ec2: Account) -> None:
 
 def test_empty_response_is_looked_up_by_tag(ec2: Account) -> None:
     cloud = ec2.cloud()
-    (one,) = cloud.launch(request())
+    (launched,) = cloud.launch(request())
     (key,) = [key for key in ec2.region.answers if key[0] == "CreateFleet"]
-    asked, answer = ec2.region.answers[key]
-    ec2.region.answers[key] = (asked, {"FleetId": answer["FleetId"]})
-    assert [instance.id for instance in cloud.launch(request())] == [one.id]
-    ec2.machine(one.id).visible_ms = ec2.now_ms + 1
+    fields, answer = ec2.region.answers[key]
+    ec2.region.answers[key] = (fields, {"FleetId": answer["FleetId"]})
+    assert [instance.id for instance in cloud.launch(request())] == [launched.id]
+    ec2.machine(launched.id).visible_ms = ec2.now_ms + 1
     with pytest.raises(OutcomeUnknown, match="returned neither instances nor errors"):
         cloud.launch(request())
 
@@ -311,9 +311,9 @@ def test_token_with_a_changed_request_is_refused(ec2: Account) -> None:
 
 def test_list_reads_all_pages(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws, "PAGE_SIZE", 2)
-    found = ec2.cloud().launch(request(count=5))
+    launched = ec2.cloud().launch(request(count=5))
     listed = ec2.cloud().list_instances("c1")
-    assert sorted(instance.id for instance in listed) == sorted(item.id for item in found)
+    assert sorted(instance.id for instance in listed) == sorted(item.id for item in launched)
     # 5 instances in pages of 2.
     assert ec2.call_count("DescribeInstances") == 3
 
@@ -321,30 +321,30 @@ def test_list_reads_all_pages(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> 
 def test_lists_an_instance_in_each_state(ec2: Account) -> None:
     ec2.region.visible_ms, ec2.region.running_ms, ec2.region.ending_ms = 5_000, 10_000, 20_000
     cloud = ec2.cloud()
-    (one,) = cloud.launch(request())
-    seen = []
+    (launched,) = cloud.launch(request())
+    statuses = []
     for second in range(0, 60, 5):
         ec2.now_ms = BEGAN_MS + second * 1000
         if second == 20:
-            cloud.terminate([one.id])
-        seen += [instance.status for instance in cloud.list_instances("c1", "blue")]
+            cloud.terminate([launched.id])
+        statuses += [instance.status for instance in cloud.list_instances("c1", "blue")]
     S = InstanceStatus
-    # Hidden at 0 s, starting at 5, running from 10 to 15, terminating from 20 to 35, gone from 40.
+    # Hidden at 0 s, starting at 5 s, running from 10 s, terminating from 20 s, gone from 40 s.
     expected = [S.STARTING] + [S.RUNNING] * 2 + [S.TERMINATING] * 4 + [S.TERMINATED] * 4
-    assert seen == expected
+    assert statuses == expected
     assert cloud.list_instances("c1")[0].launched_ms == BEGAN_MS
 
 
 def test_lists_notices_with_their_time(ec2: Account) -> None:
     cloud = ec2.cloud()
-    one, two = cloud.launch(request(offering=SPOT, count=2))
+    interrupted, kept = cloud.launch(request(offering=SPOT, count=2))
     ec2.now_ms += 60_000
-    ec2.region.interrupt(one.id)
+    ec2.region.interrupt(interrupted.id)
     notices = {instance.id: instance.notice_ms for instance in cloud.list_instances("c1")}
-    assert notices == {one.id: BEGAN_MS + 60_000 + 120_000, two.id: None}
+    assert notices == {interrupted.id: BEGAN_MS + 60_000 + 120_000, kept.id: None}
     ec2.now_ms += 120_000
     statuses = {instance.id: instance.status for instance in cloud.list_instances("c1")}
-    assert statuses[one.id] is InstanceStatus.TERMINATED
+    assert statuses[interrupted.id] is InstanceStatus.TERMINATED
 
 
 def test_reads_notices_only_for_spot_instances(ec2: Account) -> None:
@@ -356,9 +356,9 @@ def test_reads_notices_only_for_spot_instances(ec2: Account) -> None:
 
 def test_terminates_despite_unknown_ids(ec2: Account) -> None:
     cloud = ec2.cloud()
-    (one,) = cloud.launch(request())
+    (instance,) = cloud.launch(request())
     unknown = ["i-0123456789abcdef0", "i-0123456789abcdef1"]
-    cloud.terminate([unknown[0], one.id, "local-12ab", unknown[1], one.id])
+    cloud.terminate([unknown[0], instance.id, "local-12ab", unknown[1], instance.id])
     assert not ec2.region.billed_machines()
     # EC2 refuses the call with unknown ids; the second call has the known id only.
     assert ec2.call_count("TerminateInstances") == 2
@@ -367,7 +367,7 @@ def test_terminates_despite_unknown_ids(ec2: Account) -> None:
     assert ec2.call_count("TerminateInstances") == 3
 
 
-def test_terminates_others_despite_a_protected_instance(ec2: Account) -> None:
+def test_protected_instance_does_not_stop_other_terminations(ec2: Account) -> None:
     cloud = ec2.cloud()
     first, kept, last = (instance.id for instance in cloud.launch(request(count=3)))
     ec2.machine(kept).protected = True
@@ -378,12 +378,12 @@ def test_terminates_others_despite_a_protected_instance(ec2: Account) -> None:
 
 def test_terminate_raises_the_last_refusal(ec2: Account) -> None:
     cloud = ec2.cloud()
-    one, two = (instance.id for instance in cloud.launch(request(count=2)))
+    first, second = (instance.id for instance in cloud.launch(request(count=2)))
     ec2.region.fail("TerminateInstances", "UnsupportedOperation", times=2)
-    ec2.machine(two).protected = True
-    with pytest.raises(NotAllowed, match=two):
-        cloud.terminate([one, two])
-    assert {billed_machine.id for billed_machine in ec2.region.billed_machines()} == {one, two}
+    ec2.machine(second).protected = True
+    with pytest.raises(NotAllowed, match=second):
+        cloud.terminate([first, second])
+    assert {billed_machine.id for billed_machine in ec2.region.billed_machines()} == {first, second}
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_terminate_stops_if_the_caller_is_refused(
     with pytest.raises(cls):
         cloud.terminate(ids)
     assert ec2.call_count("TerminateInstances") == 1
-    # The same happens while instances are terminated separately.
+    # The refusal also stops the separate calls per instance.
     ec2.region.fail("TerminateInstances", "UnsupportedOperation")
     ec2.region.fail("TerminateInstances", code)
     with pytest.raises(cls):
@@ -421,16 +421,16 @@ def test_invalid_settings_name_the_field(ec2: Account) -> None:
 def test_protocol_lists_every_call(ec2: Account) -> None:
     cloud = ec2.cloud(SPOT)
     cloud.offerings()
-    (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
+    (instance,) = cloud.launch(request(offering=SPOT, image_id=AMI))
     ec2.now_ms += 25 * HOUR_MS
     ec2.cloud(user_data=lambda item: b"new").launch(request("two", image_id=AMI))
-    # The catalogue does not know it.
+    # The catalogue lacks this type.
     cloud.launch(request("three", replace(ON_DEMAND, instance_type="g6f.large", slots=1)))
     block = "cr-0123456789abcdef0"
     cloud.launch(request("four", capacity_reservation=block, capacity_block=True))
     cloud.list_instances("c1")
-    cloud.boot_log(one.id)
-    cloud.terminate([one.id])
+    cloud.boot_log(instance.id)
+    cloud.terminate([instance.id])
     named = {name.title().replace("_", "") for name in vars(Ec2Api) if not name.startswith("_")}
     assert set(ec2.region.calls) == named
 
@@ -440,15 +440,15 @@ def test_equal_settings_share_a_provider(ec2: Account) -> None:
 
     def api(region: str) -> Ec2Api:
         opened.append(region)
-        found: Ec2Api = ec2.api
-        return found
+        client: Ec2Api = ec2.api
+        return client
 
     clouds = Ec2Clouds(lambda item: b"", lambda: ec2.now_ms, api)
-    here = ProvisionerSettings("aws", section='{"region": "eu-central-1"}')
-    there = ProvisionerSettings("aws", section='{"region": "us-west-2"}')
-    assert clouds.cloud(here) is clouds.cloud(replace(here))
-    assert clouds.cloud(replace(here, max_instances=9)) is not clouds.cloud(here)
-    clouds.cloud(there)
+    frankfurt = ProvisionerSettings("aws", section='{"region": "eu-central-1"}')
+    oregon = ProvisionerSettings("aws", section='{"region": "us-west-2"}')
+    assert clouds.cloud(frankfurt) is clouds.cloud(replace(frankfurt))
+    assert clouds.cloud(replace(frankfurt, max_instances=9)) is not clouds.cloud(frankfurt)
+    clouds.cloud(oregon)
     assert opened == ["eu-central-1", "us-west-2"]
 
 
@@ -495,5 +495,5 @@ def test_boot_script_can_depend_on_the_launch(ec2: Account) -> None:
     def script(intent: IntentRow) -> bytes:
         return json.dumps({"pool": intent.pool, "slots": intent.offering.slots}).encode()
 
-    (found,) = ec2.cloud(user_data=script).launch(request())
-    assert json.loads(ec2.machine(found.id).user_data) == {"pool": "blue", "slots": 4}
+    (launched,) = ec2.cloud(user_data=script).launch(request())
+    assert json.loads(ec2.machine(launched.id).user_data) == {"pool": "blue", "slots": 4}

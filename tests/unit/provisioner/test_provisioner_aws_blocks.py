@@ -34,7 +34,7 @@ def launch_of(offering: Offering = P5, **section: Any) -> IntentRow:
 
 
 @pytest.mark.parametrize(("minutes", "is_launched"), [(41, True), (40, True), (39, False)])
-def test_no_launch_into_a_block_near_its_end(ec2: Account, minutes: int, is_launched: bool) -> None:
+def test_no_launch_into_a_block_near_the_end(ec2: Account, minutes: int, is_launched: bool) -> None:
     # EC2 begins to end instances 30 minutes before the block's end, and a machine needs 10 minutes
     # until it works: 30 + 10 = 40.
     ec2.region.reservations[NAME] = block_of(ends_ms=BEGAN_MS + minutes * MINUTE_MS)
@@ -57,7 +57,7 @@ def test_launches_after_the_end_of_a_block_was_moved(ec2: Account) -> None:
 
 
 @pytest.mark.parametrize("state", ["scheduled", "payment-pending"])
-def test_block_before_its_start_is_no_capacity(ec2: Account, state: str) -> None:
+def test_future_block_raises_no_capacity(ec2: Account, state: str) -> None:
     # The block begins two days after 22:13 on 14 November, and ends a day later.
     ec2.region.reservations[NAME] = block_of(state, BEGAN_MS + 3 * 86_400_000)
     with pytest.raises(NoCapacity, match=f"is {state} and begins at 2023-11-16 22:13 UTC"):

@@ -1,4 +1,4 @@
-"""Launches of gangs on EC2: zone, placement and network adapters; and reserved capacity."""
+"""Launches of gangs on EC2: zones, placement, network adapters and reserved capacity."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,8 +32,8 @@ def gang(
 
 def interfaces(launch: IntentRow) -> list[dict[str, Any]]:
     data = launch_template_data(launch, parse_section(launch.section), b"boot", "/dev/sda1")
-    found: list[dict[str, Any]] = data["NetworkInterfaces"]
-    return found
+    network_interfaces: list[dict[str, Any]] = data["NetworkInterfaces"]
+    return network_interfaces
 
 
 def fleet(launch: IntentRow) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def fleet(launch: IntentRow) -> dict[str, Any]:
 def test_gang_uses_the_zone_with_room_for_all(ec2: Account, offering: Offering) -> None:
     market = "spot" if offering is SPOT else "on-demand"
     ec2.region.capacity = {(G5, A, market): 3, (G5, B, market): 4, (G5, C, market): 2}
-    found = ec2.cloud().launch(gang(offering))
-    assert [ec2.machine(instance.id).zone for instance in found] == [B] * 4
-    assert {instance.zone for instance in found} == {B}
+    instances = ec2.cloud().launch(gang(offering))
+    assert [ec2.machine(instance.id).zone for instance in instances] == [B] * 4
+    assert {instance.zone for instance in instances} == {B}
     assert {instance.zone for instance in ec2.cloud().list_instances("c1")} == {B}
 
 
@@ -62,17 +62,17 @@ def test_gang_without_a_zone_with_room_launches_nothing(ec2: Account, offering: 
     assert len(ec2.cloud().launch(request("nine", offering, count=9))) == 9
 
 
-def test_launch_for_a_gang_goes_to_its_zone(ec2: Account) -> None:
-    (one,) = ec2.cloud().launch(gang(count=1, zone=C))
-    assert ec2.machine(one.id).zone == C
+def test_further_launch_for_a_gang_uses_the_zone_of_the_gang(ec2: Account) -> None:
+    (instance,) = ec2.cloud().launch(gang(count=1, zone=C))
+    assert ec2.machine(instance.id).zone == C
 
 
-def test_gang_requires_one_zone_and_one_type() -> None:
+def test_gang_requires_a_single_zone_and_type() -> None:
     # EC2 accepts MinTargetCapacity only for instant fleets with a single zone or type.
-    asked = fleet(gang())
-    assert asked["Type"] == "instant"
+    fields = fleet(gang())
+    assert fields["Type"] == "instant"
     least = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": 4}
-    assert asked["OnDemandOptions"] == least
+    assert fields["OnDemandOptions"] == least
     assert fleet(gang(SPOT))["SpotOptions"] == {
         "AllocationStrategy": "price-capacity-optimized",
         **least,
@@ -103,15 +103,15 @@ def test_missing_placement_group_is_reported(ec2: Account) -> None:
 def test_public_addresses_allow_one_adapter(ec2: Account) -> None:
     # EC2 gives public addresses only to instances with a single interface.
     for offering in (ON_DEMAND, P5):
-        (one,) = interfaces(gang(offering))
-        assert (one["InterfaceType"], one["AssociatePublicIpAddress"]) == ("efa", True)
+        (interface,) = interfaces(gang(offering))
+        assert (interface["InterfaceType"], interface["AssociatePublicIpAddress"]) == ("efa", True)
         assert len(ec2.cloud().launch(gang(offering, 2))) == 2
         ec2.reset()
 
 
 def test_private_gang_has_an_adapter_on_each_card(ec2: Account) -> None:
     first, *others = interfaces(gang(P5, **PRIVATE))
-    # 32 cards, of which the first has the address.
+    # The type has 32 cards. The first card has the address.
     assert len(others) == 31
     assert (first["DeviceIndex"], first["NetworkCardIndex"], first["InterfaceType"]) == (
         0,
@@ -125,7 +125,7 @@ def test_private_gang_has_an_adapter_on_each_card(ec2: Account) -> None:
 
 
 def test_first_card_may_lack_an_adapter(ec2: Account) -> None:
-    # 17 cards and 16 adapters.
+    # The type has 17 cards and 16 adapters.
     first, *others = interfaces(gang(B300, **PRIVATE))
     assert "InterfaceType" not in first
     assert len(others) == 16
@@ -159,10 +159,10 @@ def test_capacity_block_is_a_market_without_options(ec2: Account) -> None:
     launch = gang(P5, capacity_reservation="cr-0123456789abcdef0", capacity_block=True)
     data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")
     assert data["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
-    asked = fleet(launch)
+    fields = fleet(launch)
     capacity = {"TotalTargetCapacity": 4, "DefaultTargetCapacityType": "capacity-block"}
-    assert asked["TargetCapacitySpecification"] == capacity
-    assert not {"OnDemandOptions", "SpotOptions"} & set(asked)
+    assert fields["TargetCapacitySpecification"] == capacity
+    assert not {"OnDemandOptions", "SpotOptions"} & set(fields)
     assert len(ec2.cloud().launch(launch)) == 4
     # Notices about the block apply to these instances.
     listed = ec2.cloud().list_instances("c1")

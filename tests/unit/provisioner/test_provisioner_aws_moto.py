@@ -1,9 +1,9 @@
-"""The provider's calls as somebody else understands EC2: moto, in this process.
+"""The provider's calls against moto, an independent simulation of EC2, in the test's process.
 
-moto cannot serve the suite of all clouds: it heeds no client token (a repeated fleet launches
-again), uses one override of a fleet, knows no capacity and no quota, has no errors of fleets, its
-instances run from their first moment, and it cannot look for spot requests by the status in which
-notices are found.
+moto cannot run the conformance suite of all clouds. It ignores client tokens, so a repeated fleet
+request launches again. It uses a single override of a fleet, has neither capacities nor quotas, and
+returns no fleet errors. Instances run from the first moment. Spot requests cannot be filtered by
+the status of a notice.
 """
 
 import base64
@@ -39,11 +39,11 @@ def cloud(api: Any) -> Ec2Cloud:
 
 
 def test_lists_and_terminates_a_launch(cloud: Ec2Cloud) -> None:
-    found = cloud.launch(request(count=2, offering=ON_DEMAND))
-    assert len(found) == 2
+    launched = cloud.launch(request(count=2, offering=ON_DEMAND))
+    assert len(launched) == 2
     listed = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
-    assert set(listed) == {instance.id for instance in found}
-    assert all(dict(instance.tags) == dict(found[0].tags) for instance in listed.values())
+    assert set(listed) == {instance.id for instance in launched}
+    assert all(dict(instance.tags) == dict(launched[0].tags) for instance in listed.values())
     assert {instance.status for instance in listed.values()} == {InstanceStatus.RUNNING}
     assert cloud.list_instances("c2") == cloud.list_instances("c1", "green") == []
     cloud.terminate(["i-0123456789abcdef0", *listed])
@@ -53,8 +53,8 @@ def test_lists_and_terminates_a_launch(cloud: Ec2Cloud) -> None:
 
 
 def test_spot_launch_creates_spot_instances(cloud: Ec2Cloud, api: Any) -> None:
-    (found,) = cloud.launch(request(offering=SPOT_A))
-    (group,) = api.describe_instances(InstanceIds=[found.id])["Reservations"]
+    (launched,) = cloud.launch(request(offering=SPOT_A))
+    (group,) = api.describe_instances(InstanceIds=[launched.id])["Reservations"]
     assert group["Instances"][0]["InstanceLifecycle"] == "spot"
     assert group["Instances"][0]["Placement"]["AvailabilityZone"] == "us-east-1a"
 

@@ -14,15 +14,15 @@ from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-# 200 GiB of a root disk for 0.08 $ a month of 730 hours, and 0.005 $ for a public address.
+# A root disk of 200 GiB at $0.08 a month of 730 hours, and a public address at $0.005.
 BESIDE = 0.021918 + 0.005
 
 
 def test_instance_type_is_the_default_offering(ec2: Account) -> None:
-    (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
+    (offering,) = ec2.cloud(instance_type="g6.xlarge").offerings()
     # 0.8048 is the list price.
     price = round(0.8048 + BESIDE, 6)
-    assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, price)
+    assert offering == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, price)
     (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
     assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
     with pytest.raises(
@@ -36,14 +36,14 @@ def test_instance_type_is_the_default_offering(ec2: Account) -> None:
 def test_spot_prices_are_per_zone(ec2: Account) -> None:
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 2.5, (G5, C): 2.0}
     at_a, anywhere = replace(SPOT, name="a", zone=A), replace(SPOT, name="any")
-    said = replace(SPOT, name="said", price_per_hour=0.7)
-    cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
+    fixed = replace(SPOT, name="fixed", price_per_hour=0.7)
+    cloud = ec2.cloud(at_a, anywhere, fixed, ON_DEMAND)
     prices = {offering.name: offering.price_per_hour for offering in cloud.offerings()}
     assert prices == {
         "a": pytest.approx(1.5 + BESIDE),
         "any": pytest.approx(2.5 + BESIDE),
         # A configured price is the total price.
-        "said": 0.7,
+        "fixed": 0.7,
         "g5/on_demand": pytest.approx(5.672 + BESIDE),
     }
 
@@ -52,26 +52,26 @@ def test_ignores_spot_prices_of_unused_zones(ec2: Account) -> None:
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 9.5, (G5, C): 2.0}
     first, _, last = ec2.region.subnets
     network = {"subnet_ids": [first, last]}
-    (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
-    assert found.price_per_hour == pytest.approx(2.0 + BESIDE)
+    (offering,) = ec2.cloud(SPOT, network_interface=network).offerings()
+    assert offering.price_per_hour == pytest.approx(2.0 + BESIDE)
     # All zones count if EC2 does not describe the subnets.
     ec2.region.fail("DescribeSubnets", "RequestLimitExceeded")
-    (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
-    assert found.price_per_hour == pytest.approx(9.5 + BESIDE)
+    (offering,) = ec2.cloud(SPOT, network_interface=network).offerings()
+    assert offering.price_per_hour == pytest.approx(9.5 + BESIDE)
 
 
 def test_price_includes_disk_size_and_address(ec2: Account) -> None:
     section: dict[str, Any] = {"root_volume_size": 730, "network_interface": {"public_ip": False}}
-    (found,) = ec2.cloud(ON_DEMAND, **section).offerings()
-    # 730 GiB for 0.08 $ in 730 hours.
-    assert found.price_per_hour == pytest.approx(5.672 + 0.08)
+    (offering,) = ec2.cloud(ON_DEMAND, **section).offerings()
+    # 730 GiB at $0.08 a month of 730 hours.
+    assert offering.price_per_hour == pytest.approx(5.672 + 0.08)
 
 
 def test_price_includes_disk_performance(ec2: Account) -> None:
     faster: dict[str, Any] = {"root_volume_iops": 4_000, "root_volume_throughput": 225}
-    (found,) = ec2.cloud(ON_DEMAND, **faster).offerings()
-    # 1,000 operations for 0.005 $ each and 100 MiB/s for 0.04 $ each, in 730 hours.
-    assert found.price_per_hour == pytest.approx(5.672 + BESIDE + (5 + 4) / 730, abs=1e-6)
+    (offering,) = ec2.cloud(ON_DEMAND, **faster).offerings()
+    # 1,000 operations at $0.005 each and 100 MiB/s at $0.04 each, a month of 730 hours.
+    assert offering.price_per_hour == pytest.approx(5.672 + BESIDE + (5 + 4) / 730, abs=1e-6)
 
 
 def product(dollars: str, unit: str) -> str:
@@ -94,12 +94,12 @@ class PriceApi:
         self.calls.append(wanted)
         if self.error is not None:
             raise self.error
-        found = []
+        products = []
         if wanted["regionCode"] == "eu-central-1" and wanted.get("instanceType") == G5:
-            found = [product("7.0940000000", "Hrs"), product("0.0000000000", "Quantity")]
+            products = [product("7.0940000000", "Hrs"), product("0.0000000000", "Quantity")]
         elif wanted["regionCode"] == "eu-central-1" and wanted.get("volumeApiName") == "gp3":
-            found = [product("0.0952000000", "GB-Mo")]
-        return {"PriceList": found}
+            products = [product("0.0952000000", "GB-Mo")]
+        return {"PriceList": products}
 
 
 def test_list_prices_are_per_region_and_cached_for_a_day(ec2: Account) -> None:
@@ -122,7 +122,7 @@ def test_falls_back_to_the_price_table(ec2: Account) -> None:
     api.error = EndpointConnectionError(endpoint_url="https://api.pricing.us-east-1.amazonaws.com")
     assert prices.instance_hour(G5, "eu-central-1") == 5.672
     assert prices.disk_gib_month("eu-central-1") == 0.08
-    # An hour later, the API is asked again.
+    # After an hour, the provider requests prices again.
     api.error = None
     assert prices.instance_hour(G5, "eu-central-1") == 5.672
     ec2.now_ms += HOUR_MS
@@ -166,5 +166,5 @@ def test_spot_prices_are_read_once_an_hour(ec2: Account) -> None:
 
 def test_refused_spot_prices_fall_back_to_on_demand(ec2: Account) -> None:
     ec2.region.fail("DescribeSpotPriceHistory", "UnauthorizedOperation")
-    (found,) = ec2.cloud(SPOT).offerings()
-    assert found.price_per_hour == pytest.approx(5.672 + BESIDE)
+    (offering,) = ec2.cloud(SPOT).offerings()
+    assert offering.price_per_hour == pytest.approx(5.672 + BESIDE)

@@ -19,7 +19,7 @@ def test_vcpu_quota_error_names_the_quota(ec2: Account, offering: Offering, code
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (
             "MaxSpotInstanceCountExceeded",
@@ -33,13 +33,15 @@ def test_vcpu_quota_error_names_the_quota(ec2: Account, offering: Offering, code
         ("MaxFleetCountExceeded", "/servicequotas/home/services/ec2/quotas"),
     ],
 )
-def test_quota_error_of_a_call_names_the_console_page(ec2: Account, code: str, said: str) -> None:
+def test_quota_error_of_a_call_names_the_console_page(
+    ec2: Account, code: str, message: str
+) -> None:
     ec2.region.fail("CreateFleet", code)
-    with pytest.raises(QuotaExceeded, match=rf"^{code}: .*{said}"):
+    with pytest.raises(QuotaExceeded, match=rf"^{code}: .*{message}"):
         ec2.cloud().launch(request(offering=SPOT, region="us-east-1"))
 
 
 def test_vcpu_quota_allows_a_partial_launch(ec2: Account) -> None:
-    # 48 vCPUs each: three would be 144.
+    # An instance has 48 vCPUs, so three would need 144.
     ec2.region.quota = {"on-demand": 100}
     assert len(ec2.cloud().launch(request(count=3))) == 2

@@ -62,8 +62,8 @@ def interfaces_of_gang(ec2: Account, kind: str, slots: int, **section: Any) -> l
     launch = replace(request("gang", offering_of(kind, slots), 2, **section), together=True)
     assert len(ec2.cloud().launch(launch)) == 2
     [template] = ec2.region.templates.values()
-    found: list[dict[str, Any]] = template.data["NetworkInterfaces"]
-    return found
+    network_interfaces: list[dict[str, Any]] = template.data["NetworkInterfaces"]
+    return network_interfaces
 
 
 @pytest.mark.parametrize(("cards", "adapters"), [(1, 1), (4, 4), (4, 8), (17, 16)])
@@ -75,10 +75,10 @@ def test_gang_has_the_adapters_that_ec2_describes(
     described = {**types()["g9.12xlarge"], "NetworkInfo": network}
     monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
     private = {"public_ip": False}
-    found = interfaces_of_gang(ec2, "g9.12xlarge", 4, network_interface=private)
+    interfaces = interfaces_of_gang(ec2, "g9.12xlarge", 4, network_interface=private)
     # Each card has an adapter, except that the first card may lack one.
-    assert len(found) == cards
-    kinds = [item.get("InterfaceType", "interface") for item in found]
+    assert len(interfaces) == cards
+    kinds = [item.get("InterfaceType", "interface") for item in interfaces]
     first = "efa" if adapters >= cards else "interface"
     assert kinds == [first, *["efa-only"] * (cards - 1)]
 
@@ -87,17 +87,17 @@ def test_gang_has_the_adapters_that_ec2_describes(
     "network",
     [
         {"EfaSupported": False, "MaximumNetworkCards": 1},
-        # Which of the cards have adapters nobody could tell.
+        # The description does not show which of the cards have adapters.
         {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": 1}, "MaximumNetworkCards": 4},
     ],
 )
-def test_gang_without_described_adapters_has_none(
+def test_gang_without_described_adapters_uses_plain_interfaces(
     ec2: Account, monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]
 ) -> None:
     described = {**types()["g9.12xlarge"], "NetworkInfo": network}
     monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
-    [one] = interfaces_of_gang(ec2, "g9.12xlarge", 4)
-    assert "InterfaceType" not in one
+    [interface] = interfaces_of_gang(ec2, "g9.12xlarge", 4)
+    assert "InterfaceType" not in interface
 
 
 def test_describes_unknown_types_once_a_day(ec2: Account) -> None:

@@ -107,8 +107,8 @@ def test_own_boot_report_needs_no_cloud_request() -> None:
     cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
     row = starting_instance("a", state=InstanceState.TERMINATING)
     listed = {"a": CloudInstance("a", InstanceStatus.RUNNING, NOW_MS, {}, boot_report="no disk")}
-    (found,) = BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, listed)
-    assert (found.boot_log, cloud.boot_log_calls) == ("no disk", [])
+    (instance,) = BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, listed)
+    assert (instance.boot_log, cloud.boot_log_calls) == ("no disk", [])
 
 
 def test_refused_boot_log_is_empty(

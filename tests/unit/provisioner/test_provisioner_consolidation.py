@@ -53,16 +53,16 @@ def idle_and_busy(minutes: float = 1) -> list[Pair]:
         ([agent(), agent(4)], 1),
         # The work of 2 slots fits into the other instance's 2 free slots.
         ([agent(2), agent(2)], 1),
-        # Of three half-full instances, one fits into another, which is full then: 1 spare.
+        # With three half-full instances, the work of the first fills the second, so 1 is spare.
         ([agent(2), agent(2), agent(2)], 1),
-        # 2 + 2 and 2 + 2: two.
+        # Four half-full instances fit into two, so 2 are spare.
         ([agent(2)] * 4, 2),
-        # 1 + 1 + 2: the first goes to the third (2 free of 4), then 1 are free: the second as well.
+        # The third instance has 2 of 4 slots free and receives the work of the first and second.
         ([agent(1), agent(1), agent(2)], 2),
         # 3 slots do not fit into 2, and the work of a full instance does not fit anywhere.
         ([agent(3), agent(2)], 0),
         ([agent(4), agent(4)], 0),
-        # A disabled slot takes no work.
+        # A disabled slot receives no work.
         ([agent(2), agent(2, closed=1)], 1),
         ([agent(3), agent(1, closed=1)], 1),
         ([agent(2, 1), agent(2, closed=1)], 0),
@@ -74,7 +74,7 @@ def idle_and_busy(minutes: float = 1) -> list[Pair]:
         ([agent()], 1),
     ],
 )
-def test_instance_is_spare_if_its_work_fits_into_another(
+def test_instance_is_spare_if_the_work_fits_into_other_instances(
     agents: list[ConnectedAgent], spare: int
 ) -> None:
     assert count_spare((4, connected_agent) for connected_agent in agents)[4] == spare
@@ -87,13 +87,13 @@ def test_work_fits_only_into_instances_of_the_same_size() -> None:
 
 class TestEnds:
     def test_idle_instance_drains_after_a_spare_idle_period(self) -> None:
-        # Idle for a minute only, but for 20 minutes one instance would have sufficed.
+        # The instance is idle for only a minute, but a single instance has sufficed for 20 minutes.
         plan = scale_plan(idle_and_busy(), fleet=spare_since(20))
         assert state_changes(plan) == {"a": "DRAINING"}
         assert plan.changed_rows[0].reason == (
             "fewer instances were enough for 1200 s, and it has no work"
         )
-        # No other instance is spare then.
+        # No further instance is spare after the drain.
         assert plan.fleet.spare_ms.get(SMALL.slots, ()) == ()
 
     def test_instance_stays_before_the_spare_idle_period_ends(self) -> None:
@@ -108,14 +108,14 @@ class TestEnds:
         assert plan.fleet.spare_ms == spare_since(60).spare_ms
 
     def test_drains_as_many_as_were_spare_for_the_idle_period(self) -> None:
-        # Three are idle: two have been spare for 20 minutes, the third for 5.
+        # Three instances are idle. Two have been spare for 20 minutes, the third for 5.
         pairs = [(idle_instance(name, 1), running_with(agent())) for name in "abc"]
         plan = scale_plan(pairs, fleet=spare_since(30, 20, 5))
         assert len(state_changes(plan)) == 2
         assert plan.fleet.spare_ms == spare_since(5).spare_ms
 
     def test_idle_timeout_uses_up_a_spare_mark(self) -> None:
-        # One spare mark of 20 minutes: only the instance that was idle as long drains.
+        # With a single spare mark of 20 minutes, only the instance with 20 idle minutes drains.
         pairs = [
             (idle_instance("a", 20), running_with(agent())),
             (instance("b"), running_with(agent(2))),
@@ -156,9 +156,9 @@ class TestMarks:
             [(instance("c"), running_with(None))],
             [(instance("c", notice_ms=NOW_MS + 60_000), running_with(agent(1)))],
         ],
-        ids=["starts", "is away", "has to go"],
+        ids=["a starting instance", "an instance without agent", "an instance with a notice"],
     )
-    def test_no_instance_is_spare_while_another(self, more: list[Pair]) -> None:
+    def test_no_instance_is_spare_beside(self, more: list[Pair]) -> None:
         plan = scale_plan([*idle_and_busy(), *more], fleet=spare_since(20))
         assert not state_changes(plan)
         assert plan.fleet.spare_ms == {}

@@ -1,4 +1,4 @@
-"""The faults of the fake cloud, which follow the rules."""
+"""Faults of the fake cloud, which follow configured rules."""
 
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -51,7 +51,7 @@ def test_capacity_is_per_offering() -> None:
     assert len(sky.launch("three", 3)) == 3
 
 
-def test_ended_machine_returns_its_capacity() -> None:
+def test_capacity_of_an_ended_machine_is_free_again() -> None:
     sky = Sky()
     sky.cloud.capacity = {SMALL.name: 1}
     (name,) = sky.launch()
@@ -97,7 +97,7 @@ def test_lost_request_is_not_executed() -> None:
     assert not sky.cloud.machines
 
 
-def test_throttled_call_does_nothing() -> None:
+def test_throttled_call_has_no_effect() -> None:
     sky = Sky()
     (name,) = sky.launch()
     sky.cloud.rules = FakeRules(throttled_share=1.0)
@@ -130,18 +130,18 @@ def test_stale_list_shows_older_statuses() -> None:
     sky.now_ms += 60_000
     sky.cloud.shut_down(name)
     sky.now_ms += 15_000
-    seen = {sky.listed_instances()[name].status for _ in range(50)}
-    assert seen == {InstanceStatus.RUNNING, InstanceStatus.TERMINATED}
+    statuses = {sky.listed_instances()[name].status for _ in range(50)}
+    assert statuses == {InstanceStatus.RUNNING, InstanceStatus.TERMINATED}
 
 
 def test_machines_boot_late_or_never() -> None:
     rules = FakeRules(running_ms=(10_000, 10_000), boot_ms=(20_000, 20_000))
-    for shown, up_after_ms in (
+    for boot_rules, up_after_ms in (
         (rules, 30_000),
         (replace(rules, late_boot_share=1.0), 930_000),
         (replace(rules, never_boots_share=1.0), None),
     ):
-        sky = Sky(shown)
+        sky = Sky(boot_rules)
         (name,) = sky.launch()
         machine = sky.cloud.machines[name]
         assert machine.status(BEGAN_MS + 9_999) is InstanceStatus.STARTING
@@ -162,16 +162,16 @@ def test_spot_machine_ends_after_recommendation_and_notice() -> None:
     sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), rebalance_ms=60_000))
     (name,) = sky.launch(spot=True)
     (kept,) = sky.launch("two")
-    # At 600 s; the notice comes 120 s before, the advice 60 s before that.
-    said = []
+    # The machine ends at 600 s. The notice is at 480 s and the recommendation at 420 s.
+    signals = []
     for seconds in (419, 420, 479, 480, 599, 600):
         sky.now_ms = BEGAN_MS + seconds * 1000
         instance = sky.listed_instances()[name]
-        said.append(
+        signals.append(
             (instance.rebalance, instance.notice_ms, instance.status is InstanceStatus.TERMINATED)
         )
     end_ms = BEGAN_MS + 600_000
-    assert said == [
+    assert signals == [
         (False, None, False),
         (True, None, False),
         (True, None, False),
@@ -208,7 +208,7 @@ def test_live_machines_are_billed() -> None:
     sky.launch("two", spot=True)
     sky.now_ms += 29 * 60_000
     sky.cloud.terminate([name])
-    # $4 an hour for 30 minutes, including the end, and $1 for an hour.
+    # $4 an hour for 30 minutes, including the time of ending, and $1 for an hour.
     sky.now_ms += 31 * 60_000
     assert sky.cloud.total_cost() == pytest.approx(4 * 0.5 + 1)
     assert [machine.offering for machine in sky.cloud.live_machines()] == [SPOT]

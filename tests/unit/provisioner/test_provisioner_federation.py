@@ -1,4 +1,4 @@
-"""Keyless access between AWS and Google Cloud, with token services of the tests."""
+"""Keyless access between AWS and Google Cloud, with simulated token services."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -79,9 +79,9 @@ def test_signature_for_another_provider_is_refused(services: TokenServices) -> N
         send_headers(federated_credentials(POOL.replace("/p/", "/q/"), ACCOUNT))
 
 
-def session_of(services: TokenServices, asked: list[str], role: str = ROLE) -> Any:
+def session_of(services: TokenServices, audiences: list[str], role: str = ROLE) -> Any:
     def load_token(audience: str) -> str:
-        asked.append(audience)
+        audiences.append(audience)
         return f"signed for {audience}"
 
     services.tokens = {"signed for detcloud-aws:vision"}
@@ -89,23 +89,23 @@ def session_of(services: TokenServices, asked: list[str], role: str = ROLE) -> A
 
 
 def test_google_service_assumes_the_role_once(services: TokenServices) -> None:
-    asked: list[str] = []
-    session = session_of(services, asked)
-    assert asked == []
+    audiences: list[str] = []
+    session = session_of(services, audiences)
+    assert audiences == []
     for _ in range(3):
         assert session.get_credentials().get_frozen_credentials().access_key.endswith("00001")
-    assert (services.given, asked) == (["role"], ["detcloud-aws:vision"])
+    assert (services.given, audiences) == (["role"], ["detcloud-aws:vision"])
 
 
 def test_expiring_credentials_are_replaced(services: TokenServices) -> None:
-    asked: list[str] = []
+    audiences: list[str] = []
     services.lifetime_seconds = 60
-    session = session_of(services, asked)
+    session = session_of(services, audiences)
     first = session.get_credentials().get_frozen_credentials().access_key
     services.lifetime_seconds = 3600
     second = session.get_credentials().get_frozen_credentials().access_key
     assert (first[-1], second[-1]) == ("1", "2")
-    assert len(asked) == 2
+    assert len(audiences) == 2
 
 
 def test_token_of_another_cluster_is_refused(services: TokenServices) -> None:

@@ -27,7 +27,7 @@ ANYWHERE = replace(SPOT, name="small/spot", zone="")
 
 
 def test_each_gang_is_a_separate_launch() -> None:
-    # 8 and 12 slots are gangs of 2 and 3 instances with 4 each; 4 and 3 need one each.
+    # 8 and 12 slots are gangs of 2 and 3 instances with 4 slots. 4 and 3 slots need an instance.
     plan = scale_plan([], job_demand(12, 8, 4, 3))
     assert sorted(plan.launches, key=lambda launch: (launch.together, launch.count)) == [
         Launch(SMALL, 2),
@@ -36,38 +36,38 @@ def test_each_gang_is_a_separate_launch() -> None:
     ]
 
 
-def test_launch_for_a_gang_goes_to_its_zone() -> None:
-    there = [
+def test_further_launch_for_a_gang_uses_the_zone_of_the_gang() -> None:
+    fleet = [
         (instance("a", offering=ANYWHERE, zone="z-b"), running_with(IDLE)),
         (starting_instance("b", offering=ANYWHERE, zone="z-b"), running_with(None)),
     ]
-    plan = scale_plan(there, job_demand(12), offerings=(ANYWHERE,))
+    plan = scale_plan(fleet, job_demand(12), offerings=(ANYWHERE,))
     assert plan.launches == (Launch(ANYWHERE, 1, together=True, zone="z-b"),)
 
 
 def test_gang_without_room_is_left_out() -> None:
-    # Of 5 that may be, the gang of 2 and the gang of 3 are launched, that of 4 is not.
+    # With a maximum of 5, the gangs of 2 and 3 are launched, but not the gang of 4.
     plan = scale_plan([], job_demand(8, 12, 16), max_instances=5)
     assert sorted(launch.count for launch in plan.launches) == [2, 3]
     assert plan.fleet.waits == "the pool has 5 instances, its maximum"
 
 
-def test_gang_without_room_uses_another_size() -> None:
+def test_gang_without_room_uses_an_offering_of_another_size() -> None:
     three = replace(SMALL, name="three/on-demand", slots=3)
     two = replace(SMALL, name="two/on-demand", slots=2)
-    there = [(instance(name, offering=two), running_with(IDLE)) for name in ("a", "b")]
-    # Two 3-slot instances and the idle ones would be 4; a third 2-slot instance makes 3.
-    plan = scale_plan(there, job_demand(6), offerings=(three, two), max_instances=3)
+    fleet = [(instance(name, offering=two), running_with(IDLE)) for name in ("a", "b")]
+    # Two 3-slot instances beside the idle instances would be 4. A third 2-slot instance makes 3.
+    plan = scale_plan(fleet, job_demand(6), offerings=(three, two), max_instances=3)
     assert [(launch.offering, launch.count, launch.together) for launch in plan.launches] == [
         (two, 1, True)
     ]
     assert plan.fleet.waits == ""
     # With enough room, the first gang uses the best offering, and the second the idle instances.
-    plan = scale_plan(there, job_demand(6, 6), offerings=(three, two), max_instances=5)
+    plan = scale_plan(fleet, job_demand(6, 6), offerings=(three, two), max_instances=5)
     assert [(launch.offering, launch.count) for launch in plan.launches] == [(three, 2), (two, 1)]
 
 
-def test_gang_is_on_one_market() -> None:
+def test_gang_uses_a_single_market() -> None:
     offered = (SMALL, SPOT)
     plan = scale_plan([], job_demand(16), offerings=offered, on_demand_base=0.25)
     # The base requires one on-demand instance, so the whole gang is on demand.

@@ -1,4 +1,6 @@
-"""The Compute Engine provider on the simulated one; tests/conformance has tests for all clouds."""
+"""The Compute Engine provider on the simulated Compute Engine. The folder tests/conformance has the
+tests for all clouds.
+"""
 
 import re
 from collections.abc import Callable
@@ -39,13 +41,13 @@ NAME = re.compile(r"detcloud-[0-9a-f]{12}-[0-9a-f]{6}-\d+")
 
 
 def test_launch_is_one_call_and_one_operation_read(gce: Account) -> None:
-    found = gce.cloud().launch(request(count=3))
-    assert all(NAME.fullmatch(instance.id) for instance in found)
-    assert sorted(instance.id for instance in found) == sorted(gce.project.machines)
-    assert {(instance.status, instance.launched_ms) for instance in found} == {
+    instances = gce.cloud().launch(request(count=3))
+    assert all(NAME.fullmatch(instance.id) for instance in instances)
+    assert sorted(instance.id for instance in instances) == sorted(gce.project.machines)
+    assert {(instance.status, instance.launched_ms) for instance in instances} == {
         (InstanceStatus.STARTING, BEGAN_MS)
     }
-    # The simulated operation is over at once, so only its group's operations are read.
+    # The simulated operation ends at once, so only the operations of the group are read.
     assert gce.project.calls == ["bulkInsert", "listOperations"]
 
 
@@ -54,14 +56,14 @@ def test_environment_replaces_the_endpoint(gce: Account, monkeypatch: pytest.Mon
     clouds = GceClouds(
         lambda intent_row: intent_row.id.encode(),
         lambda: gce.now_ms,
-        complete_settings=lambda found: add_deployment(found, {}, "p1", "us-central1"),
+        complete_settings=lambda section: add_deployment(section, {}, "p1", "us-central1"),
     )
     settings = ProvisionerSettings("gcp")
     cloud = clouds.cloud(settings)
     assert clouds.cloud(settings) is cloud
-    (found,) = cloud.launch(replace(request("one"), section="{}"))
-    assert gce.machine(found.id).metadata["startup-script"] == "one"
-    assert [instance.id for instance in cloud.list_instances("c1", "blue")] == [found.id]
+    (launched,) = cloud.launch(replace(request("one"), section="{}"))
+    assert gce.machine(launched.id).metadata["startup-script"] == "one"
+    assert [instance.id for instance in cloud.list_instances("c1", "blue")] == [launched.id]
 
 
 def test_launch_does_not_wait_for_the_operation(gce: Account) -> None:
@@ -100,9 +102,9 @@ def test_bulk_insert_limits_the_launch(gce: Account) -> None:
 
 def test_offering_without_zone_uses_all_zones(gce: Account) -> None:
     gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
-    found = gce.cloud().launch(request(count=3))
-    assert sorted(instance.zone for instance in found) == [A, C, C]
-    assert sorted(gce.machine(instance.id).zone for instance in found) == [A, C, C]
+    instances = gce.cloud().launch(request(count=3))
+    assert sorted(instance.zone for instance in instances) == [A, C, C]
+    assert sorted(gce.machine(instance.id).zone for instance in instances) == [A, C, C]
 
 
 def test_partial_capacity_is_launched(gce: Account) -> None:
@@ -110,14 +112,14 @@ def test_partial_capacity_is_launched(gce: Account) -> None:
         (A2, A, "on-demand"): 2
     }
     gce.project.operation_ms = 10_000
-    found = gce.launch(gce.cloud(), request(count=5))
-    assert [instance.zone for instance in found] == [A, A]
+    instances = gce.launch(gce.cloud(), request(count=5))
+    assert [instance.zone for instance in instances] == [A, A]
 
 
 def test_offering_with_zone_uses_only_that_zone(gce: Account) -> None:
     gce.project.capacity = {(A2, B, "spot"): 1}
-    found = gce.cloud().launch(request(count=3, offering=replace(SPOT, zone=B)))
-    assert [gce.machine(instance.id).zone for instance in found] == [B]
+    instances = gce.cloud().launch(request(count=3, offering=replace(SPOT, zone=B)))
+    assert [gce.machine(instance.id).zone for instance in instances] == [B]
     assert gce.only_machine().is_spot
     elsewhere = request("two", replace(SPOT, zone="us-east1-b"))
     with pytest.raises(ConfigurationError, match="zone 'us-east1-b' is not in region us-central1"):
@@ -125,7 +127,7 @@ def test_offering_with_zone_uses_only_that_zone(gce: Account) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_gang_is_launched_whole_in_one_zone(gce: Account, late: bool) -> None:
+def test_gang_is_launched_completely_in_a_single_zone(gce: Account, late: bool) -> None:
     gce.project.late = late
     gce.project.capacity = {(A2, zone, "on-demand"): 2 for zone in (A, B, C)}
     gang = replace(request(count=3), together=True)
@@ -133,8 +135,8 @@ def test_gang_is_launched_whole_in_one_zone(gce: Account, late: bool) -> None:
         gce.cloud().launch(gang)
     assert not gce.cloud().list_instances("c1")
     gce.project.capacity[A2, B, "on-demand"] = 3
-    found = gce.cloud().launch(replace(gang, token="another", id="two"))
-    assert [instance.zone for instance in found] == [B, B, B]
+    instances = gce.cloud().launch(replace(gang, token="another", id="two"))
+    assert [instance.zone for instance in instances] == [B, B, B]
     # A further launch for the gang is in the given zone.
     gce.project.capacity.clear()
     more = replace(request("three"), together=True, zone=C)
@@ -158,7 +160,7 @@ REFUSALS: list[tuple[str, type[CloudError], str]] = [
 
 
 @pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
-def test_failed_launch_raises_its_error(
+def test_failed_launch_raises_the_error_of_the_operation(
     gce: Account, why: str, cls: type[CloudError], text: str
 ) -> None:
     offering, section = SPOT, dict[str, Any]()
@@ -167,7 +169,7 @@ def test_failed_launch_raises_its_error(
         case "stock-out":
             gce.project.capacity = {(A2, zone, "spot"): 0 for zone in (A, B, C)}
         case "quota":
-            # An a2-highgpu-4g has 4.
+            # An a2-highgpu-4g has 4 GPUs.
             gce.project.quota = {"spot": 3}
         case "image":
             section = {"boot_disk_source_image": "projects/p1/global/images/x"}
@@ -195,12 +197,12 @@ def test_methods_raise_specific_errors_without_retry(
     gce: Account, status: int, reason: str, cls: type[CloudError]
 ) -> None:
     cloud = gce.cloud()
-    (one,) = cloud.launch(request())
+    (instance,) = cloud.launch(request())
     methods: list[tuple[str, Callable[[], object]]] = [
         ("bulkInsert", lambda: cloud.launch(request("two"))),
         ("listInstances", lambda: cloud.list_instances("c1")),
-        ("deleteInstance", lambda: cloud.terminate([one.id])),
-        ("getSerialPortOutput", lambda: cloud.boot_log(one.id)),
+        ("deleteInstance", lambda: cloud.terminate([instance.id])),
+        ("getSerialPortOutput", lambda: cloud.boot_log(instance.id)),
     ]
     for action, method in methods:
         before = gce.call_count(action)
@@ -218,9 +220,9 @@ def test_lost_response_is_repeated_by_token(gce: Account) -> None:
     gce.project.lose("bulkInsert")
     with pytest.raises(OutcomeUnknown, match="did not answer"):
         cloud.launch(request(count=2))
-    found = cloud.launch(request(count=2))
-    assert sorted(instance.id for instance in found) == sorted(gce.project.machines)
-    assert len(found) == 2
+    instances = cloud.launch(request(count=2))
+    assert sorted(instance.id for instance in instances) == sorted(gce.project.machines)
+    assert len(instances) == 2
 
 
 def test_lost_request_is_executed_on_repetition(gce: Account) -> None:
@@ -293,9 +295,9 @@ def test_request_id_is_a_uuid_of_the_token() -> None:
 
 def test_list_reads_all_pages(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gcp, "PAGE_SIZE", 2)
-    found = gce.cloud().launch(request(count=5))
+    launched = gce.cloud().launch(request(count=5))
     listed = gce.cloud().list_instances("c1")
-    assert sorted(instance.id for instance in listed) == sorted(item.id for item in found)
+    assert sorted(instance.id for instance in listed) == sorted(item.id for item in launched)
     # 5 instances in pages of 2.
     assert gce.call_count("listInstances") == 3
 
@@ -303,20 +305,20 @@ def test_list_reads_all_pages(gce: Account, monkeypatch: pytest.MonkeyPatch) -> 
 def test_list_is_limited_to_the_pools_region(gce: Account) -> None:
     gce.cloud().launch(request("one"))
     other = gce.cloud(region="europe-west4")
-    (there,) = other.launch(request("two", region="europe-west4"))
+    (launched,) = other.launch(request("two", region="europe-west4"))
     assert [instance.zone for instance in gce.cloud().list_instances("c1")] == [A]
-    assert [instance.id for instance in other.list_instances("c1")] == [there.id]
+    assert [instance.id for instance in other.list_instances("c1")] == [launched.id]
 
 
 def test_list_with_an_unreachable_zone_raises(gce: Account) -> None:
     cloud = gce.cloud()
-    (found,) = cloud.launch(request())
-    gce.project.unreachable = {found.zone}
-    with pytest.raises(OutcomeUnknown, match=f"does not reach {found.zone}"):
+    (launched,) = cloud.launch(request())
+    gce.project.unreachable = {launched.zone}
+    with pytest.raises(OutcomeUnknown, match=f"does not reach {launched.zone}"):
         cloud.list_instances("c1")
-    # Zones of other regions hold nobody up.
+    # Unreachable zones of other regions do not matter.
     gce.project.unreachable = {"europe-west4-a"}
-    assert [instance.id for instance in cloud.list_instances("c1")] == [found.id]
+    assert [instance.id for instance in cloud.list_instances("c1")] == [launched.id]
 
 
 @pytest.mark.parametrize("name", ["zones/us-central1-a", "projects/p1/zones/us-central1-a"])
@@ -328,15 +330,15 @@ def test_unreachable_zone_of_a_page_raises(name: str) -> None:
 def test_lists_an_instance_in_each_state(gce: Account) -> None:
     gce.reset(visible_ms=5_000, staging_ms=7_000, running_ms=10_000, ending_ms=20_000)
     cloud = gce.cloud()
-    (one,) = cloud.launch(request())
-    seen = []
+    (launched,) = cloud.launch(request())
+    statuses = []
     for second in range(0, 45, 5):
         gce.now_ms = BEGAN_MS + second * 1000
         if second == 15:
-            cloud.terminate([one.id])
-        seen.append([str(instance.status) for instance in cloud.list_instances("c1")])
-    # Unseen for 5 s, running after 10, asked to end after 15, gone 20 s later.
-    assert seen == [[], ["starting"], ["running"], *[["stopping"]] * 4, [], []]
+            cloud.terminate([launched.id])
+        statuses.append([str(instance.status) for instance in cloud.list_instances("c1")])
+    # Hidden until 5 s, running from 10 s, terminated at 15 s, gone 20 s later.
+    assert statuses == [[], ["starting"], ["running"], *[["stopping"]] * 4, [], []]
 
 
 def test_preempted_instance_has_a_notice_then_is_terminated(gce: Account) -> None:
@@ -344,74 +346,74 @@ def test_preempted_instance_has_a_notice_then_is_terminated(gce: Account) -> Non
     spot, other = cloud.launch(request(offering=SPOT, count=2))
     assert len(cloud.list_instances("c1", "blue")) == 2
     gce.project.preempt(spot.id)
-    found = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
-    assert found[spot.id].status is InstanceStatus.STOPPING
-    assert found[spot.id].notice_ms == BEGAN_MS + 30_000
-    end = found[spot.id].end
+    listed = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
+    assert listed[spot.id].status is InstanceStatus.STOPPING
+    assert listed[spot.id].notice_ms == BEGAN_MS + 30_000
+    end = listed[spot.id].end
     assert end is not None
     assert (end.text, end.taken_back) == ("the spot instance was preempted", True)
-    assert (found[other.id].end, found[other.id].notice_ms) == (None, None)
+    assert (listed[other.id].end, listed[other.id].notice_ms) == (None, None)
     gce.now_ms += 30_000
-    found = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
-    assert found[spot.id].status is InstanceStatus.TERMINATED
-    assert found[spot.id].end == end
+    listed = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
+    assert listed[spot.id].status is InstanceStatus.TERMINATED
+    assert listed[spot.id].end == end
     # A new provider object has never listed the preempted instance.
     assert [instance.id for instance in gce.cloud().list_instances("c1", "blue")] == [other.id]
 
 
 def test_own_shutdown_is_listed_as_stopped(gce: Account) -> None:
     cloud = gce.cloud()
-    (one,) = cloud.launch(request())
-    gce.project.shut_down(one.id)
+    (launched,) = cloud.launch(request())
+    gce.project.shut_down(launched.id)
     (listed,) = cloud.list_instances("c1")
     assert listed.status is InstanceStatus.STOPPED
     assert listed.end is not None
     assert (listed.end.text, listed.end.kind) == ("it shut itself down", ErrorKind.BOOT)
     assert listed.notice_ms is None
     # The disk costs money until the instance is deleted.
-    cloud.terminate([one.id])
+    cloud.terminate([launched.id])
     assert not gce.cloud().list_instances("c1")
 
 
-def test_terminates_others_despite_a_refusal(gce: Account) -> None:
+def test_refused_instance_does_not_stop_other_terminations(gce: Account) -> None:
     cloud = gce.cloud()
-    found = cloud.launch(request(count=3))
-    kept = found[1].id
+    instances = cloud.launch(request(count=3))
+    kept = instances[1].id
     gce.machine(kept).protected = True
     with pytest.raises(CloudError, match="protected"):
-        cloud.terminate([instance.id for instance in found])
+        cloud.terminate([instance.id for instance in instances])
     assert [instance.id for instance in cloud.list_instances("c1")] == [kept]
 
 
 def test_terminate_stops_if_the_caller_is_refused(
     gce: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cloud, asked = gce.cloud(), list[str]()
-    found = sorted(instance.id for instance in cloud.launch(request(count=20)))
+    cloud, paths = gce.cloud(), list[str]()
+    names = sorted(instance.id for instance in cloud.launch(request(count=20)))
 
     def refuse(path: str) -> None:
-        asked.append(path)
-        raise ConfigurationError("protected") if path.endswith(found[0]) else ThrottlingError("")
+        paths.append(path)
+        raise ConfigurationError("protected") if path.endswith(names[0]) else ThrottlingError("")
 
     monkeypatch.setattr(cloud._api, "delete", refuse)
     with pytest.raises(ThrottlingError):
-        cloud.terminate(found)
-    # The first batch of eight is sent, then no more.
-    assert len(asked) == 8
+        cloud.terminate(names)
+    # Only the first batch of eight is sent.
+    assert len(paths) == 8
 
 
 def test_terminate_stops_after_an_unanswered_batch(gce: Account) -> None:
     cloud = gce.cloud()
-    found = [instance.id for instance in cloud.launch(request(count=20))]
+    first = [instance.id for instance in cloud.launch(request(count=20))]
     # One request of the first batch is answered, so the batches continue.
     gce.project.lose("deleteInstance", carried_out=False, times=7)
     with pytest.raises(OutcomeUnknown):
-        cloud.terminate(found)
+        cloud.terminate(first)
     assert gce.call_count("deleteInstance") == 20
-    again = [instance.id for instance in cloud.launch(request("two", count=20))]
+    second = [instance.id for instance in cloud.launch(request("two", count=20))]
     gce.project.lose("deleteInstance", carried_out=False, times=20)
     with pytest.raises(OutcomeUnknown):
-        cloud.terminate(again)
+        cloud.terminate(second)
     assert gce.call_count("deleteInstance") == 20 + 8
 
 
@@ -437,9 +439,9 @@ def test_empty_operation_is_launch_under_way(gce: Account, monkeypatch: pytest.M
 
 
 def test_terminate_reads_unknown_zones(gce: Account) -> None:
-    found = gce.cloud().launch(request(count=25))
-    gce.cloud().terminate([instance.id for instance in found])
-    # 25 names in filters of 20.
+    instances = gce.cloud().launch(request(count=25))
+    gce.cloud().terminate([instance.id for instance in instances])
+    # Filters have at most 20 names, so 25 names need two.
     assert gce.call_count("listInstances") == 2
     assert gce.call_count("deleteInstance") == 25
     assert not gce.cloud().list_instances("c1")
@@ -447,12 +449,12 @@ def test_terminate_reads_unknown_zones(gce: Account) -> None:
 
 def test_boot_log_is_the_end_of_the_serial_port(gce: Account) -> None:
     cloud = gce.cloud()
-    (one,) = cloud.launch(request())
-    assert cloud.boot_log(one.id) == ""
-    gce.machine(one.id).console = "x" * 70_000 + "the end"
-    log = cloud.boot_log(one.id)
+    (instance,) = cloud.launch(request())
+    assert cloud.boot_log(instance.id) == ""
+    gce.machine(instance.id).console = "x" * 70_000 + "the end"
+    log = cloud.boot_log(instance.id)
     assert len(log) == 64 * 1024
     assert log.endswith("the end")
-    gce.project.delete(gce.machine(one.id))
-    assert cloud.boot_log(one.id) == ""
+    gce.project.delete(gce.machine(instance.id))
+    assert cloud.boot_log(instance.id) == ""
     assert cloud.boot_log("Not A Name") == ""

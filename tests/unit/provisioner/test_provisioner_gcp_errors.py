@@ -38,7 +38,7 @@ def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]
 @pytest.mark.parametrize(
     ("status", "reason", "cls"),
     [
-        # Google answers all of these with 403.
+        # Google uses status 403 for all of these reasons.
         (403, "quotaExceeded", QuotaExceeded),
         (403, "rateLimitExceeded", ThrottlingError),
         (403, "forbidden", NotAllowed),
@@ -64,9 +64,9 @@ def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]
 def test_reason_takes_precedence_over_status(
     status: int, reason: str, cls: type[CloudError]
 ) -> None:
-    found = answer_error(status, answer(reason))
-    assert type(found) is cls
-    assert str(found) == f"{reason}: m"
+    error = answer_error(status, answer(reason))
+    assert type(error) is cls
+    assert str(error) == f"{reason}: m"
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_malformed_response_is_classified_by_status(content: object) -> None:
 
 
 def test_response_without_reasons_is_classified_by_status_name() -> None:
-    found = answer_error(403, {"error": {"status": "PERMISSION_DENIED", "message": "No."}})
-    assert (type(found), str(found)) == (NotAllowed, "PERMISSION_DENIED: No.")
+    error = answer_error(403, {"error": {"status": "PERMISSION_DENIED", "message": "No."}})
+    assert (type(error), str(error)) == (NotAllowed, "PERMISSION_DENIED: No.")
 
 
 def test_best_error_to_retry_counts() -> None:
     codes = ["INVALID_FIELD_VALUE", "QUOTA_EXCEEDED", "ZONE_RESOURCE_POOL_EXHAUSTED"]
-    found = operation_error([{"code": code, "message": code.lower()} for code in codes])
-    assert type(found) is NoCapacity
-    assert str(found) == "ZONE_RESOURCE_POOL_EXHAUSTED: zone_resource_pool_exhausted"
+    error = operation_error([{"code": code, "message": code.lower()} for code in codes])
+    assert type(error) is NoCapacity
+    assert str(error) == "ZONE_RESOURCE_POOL_EXHAUSTED: zone_resource_pool_exhausted"
 
 
-def test_min_count_error_yields_to_its_causes() -> None:
+def test_cause_takes_precedence_over_min_count_error() -> None:
     summary = {"code": "VM_MIN_COUNT_NOT_REACHED", "message": "Requested minimum count of 4 VMs"}
     assert type(operation_error([summary])) is NoCapacity
     quota = {"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded."}
@@ -103,7 +103,7 @@ def test_operation_error_is_never_outcome_unknown() -> None:
         assert type(operation_error([{"code": code}])) is CloudError
 
 
-def test_every_code_is_in_one_class() -> None:
+def test_every_code_has_a_class() -> None:
     for code, cls in CODES.items():
         assert type(cloud_error(code, "", 418)) is cls
 
@@ -132,36 +132,36 @@ def test_credential_errors_name_only_their_kind(error: Exception, cls: type[Clou
 
 
 def test_request_has_the_environments_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    requested_scopes: list[object] = []
 
     def find(scopes: object) -> tuple[Credentials, str]:
-        asked.append(scopes)
+        requested_scopes.append(scopes)
         return Credentials(token="ya29.x"), "p1"
 
     monkeypatch.delenv("DETCLOUD_COMPUTE_ENDPOINT", raising=False)
     monkeypatch.setattr(google_api, "default_credentials", find)
     api = google_api.create_compute_api()
     # Credentials are loaded once, at the first call.
-    assert asked == []
+    assert requested_scopes == []
     for _ in range(2):
         headers = api._authorize("GET", "https://compute.googleapis.com/x")
         assert headers["authorization"] == "Bearer ya29.x"
-    assert asked == [("https://www.googleapis.com/auth/cloud-platform",)]
+    assert requested_scopes == [("https://www.googleapis.com/auth/cloud-platform",)]
     api.close()
 
 
 def test_refused_connection_is_outcome_unknown() -> None:
     with pytest.raises(OutcomeUnknown, match="did not answer: NewConnectionError"):
-        # Nothing listens at the port of discards.
+        # No process listens on port 9.
         compute_api("http://127.0.0.1:9").get("p1/aggregated/instances")
 
 
 def test_replaced_endpoint_gets_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[dict[str, str]] = []
+    received: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            heard.append({"path": self.path, **dict(self.headers)})
+            received.append({"path": self.path, **dict(self.headers)})
             body = json.dumps({"items": {}}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -169,7 +169,7 @@ def test_replaced_endpoint_gets_no_credentials(monkeypatch: pytest.MonkeyPatch) 
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing is logged."""
+            """Write no log."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.handle_request, daemon=True)
@@ -180,6 +180,6 @@ def test_replaced_endpoint_gets_no_credentials(monkeypatch: pytest.MonkeyPatch) 
     thread.join()
     server.server_close()
     api.close()
-    (call,) = heard
+    (call,) = received
     assert call["path"].startswith("/compute/v1/projects/p1/aggregated/instances?prettyPrint=false")
     assert "Authorization" not in call

@@ -13,7 +13,7 @@ from tests.unit.provisioner.gce_account import SPOT, Account, request
 
 REGION, ZONE = "us-central1", "us-central1-b"
 NAMES = Names("vision", "p1", "123456789012", REGION)
-# As a stack has it.
+# The settings of a deployed stack.
 DEPLOYED = {
     "network": NAMES.network_path,
     "subnetworks": {REGION: NAMES.subnetwork_path(REGION)},

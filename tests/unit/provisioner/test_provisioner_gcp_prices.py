@@ -15,7 +15,7 @@ from provisioner.clouds.provider import CloudError, NotAllowed
 from tests.unit.provisioner.gce_account import A2, ON_DEMAND, SPOT, Account
 
 HOUR_MS = 3_600_000
-# 200 GiB of pd-standard for 0.04 $ a month of 730 hours.
+# 200 GiB of pd-standard at $0.04 a month of 730 hours.
 DISK = 8 / 730
 
 
@@ -36,7 +36,7 @@ def test_price_includes_disk_and_address(gce: Account) -> None:
 def test_price_includes_accelerators(gce: Account) -> None:
     name = "n1-standard-8+nvidia-tesla-t4:2"
     table = PriceTable()
-    # 8 vCPUs and 30 GB; 2 T4.
+    # 8 vCPUs, 30 GB and 2 T4.
     on_demand = 8 * 0.031611 + 30 * 0.004237 + 2 * 0.35
     assert table.instance_hour(name, Market.ON_DEMAND, "us-central1") == pytest.approx(on_demand)
     spot = 8 * 0.006655 + 30 * 0.000892 + 2 * 0.11
@@ -55,11 +55,11 @@ def test_unknown_price_is_0_and_spot_falls_back_to_on_demand(gce: Account) -> No
 
 
 def test_machine_type_is_the_default_offering(gce: Account) -> None:
-    (found,) = gce.cloud(instance_type={"machine_type": A2, "preemptible": True}).offerings()
-    assert found == Offering(f"{A2}/spot", A2, "", Market.SPOT, 4, round(4.408062 + DISK, 6))
-    (found,) = gce.cloud().offerings()
-    # As the original has it.
-    assert (found.instance_type, found.slots) == ("n1-standard-32+nvidia-tesla-t4:4", 4)
+    (offering,) = gce.cloud(instance_type={"machine_type": A2, "preemptible": True}).offerings()
+    assert offering == Offering(f"{A2}/spot", A2, "", Market.SPOT, 4, round(4.408062 + DISK, 6))
+    (offering,) = gce.cloud().offerings()
+    # The default of Determined.
+    assert (offering.instance_type, offering.slots) == ("n1-standard-32+nvidia-tesla-t4:4", 4)
 
 
 def sku(description: str, dollars: float, usage: str = "OnDemand", unit: str = "h") -> Any:
@@ -142,7 +142,7 @@ def test_catalog_price_is_the_sum_of_parts(gce: Account) -> None:
 def test_unknown_part_falls_back_to_the_table(gce: Account) -> None:
     catalogue = Catalogue()
     prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
-    # No T4, no other region, no G2.
+    # The catalog lacks T4 GPUs, other regions and G2 machines.
     name = "n1-standard-8+nvidia-tesla-t4:1"
     assert prices.instance_hour(name, Market.ON_DEMAND, "us-east1") == pytest.approx(
         8 * 0.031611 + 30 * 0.004237 + 0.35
@@ -152,7 +152,7 @@ def test_unknown_part_falls_back_to_the_table(gce: Account) -> None:
     assert prices.instance_hour("e2-standard-4", Market.SPOT, "us-east1") == 0
 
 
-def test_described_machine_has_a_price_and_a_custom_one_none(
+def test_described_machine_has_a_price_unlike_a_custom_machine(
     gce: Account,
 ) -> None:
     catalogue = Catalogue()

@@ -27,14 +27,14 @@ def properties(
 ) -> dict[str, Any]:
     """Return the instance properties of a launch with these settings."""
     offering = replace(SPOT if spot else ON_DEMAND, instance_type=instance_type)
-    one = request(offering=offering, **section)
-    body = bulk_request(one, parse_section(one.section), script).body
-    found: dict[str, Any] = body["instanceProperties"]
-    return found
+    launch = request(offering=offering, **section)
+    body = bulk_request(launch, parse_section(launch.section), script).body
+    instance_properties: dict[str, Any] = body["instanceProperties"]
+    return instance_properties
 
 
 def test_properties_contain_the_settings() -> None:
-    found = properties(
+    launched = properties(
         boot_disk_size=300,
         boot_disk_type="pd-ssd",
         boot_disk_source_image="projects/p1/global/images/family/ours",
@@ -42,50 +42,50 @@ def test_properties_contain_the_settings() -> None:
         network_tags=["ssh"],
         service_account={"email": "a@p1.iam.gserviceaccount.com"},
     )
-    assert found["machineType"] == A2
-    (disk,) = found["disks"]
+    assert launched["machineType"] == A2
+    (disk,) = launched["disks"]
     assert (disk["boot"], disk["autoDelete"]) == (True, True)
     assert disk["initializeParams"] == {
         "sourceImage": "projects/p1/global/images/family/ours",
         "diskSizeGb": "300",
         "diskType": "pd-ssd",
-        "labels": found["labels"],
+        "labels": launched["labels"],
     }
-    assert found["networkInterfaces"] == [
+    assert launched["networkInterfaces"] == [
         {
             "network": "global/networks/n",
             "subnetwork": "regions/us-central1/subnetworks/s",
             "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}],
         }
     ]
-    assert found["tags"] == {"items": ["ssh"]}
-    (account,) = found["serviceAccounts"]
+    assert launched["tags"] == {"items": ["ssh"]}
+    (account,) = launched["serviceAccounts"]
     assert account["email"].startswith("a@")
-    assert {item["key"]: item["value"] for item in found["metadata"]["items"]} == {
+    assert {item["key"]: item["value"] for item in launched["metadata"]["items"]} == {
         "block-project-ssh-keys": "TRUE",
         "startup-script": "boot",
     }
 
 
 def test_default_properties_lack_address_and_account() -> None:
-    found = properties()
-    assert found["networkInterfaces"] == [{"network": "global/networks/default"}]
-    assert found["disks"][0]["initializeParams"]["sourceImage"] == IMAGE_DEFAULT
+    launched = properties()
+    assert launched["networkInterfaces"] == [{"network": "global/networks/default"}]
+    assert launched["disks"][0]["initializeParams"]["sourceImage"] == IMAGE_DEFAULT
     # An A2 accepts the cheapest disk type.
-    assert found["disks"][0]["initializeParams"]["diskType"] == "pd-standard"
-    assert "serviceAccounts" not in found
-    assert "guestAccelerators" not in found
+    assert launched["disks"][0]["initializeParams"]["diskType"] == "pd-standard"
+    assert "serviceAccounts" not in launched
+    assert "guestAccelerators" not in launched
 
 
-def test_spot_instance_is_deleted_and_none_restarts() -> None:
+def test_spot_instance_is_deleted_and_no_instance_restarts() -> None:
     assert properties(spot=True)["scheduling"] == {
         "provisioningModel": "SPOT",
         "instanceTerminationAction": "DELETE",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
     }
-    told = properties(spot=True, extended_preemption_notice=True)["scheduling"]
-    assert told["preemptionNoticeDuration"] == {"seconds": "120"}
+    scheduling = properties(spot=True, extended_preemption_notice=True)["scheduling"]
+    assert scheduling["preemptionNoticeDuration"] == {"seconds": "120"}
     assert properties(extended_preemption_notice=True)["scheduling"] == {
         "provisioningModel": "STANDARD",
         "onHostMaintenance": "TERMINATE",
@@ -102,8 +102,8 @@ def test_n1_with_accelerators_does_not_migrate(gce: Account) -> None:
         {"acceleratorType": "nvidia-tesla-t4", "acceleratorCount": 2}
     ]
     assert attached["scheduling"]["onHostMaintenance"] == "TERMINATE"
-    (found,) = gce.cloud().launch(request("two", plain))
-    assert gce.machine(found.id).properties["scheduling"]["onHostMaintenance"] == "MIGRATE"
+    (launched,) = gce.cloud().launch(request("two", plain))
+    assert gce.machine(launched.id).properties["scheduling"]["onHostMaintenance"] == "MIGRATE"
     wrong = replace(ON_DEMAND, instance_type="g2-standard-4+nvidia-tesla-t4:2")
     with pytest.raises(ConfigurationError, match="only n1 machine types take others"):
         gce.cloud().launch(request("three", wrong))
@@ -128,15 +128,15 @@ def test_maintenance_follows_the_machine_type(instance_type: str, maintenance: s
 def test_base_config_can_disable_migration() -> None:
     # A Z3 with much local storage cannot migrate, which the type's name does not show.
     chosen: dict[str, Any] = {"scheduling": {"onHostMaintenance": "TERMINATE"}}
-    found = properties(instance_type="z3-highmem-88", base_config=chosen)
-    assert found["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    launched = properties(instance_type="z3-highmem-88", base_config=chosen)
+    assert launched["scheduling"]["onHostMaintenance"] == "TERMINATE"
     # A machine with GPUs never migrates.
     moved: dict[str, Any] = {"scheduling": {"onHostMaintenance": "MIGRATE"}}
     assert properties(base_config=moved)["scheduling"]["onHostMaintenance"] == "TERMINATE"
 
 
 def test_settings_take_precedence_over_base_config() -> None:
-    found = properties(
+    launched = properties(
         network_tags=["ssh"],
         network_interface={"network": "n"},
         base_config={
@@ -149,18 +149,18 @@ def test_settings_take_precedence_over_base_config() -> None:
             "metadata": {"items": [{"key": "block-project-ssh-keys", "value": "FALSE"}]},
         },
     )
-    assert found["minCpuPlatform"] == "Intel Cascade Lake"
-    assert [disk.get("type", "boot") for disk in found["disks"]] == ["boot", "SCRATCH"]
-    assert all(disk["autoDelete"] for disk in found["disks"])
-    assert (found["labels"]["team"], found["labels"]["managed-by"]) == ("vision", "c1")
-    assert found["networkInterfaces"] == [
+    assert launched["minCpuPlatform"] == "Intel Cascade Lake"
+    assert [disk.get("type", "boot") for disk in launched["disks"]] == ["boot", "SCRATCH"]
+    assert all(disk["autoDelete"] for disk in launched["disks"])
+    assert (launched["labels"]["team"], launched["labels"]["managed-by"]) == ("vision", "c1")
+    assert launched["networkInterfaces"] == [
         {"nicType": "GVNIC", "network": "global/networks/n"},
         {"network": "rdma"},
     ]
-    assert found["scheduling"]["automaticRestart"] is False
-    assert found["scheduling"]["minNodeCpus"] == 4
-    assert found["tags"]["items"] == ["ssh", "more"]
-    items = {item["key"]: item["value"] for item in found["metadata"]["items"]}
+    assert launched["scheduling"]["automaticRestart"] is False
+    assert launched["scheduling"]["minNodeCpus"] == 4
+    assert launched["tags"]["items"] == ["ssh", "more"]
+    items = {item["key"]: item["value"] for item in launched["metadata"]["items"]}
     assert items == {"block-project-ssh-keys": "FALSE", "startup-script": "boot"}
 
 
@@ -182,15 +182,15 @@ def test_rejects_a_long_boot_script() -> None:
 
 def test_bulk_insert_path_is_the_region_or_zone() -> None:
     def path(**section: Any) -> tuple[str, object]:
-        one = request(**section)
-        found = bulk_request(one, parse_section(one.section), b"")
-        return found.path, found.body.get("locationPolicy")
+        launch = request(**section)
+        bulk = bulk_request(launch, parse_section(launch.section), b"")
+        return bulk.path, bulk.body.get("locationPolicy")
 
     region = "p1/regions/us-central1/instances/bulkInsert"
     assert path() == (region, {"targetShape": "ANY"})
     zone = "us-central1-b"
     assert path(zone=zone) == (f"p1/zones/{zone}/instances/bulkInsert", None)
-    # The zone says the region.
+    # The zone determines the region.
     assert path(zone=zone, region="")[0] == f"p1/zones/{zone}/instances/bulkInsert"
     together = replace(request(count=4), together=True)
     body = bulk_request(together, parse_section(together.section), b"").body
@@ -200,13 +200,13 @@ def test_bulk_insert_path_is_the_region_or_zone() -> None:
 
 def test_names_contain_digests_of_token_and_request() -> None:
     settings = GceSettings(name_prefix="gpu-")
-    one, other = request(count=2), request(count=2, boot_disk_size=400)
-    first, second = instance_names(one, settings)
+    launch, resized = request(count=2), request(count=2, boot_disk_size=400)
+    first, second = instance_names(launch, settings)
     assert (first[:4], first[-2:], second[-2:]) == ("gpu-", "-0", "-1")
-    assert is_named_by(first, one)
-    assert not is_named_by(first, other)
-    # Equal tokens, different digests of the request.
-    assert instance_names(other, settings)[0].split("-")[1] == first.split("-")[1]
+    assert is_named_by(first, launch)
+    assert not is_named_by(first, resized)
+    # The tokens are equal, the digests of the requests differ.
+    assert instance_names(resized, settings)[0].split("-")[1] == first.split("-")[1]
     # A prefix of 30 characters, two digests with dashes, and a number of four digits.
     assert len(f"{'p' * 30}{first.removeprefix('gpu')}") + 3 <= 63
 
@@ -239,8 +239,8 @@ def test_lists_a_pool_with_an_escaped_name(gce: Account) -> None:
     long = "A" * 63
     gce.cloud().launch(replace(request("one"), pool=long))
     gce.cloud().launch(replace(request("two"), pool=long[:-1]))
-    (found,) = gce.cloud().list_instances("c1", long)
-    assert found.tags["detcloud-pool"] == long
+    (listed,) = gce.cloud().list_instances("c1", long)
+    assert listed.tags["detcloud-pool"] == long
     assert label_filter({"a": "b", "c": "d"}) == '(labels.a = "b") (labels.c = "d")'
 
 
@@ -268,24 +268,24 @@ def test_deployment_completes_the_settings() -> None:
         "kms_key": "projects/p1/locations/us-central1/keyRings/r/cryptoKeys/k",
         "name_prefix": "detcloud-vision--vm",
     }
-    found = add_deployment(GceSettings(network_tags=("ssh",)), deployed, "p1", "us-central1")
-    assert (found.project, found.place) == ("p1", "us-central1")
-    assert found.network_interface == NetworkSettings(
+    completed = add_deployment(GceSettings(network_tags=("ssh",)), deployed, "p1", "us-central1")
+    assert (completed.project, completed.place) == ("p1", "us-central1")
+    assert completed.network_interface == NetworkSettings(
         deployed["network"],  # type: ignore[arg-type]
         "projects/p1/regions/us-central1/subnetworks/detcloud",
         True,
     )
-    assert found.network_tags == ("detcloud-agent", "ssh")
-    assert found.service_account.email == "agent@p1.iam.gserviceaccount.com"
-    assert instance_names(request(), found)[0].startswith("detcloud-vision--vm-")
-    body = bulk_request(request(), found, b"").body["instanceProperties"]
+    assert completed.network_tags == ("detcloud-agent", "ssh")
+    assert completed.service_account.email == "agent@p1.iam.gserviceaccount.com"
+    assert instance_names(request(), completed)[0].startswith("detcloud-vision--vm-")
+    body = bulk_request(request(), completed, b"").body["instanceProperties"]
     assert body["labels"]["team"] == "vision"
     assert body["disks"][0]["diskEncryptionKey"] == {"kmsKeyName": deployed["kms_key"]}
     # A pool with its own network gets no tags of the deployment; a zone implies the region.
     own = GceSettings(project="p2", zone="us-east1-b", network_interface=NetworkSettings("n"))
-    found = add_deployment(own, deployed, "p1", "us-central1")
-    assert (found.project, found.place, found.network_tags) == ("p2", "us-east1", ())
-    assert found.network_interface == NetworkSettings("n")
+    completed = add_deployment(own, deployed, "p1", "us-central1")
+    assert (completed.project, completed.place, completed.network_tags) == ("p2", "us-east1", ())
+    assert completed.network_interface == NetworkSettings("n")
 
 
 def test_invalid_settings_name_the_field() -> None:

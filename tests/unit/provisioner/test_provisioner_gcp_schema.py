@@ -1,4 +1,4 @@
-"""Requests to Compute Engine, and the simulator's answers, in Google's own types."""
+"""Requests to Compute Engine and responses of the simulator, parsed as Google's types."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ SECTIONS: list[dict[str, Any]] = [
 
 
 def parse(kind: Any, document: object) -> Any:
-    """Parse a JSON document as a message of Google's. Raises ParseError for an unknown field."""
+    """Parse a JSON document as a Google message. Raise ParseError for an unknown field."""
     return kind.from_json(json.dumps(document), ignore_unknown_fields=False)
 
 
@@ -44,11 +44,11 @@ def parse(kind: Any, document: object) -> Any:
 def test_launch_has_only_documented_fields(
     section: dict[str, Any], offering: Any, together: bool
 ) -> None:
-    one = replace(request(count=3, offering=offering, **section), together=together)
-    sent = bulk_request(one, parse_section(one.section), b"boot").body
-    found = parse(types.BulkInsertInstanceResource, sent)
-    assert found.count == 3
-    properties = found.instance_properties
+    launch = replace(request(count=3, offering=offering, **section), together=together)
+    sent = bulk_request(launch, parse_section(launch.section), b"boot").body
+    message = parse(types.BulkInsertInstanceResource, sent)
+    assert message.count == 3
+    properties = message.instance_properties
     assert properties.machine_type
     assert properties.scheduling.provisioning_model == ("SPOT" if offering is SPOT else "STANDARD")
     assert properties.metadata.items[-1].value == "boot"
@@ -67,8 +67,8 @@ def test_simulator_responds_in_googles_types() -> None:
         launched = account.launch(cloud, request(offering=SPOT, count=2))
         api = account.api
         [instances] = api.read_pages("p1/aggregated/instances")
-        found = parse(types.InstanceAggregatedList, instances)
-        assert sum(len(item.instances) for item in found.items.values()) == 2
+        message = parse(types.InstanceAggregatedList, instances)
+        assert sum(len(item.instances) for item in message.items.values()) == 2
         cloud.terminate([launched[0].id])
         [operations] = api.read_pages("p1/aggregated/operations")
         kinds = {

@@ -31,7 +31,7 @@ PENDING = InstanceStatus.PENDING
 
 class TestLaunches:
     def test_pending_slots_get_whole_instances(self) -> None:
-        # 3 + 3 + 3 = 9 slots on instances of 4: ceil(9 / 4) = 3.
+        # Instances of 4 for 3 + 3 + 3 = 9 slots: ceil(9 / 4) = 3.
         assert launch_counts(scale_plan([], job_demand(3, 3, 3))) == {SMALL.name: 3}
 
     def test_launches_nothing_without_demand(self) -> None:
@@ -47,29 +47,29 @@ class TestLaunches:
         assert launch_counts(plan) == {SMALL.name: 1}
 
     def test_maximum_bounds_launches_and_is_reported(self) -> None:
-        # 20 slots want 5 instances; clamp(0 - 1, 5, 3 - 1) = 2.
+        # 20 slots need 5 instances: clamp(0 - 1, 5, 3 - 1) = 2.
         plan = scale_plan([(instance("a"), running_with())], job_demand(*[4] * 5), max_instances=3)
         assert launch_counts(plan) == {SMALL.name: 2}
         assert plan.fleet.waits == "the pool has 3 instances, its maximum"
 
     def test_starting_instance_counts_with_all_slots(self) -> None:
-        # 8 slots want 2; one starts: 2 - 1 = 1.
+        # 8 slots need 2 instances, and one is starting: 2 - 1 = 1.
         plan = scale_plan([(starting_instance("a"), running_with(None))], job_demand(4, 4))
         assert launch_counts(plan) == {SMALL.name: 1}
 
     def test_launches_once_for_each_request(self) -> None:
-        # Without this, each pass would launch again until the agent connects: 1 - 1 = 0.
-        for seen in (
+        # A starting instance counts, or every pass before the connection would launch: 1 - 1 = 0.
+        for observation in (
             running_with(None),
             cloud_lists(PENDING),
             cloud_lists(None),
             cloud_lists(InstanceStatus.STARTING),
         ):
             row = starting_instance("a", 0.5)
-            assert scale_plan([(row, seen)], job_demand(4)).launches == ()
+            assert scale_plan([(row, observation)], job_demand(4)).launches == ()
 
     def test_open_launch_counts_as_capacity_and_against_the_maximum(self) -> None:
-        # 12 slots want 3, of which 1 is under way: 2; but 3 - 1 - 1 = 1 may still come.
+        # 12 slots need 3 instances, of which 1 is under way. The maximum allows 3 - 1 - 1 = 1.
         plan = scale_plan(
             [(instance("a"), running_with())],
             job_demand(4, 4, 4),
@@ -97,7 +97,7 @@ class TestLaunches:
         assert scale_plan([], job_demand(4, room=-4)).launches == ()
 
     def test_gang_fills_whole_instances_or_is_reported(self) -> None:
-        # 16 % 4 == 0: 4 instances. 6 > 4 and 6 % 4 == 2: nowhere.
+        # 16 slots are 4 instances. 6 slots are no multiple of 4, so they fit nowhere.
         assert launch_counts(scale_plan([], job_demand(16))) == {SMALL.name: 4}
         plan = scale_plan([], job_demand(6))
         assert plan.launches == ()
@@ -107,7 +107,7 @@ class TestLaunches:
         )
 
     def test_gang_beyond_the_maximum_launches_nothing(self) -> None:
-        # 16 / 4 = 4 instances, and the maximum is 3: three would be useless.
+        # The gang needs 16 / 4 = 4 instances. With a maximum of 3, three would be useless.
         assert scale_plan([], job_demand(16), max_instances=3).launches == ()
 
     @pytest.mark.parametrize(("zero_slot", "count"), [(1, 1), (100, 1), (101, 2), (0, 0)])
@@ -137,15 +137,15 @@ class TestLaunches:
         assert plan.launches == ()
         assert plan.fleet.waits == "the pool's budget is used up"
 
-    def test_terminating_instance_counts_as_nothing(self) -> None:
+    def test_terminating_instance_does_not_count(self) -> None:
         # N = 0: clamp(1 - 0, 1, 1 - 0) = 1.
         row = instance("a", state=InstanceState.TERMINATING, reason="it was idle")
-        seen = cloud_lists(InstanceStatus.TERMINATING)
-        plan = scale_plan([(row, seen)], job_demand(4), min_instances=1, max_instances=1)
+        observation = cloud_lists(InstanceStatus.TERMINATING)
+        plan = scale_plan([(row, observation)], job_demand(4), min_instances=1, max_instances=1)
         assert launch_counts(plan) == {SMALL.name: 1}
 
     def test_draining_instance_counts_against_the_maximum_only(self) -> None:
-        # The minimum needs one and the maximum allows one: clamp(1 - 0, 0, 2 - 1) = 1; then 0.
+        # The minimum needs one and the maximum allows one: clamp(1 - 0, 0, 2 - 1) = 1. Then 0.
         row = instance(
             "a", state=InstanceState.DRAINING, reason="the cloud recommended replacing it"
         )
@@ -162,15 +162,15 @@ class TestLaunches:
 
 class TestPacking:
     def test_packs_requests_into_instances(self) -> None:
-        # Ten requests of 5 slots need ten instances of 8; ceil(50 / 8) = 7 would not suffice.
+        # Ten requests of 5 slots need ten instances of 8. ceil(50 / 8) = 7 would not suffice.
         plan = scale_plan([], job_demand(*[5] * 10), offerings=(BIG,), max_instances=20)
         assert launch_counts(plan) == {BIG.name: 10}
-        # 5 + 3, 5 + 3, 3 + 3 + 2: three.
+        # 5 + 3, 5 + 3 and 3 + 3 + 2 need three instances.
         plan = scale_plan([], job_demand(5, 5, 3, 3, 3, 3, 2), offerings=(BIG,))
         assert launch_counts(plan) == {BIG.name: 3}
 
     def test_starting_instance_takes_requests_that_fit(self) -> None:
-        # The starting instance takes 5 and 3; the other 5 needs a new instance.
+        # The starting instance takes the 5 and a 3. The second 5 needs a new instance.
         row = starting_instance("a", offering=BIG)
         plan = scale_plan([(row, running_with(None))], job_demand(5, 5, 3), offerings=(BIG,))
         assert launch_counts(plan) == {BIG.name: 1}
@@ -184,13 +184,13 @@ class TestPacking:
 
     @pytest.mark.parametrize("slots", [2, 8])
     def test_requests_of_one_size_may_differ_in_market(self, slots: int) -> None:
-        # Two of 2 slots share an instance of 4; two of 8 fill two each.
+        # Two requests of 2 slots share an instance of 4. Two requests of 8 slots need two each.
         jobs = [job_demand(slots), replace(job_demand(slots), market=Market.ON_DEMAND)]
         plan = scale_plan([], demand=Demand(tuple(jobs)), offerings=(SMALL,))
         assert launch_counts(plan) == {SMALL.name: {2: 1, 8: 4}[slots]}
 
     def test_gang_size_is_limited(self) -> None:
-        # 40 slots: 40 instances of 1 are more than 29, so 5 of 8.
+        # For 40 slots, 40 instances of 1 slot exceed 29, so 5 of 8 slots are launched.
         tiny = replace(SMALL, name="tiny", slots=1)
         plan = scale_plan([], job_demand(40), offerings=(tiny, BIG), max_instances=64)
         assert launch_counts(plan) == {BIG.name: 5}
@@ -198,9 +198,9 @@ class TestPacking:
 
 class TestGangs:
     def test_idle_and_starting_instances_count_for_a_gang(self) -> None:
-        # 16 slots need 4 instances: one is idle and one is starting, so 4 - 2 = 2.
-        there = [(instance("a"), running_with(IDLE)), (starting_instance("b"), running_with(None))]
-        assert launch_counts(scale_plan(there, job_demand(16))) == {SMALL.name: 2}
+        # 16 slots need 4 instances. One is idle and one is starting, so 4 - 2 = 2.
+        fleet = [(instance("a"), running_with(IDLE)), (starting_instance("b"), running_with(None))]
+        assert launch_counts(scale_plan(fleet, job_demand(16))) == {SMALL.name: 2}
 
     def test_gang_without_room_launches_nothing(self) -> None:
         # 12 slots need 3 of at most 3 instances, and one has other work.
@@ -210,7 +210,7 @@ class TestGangs:
 
     def test_idle_instance_stays_for_a_gang_with_room(self) -> None:
         idle = [(idle_instance("a", 30), running_with(IDLE)), (instance("b"), running_with())]
-        # With a maximum of 3 and one busy, 12 slots are impossible: the idle instance drains.
+        # With a maximum of 3 and a busy instance, 12 slots are impossible. `a` drains.
         assert state_changes(scale_plan(idle, job_demand(12), max_instances=3))
         # With a maximum of 4, the idle instance stays and two are launched.
         plan = scale_plan(idle, job_demand(12), max_instances=4)
@@ -228,7 +228,7 @@ class TestGangs:
         assert "a" not in changes
 
     def test_idle_instance_stays_for_a_gang_with_an_open_launch(self) -> None:
-        # 8 slots need 2 of at most 2 instances: the second is an open launch.
+        # 8 slots need 2 of at most 2 instances. The second is an open launch.
         pairs = [(idle_instance("a", 30), running_with(IDLE))]
         plan = scale_plan(pairs, job_demand(8), pending=((SMALL, 1),), max_instances=2)
         assert not state_changes(plan)
@@ -242,7 +242,7 @@ class TestGangs:
         assert launch_counts(plan) == {SMALL.name: 1}
 
     def test_idle_instance_stays_for_a_gang_across_offerings(self) -> None:
-        # 8 slots need 2 of at most 2 instances: the scheduler ignores their offerings.
+        # 8 slots need 2 of at most 2 instances. The scheduler ignores their offerings.
         pairs = [
             (idle_instance("a", 30, offering=SPOT), running_with(IDLE)),
             (starting_instance("b", 1, offering=SPOT_B), running_with(None)),

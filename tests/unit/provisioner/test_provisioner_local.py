@@ -1,4 +1,4 @@
-"""Agent processes as instances: crashes, stubborn agents and a changed server address."""
+"""Agent processes as instances, with crashes, agents that ignore signals, and a changed address."""
 
 from __future__ import annotations
 
@@ -68,12 +68,14 @@ class Machine:
         return IntentRow(name, "c1", "p", offering, count, f"{name:0<20}", 0)
 
     def launch_one(self) -> str:
-        (found,) = self.cloud.launch(self.request())
-        return found.id
+        (launched,) = self.cloud.launch(self.request())
+        return launched.id
 
     def find_instance(self, name: str) -> CloudInstance:
-        (found,) = [instance for instance in self.cloud.list_instances("c1") if instance.id == name]
-        return found
+        (listed,) = [
+            instance for instance in self.cloud.list_instances("c1") if instance.id == name
+        ]
+        return listed
 
     def status(self, name: str) -> InstanceStatus:
         return self.find_instance(name).status
@@ -88,7 +90,7 @@ class Machine:
         return [item.pid for item in running if item.started_ticks == started[item.pid]]
 
     def processes(self) -> list[int]:
-        found = []
+        process_ids = []
         for entry in PROC.iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -96,15 +98,15 @@ class Machine:
                     process = (
                         read_process(int(entry.name)) if os.fsencode(self.folder) in words else None
                     )
-                    found += [process.pid] if process else []
-        return found
+                    process_ids += [process.pid] if process else []
+        return process_ids
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    one = Machine(tmp_path / "instances")
-    yield one
-    for pid in {*one.agents(), *one.processes()}:
+    local_machine = Machine(tmp_path / "instances")
+    yield local_machine
+    for pid in {*local_machine.agents(), *local_machine.processes()}:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -135,8 +137,8 @@ def test_crash_before_the_start_starts_the_agent_later(machine: Machine) -> None
     (folder / "work").mkdir(parents=True)
     record = {"request": asdict(request), "launched_ms": 1, "place": "http://here"}
     (folder / "instance.json").write_text(json.dumps(record))
-    (found,) = machine.cloud.launch(request)
-    assert found.status is InstanceStatus.RUNNING
+    (launched,) = machine.cloud.launch(request)
+    assert launched.status is InstanceStatus.RUNNING
     # Immediately after the start, a process has no command yet.
     wait_until(lambda: len(machine.processes()) == 1)
 

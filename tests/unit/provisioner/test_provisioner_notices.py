@@ -42,11 +42,11 @@ def reconcile(simulation: FakeCloudFleet, notices: Callable[[], Iterable[Instanc
 
 def test_adds_notices_to_listed_instances() -> None:
     listed = [instance("i-1"), instance("i-2"), instance("i-3", 7_000)]
-    told = [InstanceNotice("i-1", 9_000), InstanceNotice("i-2"), InstanceNotice("i-9", 5_000)]
-    found = instances_with_notices(listed, told)
+    notices = [InstanceNotice("i-1", 9_000), InstanceNotice("i-2"), InstanceNotice("i-9", 5_000)]
+    instances = instances_with_notices(listed, notices)
     assert [
         (cloud_instance.id, cloud_instance.notice_ms, cloud_instance.rebalance)
-        for cloud_instance in found
+        for cloud_instance in instances
     ] == [
         ("i-1", 9_000, False),
         ("i-2", None, True),
@@ -77,9 +77,9 @@ def test_draining_agent_gets_the_notice() -> None:
 def test_notice_of_a_reservation_applies_to_its_instances() -> None:
     inside, elsewhere = replace(instance("i-1"), reservation="cr-1"), instance("i-2")
     sooner = replace(instance("i-3"), reservation="cr-1")
-    told = [InstanceNotice("cr-1", 9_000), InstanceNotice("i-3", 7_000)]
-    found = instances_with_notices([inside, elsewhere, sooner], told)
-    assert [(cloud_instance.id, cloud_instance.notice_ms) for cloud_instance in found] == [
+    notices = [InstanceNotice("cr-1", 9_000), InstanceNotice("i-3", 7_000)]
+    instances = instances_with_notices([inside, elsewhere, sooner], notices)
+    assert [(cloud_instance.id, cloud_instance.notice_ms) for cloud_instance in instances] == [
         ("i-1", 9_000),
         ("i-2", None),
         ("i-3", 7_000),
@@ -92,5 +92,5 @@ def test_reads_no_notices_without_instances() -> None:
 
     simulation = spot_fleet()
     reconcile(simulation, fail_if_read)
-    # The pass launched an instance, so it listed the cloud before.
+    # The pass launched an instance, so the pass had listed the cloud's instances.
     assert len(read_instances(simulation.table, POOL)) == 1

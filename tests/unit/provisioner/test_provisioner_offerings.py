@@ -51,13 +51,13 @@ def _health_after_failures(
     return health
 
 
-def test_missing_price_is_the_clouds() -> None:
+def test_missing_price_is_replaced_by_the_price_of_the_cloud() -> None:
     cheap, free = replace(SMALL, price_per_hour=0.5), replace(SPOT, price_per_hour=0.0)
-    known = (SMALL, SPOT)
+    offerings = (SMALL, SPOT)
     # The order is that of the settings; a price that the cloud lacks is 0.
-    assert offerings_with_prices((free, cheap), known) == (SPOT, cheap)
-    assert offerings_with_prices((replace(free, name="other"),), known)[0].price_per_hour == 0.0
-    assert offerings_with_prices((), known) == known
+    assert offerings_with_prices((free, cheap), offerings) == (SPOT, cheap)
+    assert offerings_with_prices((replace(free, name="other"),), offerings)[0].price_per_hour == 0.0
+    assert offerings_with_prices((), offerings) == offerings
 
 
 def test_spot_offerings_come_first() -> None:
@@ -98,12 +98,12 @@ def test_pool_without_spot_offerings_uses_on_demand() -> None:
 
 
 def test_on_demand_base_moves_spot_launches() -> None:
-    # 16 slots: 4 instances. ceil(0.25 * 4) = 1 on demand.
+    # 16 slots need 4 instances, ceil(0.25 * 4) = 1 on demand.
     plan = scale_plan([], job_demand(*[4] * 4), offerings=ALL, on_demand_base=0.25)
     assert launch_counts(plan) == {SMALL.name: 1, SPOT.name: 3}
     # One on-demand instance exists: ceil(0.25 * (1 + 3)) - 1 = 0.
-    there = [(instance("a"), running_with())]
-    plan = scale_plan(there, job_demand(4, 4, 4), offerings=ALL, on_demand_base=0.25)
+    fleet = [(instance("a"), running_with())]
+    plan = scale_plan(fleet, job_demand(4, 4, 4), offerings=ALL, on_demand_base=0.25)
     assert launch_counts(plan) == {SPOT.name: 3}
 
 
@@ -120,10 +120,10 @@ def test_request_uses_the_first_offering_that_holds_it() -> None:
     assert launch_counts(plan) == {SPOT.name: 3, BIG.name: 1}
 
 
-def test_starting_instance_counts_by_its_slots() -> None:
-    # 16 slots; an instance of 8 is starting: 8 slots are left, two instances of 4.
-    there = [(starting_instance("a", offering=BIG), running_with(None))]
-    assert launch_counts(scale_plan(there, job_demand(*[4] * 4))) == {SMALL.name: 2}
+def test_slots_of_a_starting_instance_count() -> None:
+    # Of 16 slots, the starting instance serves 8. The other 8 need two instances of 4.
+    fleet = [(starting_instance("a", offering=BIG), running_with(None))]
+    assert launch_counts(scale_plan(fleet, job_demand(*[4] * 4))) == {SMALL.name: 2}
 
 
 def test_throttling_stops_all_offerings() -> None:
@@ -177,7 +177,7 @@ def test_probe_stays_alone_until_its_agent_enrols() -> None:
     given_up = _health_after_failures(ErrorKind.BOOT, 10)
     later_ms = given_up.retry_ms + 5_000
     after = health_after_launch(given_up, later_ms)
-    # The probe period: an hour.
+    # The probe period is an hour.
     assert (after.given_up, after.retry_ms - later_ms) == (True, 60 * MINUTE_MS)
     assert health_after_connection(after) == FRESH
 
@@ -205,18 +205,18 @@ def test_supply_gap_if_every_offering_is_scarce() -> None:
     closed = {SMALL.name: later, SPOT.name: exhausted_health()}
     why = f"no offering has capacity or quota; {SPOT.name}: none is left"
     assert _gap(closed) == (why, NOW_MS + 40_000)
-    # No gap once an offering's back-off is over.
+    # Without a back-off, there is no gap.
     assert _gap(closed | {SPOT.name: exhausted_health(retry_ms=NOW_MS)}) == ("", 0)
     assert _gap({SPOT.name: exhausted_health()}) == ("", 0)
-    # Other errors are no lack of supply.
+    # Only errors of capacity and quota count as lack of supply.
     assert _gap(closed | {SPOT.name: exhausted_health(ErrorKind.BOOT)}) == ("", 0)
     assert supply_gap(SETTINGS, (), closed, NOW_MS) == ("", 0)
 
 
 def test_supply_gap_ignores_on_demand_without_fallback() -> None:
     settings = replace(SETTINGS, on_demand_fallback=False)
-    found = _gap({SPOT.name: exhausted_health()}, settings)
-    assert found == (
+    gap = _gap({SPOT.name: exhausted_health()}, settings)
+    assert gap == (
         f"no offering has capacity or quota; {SPOT.name}: none is left",
         NOW_MS + 40_000,
     )

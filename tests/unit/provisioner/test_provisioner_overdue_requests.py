@@ -56,15 +56,15 @@ def test_instances_without_work_drain_first() -> None:
 
 def test_room_is_kept_for_the_overdue_request_during_drains() -> None:
     drains = instance("c", offering=TINY, state=InstanceState.DRAINING, reason="as above")
-    gone, leaving = tiny_fleet("ab"), [(drains, running_with(WORKING))]
-    # One has ended and one drains: requests for one slot may not use the free room.
-    plan = scale_plan([*gone, *leaving], demand=GANG, **POOL)
+    working, leaving = tiny_fleet("ab"), [(drains, running_with(WORKING))]
+    # One instance has ended and one drains. Single-slot requests may not use the room.
+    plan = scale_plan([*working, *leaving], demand=GANG, **POOL)
     assert (state_changes(plan), plan.launches) == ({}, ())
     assert plan.fleet.waits == "the pool has 4 instances, its maximum"
-    plan = scale_plan(gone, demand=GANG, **POOL)
+    plan = scale_plan(working, demand=GANG, **POOL)
     assert launch_counts(plan) == {SMALL.name: 2}
-    # Without an overdue request, requests for one slot use the room.
-    plan = scale_plan([*gone, *leaving], job_demand(1, 1, 1), **POOL)
+    # Without an overdue request, single-slot requests use the room.
+    plan = scale_plan([*working, *leaving], job_demand(1, 1, 1), **POOL)
     assert launch_counts(plan) == {TINY.name: 1}
 
 
@@ -78,7 +78,7 @@ def test_single_agent_request_drains_one_instance() -> None:
 
 
 @pytest.mark.parametrize("agent", [IDLE, BUSY, None])
-def test_nothing_drains_if_an_instance_is_large_enough(agent: ConnectedAgent | None) -> None:
+def test_no_instance_drains_if_an_instance_is_large_enough(agent: ConnectedAgent | None) -> None:
     row = instance("e", offering=BIG) if agent else starting_instance("e", offering=BIG)
     fleet = [*tiny_fleet("abc"), (row, running_with(agent))]
     offerings = (TINY, SMALL, BIG)
@@ -86,18 +86,18 @@ def test_nothing_drains_if_an_instance_is_large_enough(agent: ConnectedAgent | N
     assert (state_changes(plan), plan.launches) == ({}, ())
 
 
-def test_nothing_drains_if_draining_would_not_suffice() -> None:
+def test_no_instance_drains_if_draining_would_not_suffice() -> None:
     # An instance disabled by an operator stays, but 16 slots would need all four places.
     disabled = ConnectedAgent(idle=True, takes_work=False)
     fleet = [*tiny_fleet("abc"), (instance("d"), running_with(disabled))]
     demand = Demand((job_demand(16), job_demand(1)), overdue=(OverdueSize(16),))
     assert state_changes(scale_plan(fleet, demand=demand, **POOL)) == {}
-    # Other requests use the room then.
+    # Other requests use the room.
     plan = scale_plan(fleet[1:], demand=demand, **POOL)
     assert launch_counts(plan) == {TINY.name: 1}
 
 
-def test_nothing_drains_for_an_offering_in_back_off() -> None:
+def test_no_instance_drains_for_an_offering_in_back_off() -> None:
     closed = OfferingHealth(1, 0, ErrorKind.CAPACITY, "none", NOW_MS - 1, NOW_MS + MINUTE_MS)
     plan = scale_plan(tiny_fleet("abcd"), demand=GANG, health={SMALL.name: closed}, **POOL)
     assert state_changes(plan) == {}
@@ -105,10 +105,10 @@ def test_nothing_drains_for_an_offering_in_back_off() -> None:
     assert launch_counts(plan) == {TINY.name: 1}
 
 
-def test_nothing_drains_during_an_outage_or_hold() -> None:
+def test_no_instance_drains_during_an_outage_or_hold() -> None:
     assert state_changes(scale_plan(tiny_fleet("abcd"), demand=GANG, api_down=True, **POOL)) == {}
-    held = replace(GANG, hold_reason="the pool drains: nothing starts in it")
-    assert state_changes(scale_plan(tiny_fleet("abcd"), demand=held, **POOL)) == {}
+    held_demand = replace(GANG, hold_reason="the pool drains: nothing starts in it")
+    assert state_changes(scale_plan(tiny_fleet("abcd"), demand=held_demand, **POOL)) == {}
 
 
 @dataclass
@@ -125,17 +125,17 @@ class _Pool:
     launched: int = 0
 
     def is_served(self) -> bool:
-        """Whether enough instances run or start for the overdue request."""
+        """Return whether enough instances run or start for the overdue request."""
         slots, single_agent = self.demand.overdue[0]
-        there = [
+        sizes = [
             row.offering.slots
             for row, _ in self.fleet
             if row.state in (InstanceState.RUNNING, InstanceState.STARTING)
         ]
         return any(
             slots <= size
-            or (not single_agent and slots % size == 0 and there.count(size) * size >= slots)
-            for size in there
+            or (not single_agent and slots % size == 0 and sizes.count(size) * size >= slots)
+            for size in sizes
         )
 
     def step(self) -> None:

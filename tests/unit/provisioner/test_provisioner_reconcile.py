@@ -1,4 +1,4 @@
-"""Passes over a pool with the fake cloud; tests/simulation has the tests with crashes."""
+"""Passes over a pool with the fake cloud. tests/simulation has the tests with crashes."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,7 +63,7 @@ def test_pool_scales_from_zero_and_back() -> None:
     simulation.run(10)
     assert _states(simulation) == [InstanceState.RUNNING] * 2
     simulation.pool.work.clear()
-    # Idle for 60 s, drained, seen to have no work, ended, seen to be gone.
+    # Idle for 60 s, drained, observed without work, terminated, missing from the list.
     simulation.run(90)
     assert _states(simulation) == []
     past, more = read_past_instances(simulation.table, POOL)
@@ -128,7 +128,7 @@ def test_pass_under_a_lease_returns_the_delay_until_its_end() -> None:
     assert Ledger(simulation.table, POOL).acquire_lease(simulation.now_ms)
     simulation.now_ms += 1_900
     assert simulation.reconciler.reconcile(POOL) == PassResult(retry_after_ms=3_100)
-    # The other pass is slow or crashed: the lease's end counts.
+    # The other pass may be slow or crashed, so the end of the lease counts.
     simulation.now_ms += 3_100
     assert simulation.reconciler.reconcile(POOL) == PassResult(retry_after_ms=25_000)
     simulation.now_ms += 25_000
@@ -169,7 +169,7 @@ def test_tries_the_next_offering_in_the_same_pass() -> None:
 def test_reports_missing_supply_once_no_instance_is_starting() -> None:
     simulation = _make_fleet(work=2, rules=FakeRules(boot_ms=(60_000, 60_000)))
     simulation.cloud.capacity = {ON_DEMAND.name: 1}
-    # One of two is launched, and the next pass requests the second.
+    # The cloud launches one of two instances, and the next pass requests the second.
     simulation.run(10)
     assert _states(simulation) == [InstanceState.STARTING]
     assert _fleet(simulation).health[ON_DEMAND.name].kind is ErrorKind.CAPACITY
@@ -241,7 +241,7 @@ def test_failed_cloud_list_changes_no_instance() -> None:
     assert len(_states(simulation)) == 2
 
 
-def test_repeats_an_unanswered_launch_with_its_token() -> None:
+def test_repeats_an_unanswered_launch_with_the_same_token() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
     simulation.step()
     (intent,) = read_intents(simulation.table, POOL)
@@ -272,7 +272,7 @@ def test_throttled_repetition_keeps_the_intent_open() -> None:
 
 def test_old_intent_is_closed_with_listed_instances() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
-    # More than 10 minutes; the machine has been listed since.
+    # After more than 10 minutes, the list contains the machine.
     simulation.run(615)
     assert read_intents(simulation.table, POOL) == []
     assert len(read_instances(simulation.table, POOL)) == len(simulation.cloud.machines) == 1
@@ -309,7 +309,7 @@ def test_agent_that_enrols_before_the_commit_keeps_its_instance() -> None:
 
     table = InterleavingTable(simulation.table, enrols, is_ending)
     simulation.boot(table, lambda settings: simulation.watched)
-    # The starting period of a minute and ten minutes of silence are over then.
+    # The starting period of a minute and ten minutes of silence have passed.
     simulation.run(11 * 60 + 10)
     assert table.acted
     simulation.run(60)
@@ -333,7 +333,7 @@ def test_new_provider_waits_for_the_end_of_former_instances() -> None:
     assert _states(simulation) == [InstanceState.RUNNING]
 
 
-def test_removed_pool_loses_its_instances_and_fleet_row() -> None:
+def test_removed_pool_loses_instances_and_fleet_row() -> None:
     simulation = _make_fleet(work=1)
     simulation.run(10)
     simulation.pool.settings = None
@@ -373,11 +373,11 @@ class TestOrphanCleanup:
         simulation.run(10)
         simulation.watched.on_terminate = lambda ids: None
         (row,) = read_instances(simulation.table, POOL)
-        gone: list[Write] = [
+        deletions: list[Write] = [
             Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),
             Delete(Key("fleets", POOL), Expect.PRESENT),
         ]
-        simulation.table.commit(gone)
+        simulation.table.commit(deletions)
         simulation.pool.settings = None
         simulation.run(200)
         assert not simulation.cloud.live_machines()
@@ -401,8 +401,8 @@ class TestOrphanCleanup:
         assert len(list(simulation.cloud.live_machines())) == 2
 
 
-def test_failed_pool_is_named_and_does_not_stop_the_others() -> None:
-    seen: list[str] = []
+def test_failed_pool_is_named_and_other_pools_run() -> None:
+    reconciled: list[str] = []
 
     class RefusingReconciler(Reconciler):
         def __init__(self) -> None:
@@ -412,7 +412,7 @@ def test_failed_pool_is_named_and_does_not_stop_the_others() -> None:
             return ["bad", "hot", "good"]
 
         def reconcile(self, pool: str) -> PassResult:
-            seen.append(pool)
+            reconciled.append(pool)
             if pool == "hot":
                 raise Unavailable("throttled")
             if pool == "bad":
@@ -422,7 +422,7 @@ def test_failed_pool_is_named_and_does_not_stop_the_others() -> None:
     # Invalid settings are logged only; PoolsFailed does not name the pool.
     with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
         RefusingReconciler().reconcile_pools()
-    assert seen == ["bad", "hot", "good"]
+    assert reconciled == ["bad", "hot", "good"]
 
 
 def test_reconcile_pools_returns_the_longest_delay() -> None:

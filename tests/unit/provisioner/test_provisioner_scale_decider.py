@@ -54,8 +54,8 @@ class TestNotices:
 
     def test_interrupted_offering_comes_last(self) -> None:
         row = instance("a", offering=SPOT)
-        seen = running_with(BUSY, notice_ms=NOW_MS + 120_000)
-        plan = scale_plan([(row, seen)], offerings=(SPOT, SPOT_B))
+        observation = running_with(BUSY, notice_ms=NOW_MS + 120_000)
+        plan = scale_plan([(row, observation)], offerings=(SPOT, SPOT_B))
         assert launch_counts(plan) == {SPOT_B.name: 1}
 
     def test_rebalance_recommendation_drains_without_replacement(self) -> None:
@@ -74,13 +74,13 @@ class TestIdleInstances:
             "a": "TERMINATING"
         }
 
-    def test_draining_instance_finishes_its_work(self) -> None:
+    def test_busy_draining_instance_is_not_terminated(self) -> None:
         draining = instance("a", state=InstanceState.DRAINING, reason="it was idle for 1200 s")
         busy = ConnectedAgent(idle=False, takes_work=False, work=(4,))
         assert state_changes(scale_plan([(draining, running_with(busy))])) == {}
 
     def test_instance_stays_before_the_idle_limit(self) -> None:
-        # 19.9 of 20 minutes.
+        # Idle for 19.9 of 20 minutes.
         assert scale_plan([(idle_instance("a", 19.9), running_with(IDLE))]).changed_rows == ()
 
     def test_work_clears_the_idle_mark(self) -> None:
@@ -89,7 +89,7 @@ class TestIdleInstances:
         assert state_changes(plan) == {}
 
     def test_keeps_the_minimum_of_idle_instances(self) -> None:
-        # Three are idle and the minimum is two: the instance with the longest idle time drains.
+        # Three are idle and the minimum is two. The instance with the longest idle time drains.
         pairs = [
             (idle_instance(name, minutes), running_with(IDLE))
             for name, minutes in (("a", 25), ("b", 40), ("c", 30))
@@ -100,25 +100,23 @@ class TestIdleInstances:
     def test_minimum_drains_for_a_request_that_lacks_room(
         self, slots: int, max_instances: int
     ) -> None:
-        # 32 slots need 4 instances of 8, and 8 slots need 1: the maximum leaves no room for `a`.
+        # 32 slots need 4 instances of 8, and 8 slots need 1. The maximum leaves no room for `a`.
         bounds = {"min_instances": 1, "max_instances": max_instances, "offerings": (SMALL, BIG)}
-        there = [(idle_instance("a", 20), running_with(IDLE))]
+        fleet = [(idle_instance("a", 20), running_with(IDLE))]
         demand = job_demand(slots)
-        plan = scale_plan(there, demand, **bounds)
+        plan = scale_plan(fleet, demand, **bounds)
         assert state_changes(plan) == {"a": "DRAINING"}
         assert not plan.launches
         assert launch_counts(scale_plan([], demand, **bounds)) == {BIG.name: max_instances}
 
     @pytest.mark.parametrize(("slots", "max_instances"), [(32, 4), (8, 1)])
-    def test_minimum_is_not_launched_into_room_that_a_request_needs(
-        self, slots: int, max_instances: int
-    ) -> None:
-        # BIG is in back-off now; a small instance would drain at BIG's next attempt.
+    def test_minimum_leaves_room_for_a_request(self, slots: int, max_instances: int) -> None:
+        # BIG is in back-off. A small instance would drain at BIG's next attempt.
         closed = OfferingHealth(1, 0, ErrorKind.CAPACITY, "none", NOW_MS - 1, NOW_MS + MINUTE_MS)
         given = {"min_instances": 1, "offerings": (SMALL, BIG), "health": {BIG.name: closed}}
         demand = job_demand(slots)
         assert not scale_plan([], demand, max_instances=max_instances, **given).launches
-        # The minimum is launched without demand and with spare room; 8 slots use 2 small instances.
+        # The minimum is launched without demand and with spare room. 8 slots use 2 small instances.
         for waiting, most, count in (
             (job_demand(), max_instances, 1),
             (demand, max_instances + 1, {32: 1, 8: 2}[slots]),
@@ -128,14 +126,14 @@ class TestIdleInstances:
 
     def test_minimum_stays_beside_a_request_with_room(self) -> None:
         # 4 instances of 8 and one of 4 are the maximum of 5.
-        there = [(idle_instance("a", 20), running_with(IDLE))]
+        fleet = [(idle_instance("a", 20), running_with(IDLE))]
         bounds = {"min_instances": 1, "max_instances": 5, "offerings": (SMALL, BIG)}
-        plan = scale_plan(there, job_demand(32), **bounds)
+        plan = scale_plan(fleet, job_demand(32), **bounds)
         assert not state_changes(plan)
         assert launch_counts(plan) == {BIG.name: 4}
 
     def test_busy_instances_count_for_the_minimum(self) -> None:
-        # Two of three are busy: 3 - 1 >= 2.
+        # Two of three instances are busy, and 3 - 1 >= 2.
         pairs = [
             (instance("a"), running_with()),
             (instance("b"), running_with()),
@@ -157,7 +155,7 @@ class TestIdleInstances:
         assert not plan.launches
 
     def test_idle_time_restarts_after_a_gap_without_passes(self) -> None:
-        # 30 minutes of idleness, of which 25 nobody saw: 5.
+        # Of 30 idle minutes, no pass observed 25, so 5 count.
         fleet = FleetRow("p", passed_ms=NOW_MS, resumed_ms=NOW_MS - 5 * MINUTE_MS)
         assert (
             state_changes(scale_plan([(idle_instance("a", 30), running_with(IDLE))], fleet=fleet))
@@ -165,7 +163,7 @@ class TestIdleInstances:
         )
 
 
-class TestIdleInstancesThatAreWanted:
+class TestRequestedIdleInstances:
     TWO = tuple((idle_instance(name, 30), running_with(IDLE)) for name in "ab")
 
     def test_idle_instances_stay_for_waiting_requests(self) -> None:
@@ -175,8 +173,8 @@ class TestIdleInstancesThatAreWanted:
     def test_idle_instances_drain_if_requests_cannot_use_them(self) -> None:
         assert len(state_changes(scale_plan(self.TWO, job_demand(3, room=0)))) == 2
         assert len(state_changes(scale_plan(self.TWO, job_demand(7)))) == 2
-        held = Demand((job_demand(3),), hold_reason="the pool is draining")
-        assert len(state_changes(scale_plan(self.TWO, demand=held))) == 2
+        demand = Demand((job_demand(3),), hold_reason="the pool is draining")
+        assert len(state_changes(scale_plan(self.TWO, demand=demand))) == 2
 
 
 class TestLostInstances:
@@ -195,7 +193,7 @@ class TestLostInstances:
         assert state_changes(plan) == {"a": "TERMINATING"}
 
     def test_stopped_instances_do_not_count_for_the_minimum(self) -> None:
-        # Two instances count, both idle for long, and the minimum is 1: one drains.
+        # Two instances count, both past the idle limit. With a minimum of 1, one drains.
         pairs = [
             (instance("s"), cloud_lists(STOPPED)),
             (idle_instance("a", 30), running_with(IDLE)),
@@ -274,7 +272,7 @@ class TestLostInstances:
 
 class TestMaximum:
     def test_excess_instances_leave_in_order_and_busy_agents_drain(self) -> None:
-        # Five exist and the maximum is one: four leave in the order of priority.
+        # Five instances exist and the maximum is one. Four leave in the order of priority.
         pairs = [
             (instance("old"), running_with()),
             (instance("new", launched_ms=NOW_MS - 30 * MINUTE_MS), running_with()),
@@ -293,7 +291,7 @@ class TestMaximum:
         assert plan.disconnected == ("request", "boots")
 
     def test_draining_instances_do_not_count_as_excess(self) -> None:
-        # Two of three drain, so the maximum of one is kept.
+        # Two of three instances drain already, which satisfies the maximum of one.
         pairs = [
             (
                 instance("a", state=InstanceState.DRAINING),
@@ -310,12 +308,12 @@ class TestMaximum:
 
 class TestBucket:
     def test_token_bucket_limits_drains_at_once_and_per_minute(self) -> None:
-        # max(5, 30 / 4 = 8) = 8 at once.
+        # The bucket allows max(5, 30 / 4 = 8) = 8 at once.
         pairs = [(idle_instance(f"{n:02}", 30), running_with(IDLE)) for n in range(30)]
         plan = scale_plan(pairs, max_instances=30)
         assert len(state_changes(plan)) == 8
         assert plan.fleet.tokens == 0
-        # 8 a minute: after 15 s two more.
+        # The bucket gains 8 a minute, which is two in 15 s.
         fleet = replace(plan.fleet, tokens_ms=NOW_MS - 15_000)
         assert len(state_changes(scale_plan(pairs, max_instances=30, fleet=fleet))) == 2
 
@@ -376,7 +374,7 @@ class TestOutageOfTheApi:
 
 
 def test_joining_agent_counts_as_capacity() -> None:
-    # The agent enrolled after the pool's last message: 4 slots are wanted, and the agent has 4.
+    # The agent enrolled after the pool's last message. The request needs the agent's 4 slots.
     row = starting_instance("a", minutes=3)
     joining = replace(running_with(None), has_enrolled=True, is_joining=True)
     plan = scale_plan([(row, joining)], job_demand(4))

@@ -1,3 +1,5 @@
+"""Settings of the provisioner: parsing, defaults, encoding and errors."""
+
 import json
 from typing import Any
 
@@ -52,7 +54,7 @@ def test_location_is_account_and_region() -> None:
 
 
 def test_launch_error_retries_set_the_error_limit() -> None:
-    # The launch itself and three retries are four.
+    # A first attempt and three retries.
     assert _read(launch_error_retries=3).launch_error_limit == 4
     assert _read(launch_error_retries=0).launch_error_limit == 10
     assert _read(launch_error_retries=3, launch_error_limit=0).launch_error_limit == 0
@@ -92,6 +94,6 @@ def test_invalid_setting_is_named(fields: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000])
-def test_rejects_settings_that_are_no_map(text: str) -> None:
+def test_rejects_settings_without_a_map(text: str) -> None:
     with pytest.raises(SettingsInvalid):
         parse_provider_settings(text)

@@ -1,8 +1,7 @@
-"""Trainings of a small model for tests, each in a trial directory of its own; also a script that
-runs several of them in two processes, of which one starts the other: `gang_training.py ROOT`.
+"""Trainings of a small model for tests, and a script that runs them in two processes.
 
-It forks before torch computes anything, so that torch is loaded once. Launchers have tests of
-their own.
+`gang_training.py ROOT` trains in the trial directories that `prepare` created below ROOT. The
+script forks before torch computes, so that torch is loaded once. Launchers are not tested here.
 """
 
 import json
@@ -23,7 +22,7 @@ from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, make_trial
 
 LENGTH = 10
-# Odd, so that one rank of two has a batch more than the other.
+# 5 batches of 4, so that rank 0 has a batch more than rank 1.
 VALIDATION_RECORDS = 20
 SPEC: dict[str, Any] = {
     "scheduling_unit": 5,
@@ -36,7 +35,7 @@ SPEC: dict[str, Any] = {
 
 
 class CurveTrial(pytorch.PyTorchTrial):
-    """Fits a parabola in shuffled batches; a `noisy` one draws random numbers as it trains."""
+    """Trial that fits a parabola in shuffled batches; `noisy` adds dropout and batch norm."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -61,12 +60,12 @@ class CurveTrial(pytorch.PyTorchTrial):
         if batch_idx == self.context.get_hparams().get("notice_at", -1) and (
             self.context.distributed.rank == 1
         ):
-            # What a notice on the machine of another node than the chief's looks like.
+            # A termination notice on the machine of rank 1 only.
             preempt = self.context.core.preempt
             preempt.request(Preemption(1, "a notice"))
             agreement = preempt._agreement
             assert agreement is not None
-            # The few batches that are left take less time than to agree on where to stop.
+            # The remaining batches would end before the ranks agree on the batch to stop at.
             wait_until(lambda: agreement.request is not None)
         self.records.update(len(batch[0]))
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
@@ -80,7 +79,7 @@ class CurveTrial(pytorch.PyTorchTrial):
 
 
 class PartsProcessor(TorchBatchProcessor):
-    """Stores the records of each batch as an output."""
+    """Batch processor that stores the records of each batch as an output."""
 
     def __init__(self, context: Any) -> None:
         self.context = context
@@ -93,7 +92,7 @@ class PartsProcessor(TorchBatchProcessor):
 
 
 def process(root: Path) -> None:
-    """Goes through 10 records in batches of 2 in the trial below `root`."""
+    """Process 10 records in batches of 2 in the trial below `root`."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(root / "trial")
     records: Any = range(10)
     torch_batch_process(PartsProcessor, records, batch_size=2, checkpoint_interval=2)
@@ -105,7 +104,7 @@ def _points(count: int) -> TensorDataset:
 
 
 def train(root: Path) -> dict[str, torch.Tensor]:
-    """Trains the trial below `root` until it ends or is stopped; the weights then."""
+    """Train the trial below `root` to its end or a stop; return the final weights."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(root / "trial")
     with pytorch.init() as context:
         trial = CurveTrial(context)
@@ -114,9 +113,9 @@ def train(root: Path) -> dict[str, torch.Tensor]:
 
 
 def prepare(root: Path, **spec: Any) -> None:
-    """Makes the trial's directory, for LENGTH batches."""
+    """Create the trial directory below `root` for LENGTH batches; `spec` overrides fields."""
     hparams = {"global_batch_size": 8, "noisy": False, **spec.pop("hparams", {})}
-    # Behind the training, as large states are stored.
+    # Large states are stored in the background.
     given = spec.pop("config", {})
     optimizations = {"asynchronous_checkpoints": True, **given.get("optimizations", {})}
     config = {**given, "optimizations": optimizations}
@@ -128,7 +127,7 @@ DIRECTIVES = {"revision": 1, "length": LENGTH, "closed": True}
 
 
 def train_alone(root: Path) -> dict[str, torch.Tensor]:
-    """Trains without a cluster; the weights then."""
+    """Train 4 batches without a cluster; return the final weights."""
     os.environ.pop("DETCLOUD_TRIAL_DIR")
     hparams = {"global_batch_size": 8, "noisy": False}
     with pytorch.init(hparams=hparams, checkpoint_dir=root / "off") as context:
@@ -138,7 +137,7 @@ def train_alone(root: Path) -> dict[str, torch.Tensor]:
 
 
 def save_sharded(root: Path) -> dict[str, torch.Tensor]:
-    """Saves half a tensor of each process behind both, and loads them again; the whole tensor."""
+    """Save a sharded tensor in the background, load the shards and return the whole tensor."""
     from torch.distributed.checkpoint.state_dict_loader import load
     from torch.distributed.checkpoint.state_dict_saver import save
     from torch.distributed.device_mesh import init_device_mesh
@@ -157,8 +156,9 @@ def save_sharded(root: Path) -> dict[str, torch.Tensor]:
 
 
 def main(root: Path, rank: int) -> None:
-    """Trains what the test prepared, as one of two processes, and one trial again where it was
-    stopped.
+    """Train all prepared trials as rank `rank` of two, and write the weights to states-RANK.pth.
+
+    The stopped trial is resumed, and `went_on` continues from the first checkpoint of `saving`.
     """
     names = ("plain", "unbroken", "saving", "stopped", "chief", "compressed")
     states = {name: train(root / name) for name in names}
@@ -184,7 +184,10 @@ def main(root: Path, rank: int) -> None:
 
 
 def resume_from_first_checkpoint(root: Path, resumed: Path) -> None:
-    """Have the trial below `resumed` go on from the first checkpoint of the one below `root`."""
+    """Make the trial below `resumed` start from the first checkpoint of the trial below `root`.
+
+    Link the store into `resumed`, and rewrite spec.json.
+    """
     report = root / "trial" / "out" / "report-0.jsonl"
     lines = map(json.loads, report.read_text().splitlines())
     kept = next(line for line in lines if line["kind"] == "checkpoint")
@@ -197,14 +200,17 @@ def resume_from_first_checkpoint(root: Path, resumed: Path) -> None:
 
 
 def fork_gang(root: Path) -> int:
-    """Run `main` in this process and in one forked from it; the exit code."""
+    """Run `main` in this process (rank 0) and in a forked process; return the exit code.
+
+    If a process fails, it kills the other process.
+    """
     os.chdir(root)
     os.environ.update(
         TORCHELASTIC_RUN_ID="none",
         WORLD_SIZE="2",
         LOCAL_WORLD_SIZE="2",
         MASTER_ADDR="127.0.0.1",
-        # No port here, but the name of the socket file at which the two meet.
+        # Here the port is only part of the name of the shared socket file.
         MASTER_PORT=str(os.getpid()),
     )
     parent = os.getpid()
@@ -218,7 +224,7 @@ def fork_gang(root: Path) -> int:
         main(root, rank)
     except BaseException:
         traceback.print_exc()
-        # The other one would wait for this one.
+        # The surviving process would wait forever.
         os.kill(child or parent, signal.SIGKILL)
         os._exit(1)
     if child:

@@ -1,5 +1,6 @@
-"""Backward passes of a model of two processes in the ways that code uses it, and the gradients that
-both have then; a script: `gradient_gang.py ROOT`.
+"""Backward passes of a distributed model in two processes; a script: `gradient_gang.py ROOT`.
+
+The script runs each way to call the model, and writes the gradients to ROOT/found-RANK.json.
 """
 
 import json
@@ -20,7 +21,7 @@ BATCHES = 2
 
 
 class Pair(torch.nn.Module):
-    """Two products with the input."""
+    """Model with two weights, multiplied with the input separately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,10 +51,10 @@ def leave_part_out(model: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def pass_back_twice(model: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Two losses of two calls, of which only the last is followed by a pass that averages."""
-    one, other = sum(model(x)), sum(model(2 * x))
-    yield one
-    yield other
+    """Yield the losses of two calls; only the second backward pass averages gradients."""
+    first, second = sum(model(x)), sum(model(2 * x))
+    yield first
+    yield second
 
 
 def leave_part_out_on_one_rank(model: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -70,7 +71,7 @@ WAYS: list[Callable[[Any, torch.Tensor], Iterator[torch.Tensor]]] = [
 
 
 def run_batches(way: Any, rank: int) -> dict[str, Any]:
-    """The gradients of both products after the last batch, whose input is the rank plus 1."""
+    """Run batches with the input `rank` + 1; return the gradients of both weights."""
     model = DistributedModel(Pair())
     parameters = list(model.parameters())
     for _ in range(BATCHES):
@@ -79,24 +80,26 @@ def run_batches(way: Any, rank: int) -> dict[str, Any]:
         for loss in way(model, torch.full((1,), rank + 1.0)):
             loss.backward()
         model.settle(parameters)
-    gradients = [None if one.grad is None else one.grad.item() for one in parameters]
+    gradients = [
+        None if parameter.grad is None else parameter.grad.item() for parameter in parameters
+    ]
     return {"gradients": gradients, "at_step": model.averages_at_step}
 
 
 def main(root: Path, rank: int) -> None:
-    found: dict[str, Any] = {way.__name__: run_batches(way, rank) for way in WAYS}
-    (root / f"found-{rank}.json").write_text(json.dumps(found))
+    results: dict[str, Any] = {way.__name__: run_batches(way, rank) for way in WAYS}
+    (root / f"found-{rank}.json").write_text(json.dumps(results))
     distributed_model.AGREEMENT_SECONDS = 1
     try:
         run_batches(leave_part_out_on_one_rank, rank)
     except DetcloudError as error:
         (root / f"refused-{rank}").write_text(str(error))
-    # The other rank waits in its backward pass.
+    # Rank 0 still waits in its backward pass.
     os._exit(0)
 
 
 def fork_gang(root: Path) -> None:
-    """Run `main` in this process, as rank 1, and in one forked from it, which it ends with."""
+    """Run `main` in this process (rank 1) and in a forked process (rank 0)."""
     child = os.fork()
     rank = 1 if child else 0
     torch.distributed.init_process_group(

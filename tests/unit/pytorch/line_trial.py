@@ -1,4 +1,4 @@
-"""The smallest trial, whose workloads can be read off its reports; and how to run it."""
+"""A minimal trial with workloads that tests read from the reports, and a cluster to run trials."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
 
 
 class LineTrial(pytorch.PyTorchTrial):
-    """Fits a line to 12 points in batches of 3; `losses` replaces the validation's loss."""
+    """Trial that fits a line to 12 points in batches of 3; `losses` replaces validation losses."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -55,11 +55,11 @@ class LineTrial(pytorch.PyTorchTrial):
 
 
 class Cluster:
-    """Runs LineTrials in this process as a cluster would."""
+    """Trial directory in which LineTrials run in this process, as on a cluster."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
         self._monkeypatch = monkeypatch
-        # What is stored in the background is reported in no order that a test could know.
+        # Background saves would be reported in an unpredictable order.
         optimizations = {"asynchronous_checkpoints": spec.pop("asynchronous", False)}
         config = {"optimizations": optimizations, **spec.pop("config", {})}
         self.trial = make_trial(root, **{**SPEC, "config": config, **spec})
@@ -73,7 +73,7 @@ class Cluster:
     def run(
         self, prepare: Callable[[LineTrial], None] = lambda _trial: None, **fit: Any
     ) -> LineTrial:
-        """Trains to the exit line; `prepare` changes the trial before it starts."""
+        """Train a LineTrial until the trial exits, and return the trial; `prepare` runs first."""
         with pytorch.init() as context:
             trial = LineTrial(context)
             prepare(trial)
@@ -82,7 +82,11 @@ class Cluster:
 
     @property
     def workloads(self) -> str:
-        """T5 trained to batch 5, V5 validated there, C5 checkpointed, D5 done with length 5."""
+        """The reported workloads, such as "T5 V5 C5 D5".
+
+        T5: trained to batch 5. V5: validated at batch 5. C5: checkpoint at batch 5. D5: operation
+        of length 5 completed.
+        """
         return " ".join(filter(None, map(_workload, reports(self.trial))))
 
     @property

@@ -1,4 +1,4 @@
-"""Runs a module of these tests in a process of its own, as a gang of processes needs it."""
+"""Run of a module of these tests in a separate process, from which ranks can be forked."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_module(name: str, folder: Path) -> str:
-    """Run `tests.unit.pytorch.NAME` with a folder, to its success; what it printed."""
+    """Run `tests.unit.pytorch.NAME FOLDER`, assert exit code 0, and return the standard output."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.unit.pytorch.{name}", str(folder)],
         cwd=_ROOT,

@@ -1,4 +1,4 @@
-"""A small trial whose every batch depends on everything that a checkpoint must keep."""
+"""A small trial in which every batch depends on all state that a checkpoint must contain."""
 
 import random
 import signal
@@ -16,7 +16,7 @@ EPOCH = 7
 
 
 class Plateau(pytorch.PyTorchCallback):
-    """Lowers the learning rate after every second validation: state outside the optimizer."""
+    """Callback that raises the weight decay after every second validation; counts validations."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
@@ -36,9 +36,9 @@ class Plateau(pytorch.PyTorchCallback):
 
 
 class NoisyTrial(pytorch.PyTorchTrial):
-    """Dropout, momentum, a schedule, batch norm, shuffling and noise of all three generators.
+    """Trial with dropout, momentum, a schedule, batch norm, shuffling and all three generators.
 
-    Hyperparameter `stop_after` lists the batches after which the process gets SIGTERM.
+    The hyperparameter `stop_after` lists the batches after which the process gets SIGTERM.
     """
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
@@ -83,7 +83,7 @@ class NoisyTrial(pytorch.PyTorchTrial):
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
         inputs, targets = batch
-        # Draws from the generators: a validation must not disturb training.
+        # The validation draws from the generators, which must not disturb training.
         return {"loss": ((self.model(inputs) - targets) ** 2).mean() + 0 * torch.rand(1).sum()}
 
 

@@ -1,7 +1,7 @@
-"""Writers of checkpoints as Determined 0.12 to 0.38 wrote them.
+"""Writers of checkpoints in the formats of Determined 0.12 to 0.38.
 
-Each writer follows what the releases did: the places, the parts of the state, the modules that
-pickled them, and the files beside the state. Nothing here uses detcloud's own writers.
+Each writer follows a release: the paths, the parts of the state, the pickling modules and the
+additional files. The writers use no code of detcloud's own writers.
 """
 
 import io
@@ -75,7 +75,7 @@ CONFIG: dict[str, Any] = {
 
 
 class _NumPy1Pickler(pickle.Pickler):
-    """Writes the modules' names that NumPy 1 had, whose reconstructor was in numpy.core."""
+    """Pickler with the module names of NumPy 1, such as numpy.core."""
 
     def __init__(self, file: Any, protocol: int = 2) -> None:
         self._file, self._buffer, self._protocol = file, io.BytesIO(), protocol
@@ -84,7 +84,7 @@ class _NumPy1Pickler(pickle.Pickler):
     def dump(self, value: object) -> None:
         super().dump(value)
         content = self._buffer.getvalue()
-        # From protocol 4 on, names have a length before them.
+        # From protocol 4 on, a length precedes each name.
         is_text = self._protocol < 4
         self._file.write(content.replace(b"numpy._core.", b"numpy.core.") if is_text else content)
 
@@ -105,7 +105,7 @@ def random_state() -> dict[str, Any]:
 
 
 def train_model(scheduler: Callable[[Any], Any] | None = None) -> tuple[Any, Any, Any]:
-    """A model, its optimizer with momentum, and its scheduler, after one step."""
+    """Train a model for a single step; return model, optimizer and scheduler (or None)."""
     model = torch.nn.Linear(1, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = scheduler(optimizer) if scheduler else None
@@ -115,7 +115,7 @@ def train_model(scheduler: Callable[[Any], Any] | None = None) -> tuple[Any, Any
 
 
 def state(model: Any, optimizer: Any, **others: Any) -> dict[str, Any]:
-    """The parts of a state from 0.12.4 on."""
+    """Return the state's parts as of 0.12.4 and later."""
     return {
         "models_state_dict": [model.state_dict()],
         "optimizers_state_dict": [optimizer.state_dict()],
@@ -127,7 +127,7 @@ def state(model: Any, optimizer: Any, **others: Any) -> dict[str, Any]:
 
 
 def weight_of(model: Any) -> torch.Tensor:
-    """Return the weight that the checkpoint of the model holds."""
+    """Return the detached weight of the model."""
     weight: torch.Tensor = model.weight.detach()
     return weight
 
@@ -138,7 +138,7 @@ def write_code(folder: Path, code: str = CODE) -> None:
 
 
 def write_metadata(folder: Path, **fields: Any) -> None:
-    """`metadata.json` of the releases up to 0.17.7, which have no load_data.json."""
+    """Write `metadata.json` as of the releases up to 0.17.7, which have no load_data.json."""
     metadata = {
         "determined_version": "0.13.13",
         "experiment_id": 1,
@@ -151,7 +151,7 @@ def write_metadata(folder: Path, **fields: Any) -> None:
 
 
 def write_load_data(folder: Path, **fields: Any) -> None:
-    """`load_data.json` and `metadata.json` of the releases from 0.18 on."""
+    """Write `load_data.json` and `metadata.json` as of the releases from 0.18 on."""
     load_data = {
         "trial_type": "PyTorchTrial",
         "experiment_config": CONFIG,
@@ -165,8 +165,10 @@ def write_load_data(folder: Path, **fields: Any) -> None:
 
 
 def write_0_12_3(folder: Path, place: str = "state_dict.pth") -> torch.Tensor:
-    """One model of the build_model form, without a random state; and the pickled model itself."""
-    model, optimizer, schedule = train_model(lambda one: torch.optim.lr_scheduler.StepLR(one, 1))
+    """Write a build_model trial's state without random state, and the pickled model."""
+    model, optimizer, schedule = train_model(
+        lambda optimized: torch.optim.lr_scheduler.StepLR(optimized, 1)
+    )
     parts = {
         "model_state_dict": model.state_dict(),
         "optimizer_state_dict": optimizer.state_dict(),
@@ -174,7 +176,7 @@ def write_0_12_3(folder: Path, place: str = "state_dict.pth") -> torch.Tensor:
     }
     write_code(folder, FORMER_CODE)
     (folder / place).parent.mkdir(exist_ok=True)
-    # cloudpickle wrote these, in the same way as pickle for classes of installed packages.
+    # Determined used cloudpickle, which equals pickle for classes of installed packages.
     torch.save(parts, folder / place, _use_new_zipfile_serialization=False)
     torch.save(model, folder / "model.pth", _use_new_zipfile_serialization=False)
     write_metadata(folder, torch_version="1.4.0")
@@ -182,7 +184,7 @@ def write_0_12_3(folder: Path, place: str = "state_dict.pth") -> torch.Tensor:
 
 
 def write_0_12_13(folder: Path) -> torch.Tensor:
-    """A random state pickled by NumPy 1, in the file format of torch up to 1.5."""
+    """Write a random state pickled by NumPy 1, in the file format of torch up to 1.5."""
     model, optimizer, _ = train_model()
     write_code(folder)
     torch.save(
@@ -196,7 +198,7 @@ def write_0_12_13(folder: Path) -> torch.Tensor:
 
 
 def write_0_17(folder: Path) -> torch.Tensor:
-    """The zip format, apex's state and a callback with numbers of NumPy."""
+    """Write the zip format, apex's state and a callback with NumPy numbers."""
     model, optimizer, _ = train_model()
     callbacks = {"early": {"best": np.float64(0.5), "seen": np.arange(3, dtype=">i4")}}
     amp = {"loss_scaler0": {"loss_scale": 65536.0, "unskipped": 3}}
@@ -208,7 +210,7 @@ def write_0_17(folder: Path) -> torch.Tensor:
 
 
 def write_0_18(folder: Path) -> torch.Tensor:
-    """`load_data.json` for the first time, and the state of the workload sequencer."""
+    """Write the first format with `load_data.json`, and the state of the workload sequencer."""
     model, optimizer, _ = train_model()
     write_code(folder)
     torch.save(state(model, optimizer), folder / "state_dict.pth", pickle_module=NUMPY_1)
@@ -219,19 +221,19 @@ def write_0_18(folder: Path) -> torch.Tensor:
 
 
 class Counter:
-    """An object of the trial's own code in the state of a callback."""
+    """Class of the trial's code with instances in a callback's state."""
 
     def __init__(self) -> None:
         self.count = 7
 
 
 def write_0_21(folder: Path) -> torch.Tensor:
-    """The Trainer's state, the scaler of torch's AMP, and objects of code in callbacks."""
+    """Write the Trainer's state, torch's AMP scaler, and user objects in callbacks."""
     model, optimizer, schedule = train_model(
-        lambda one: torch.optim.lr_scheduler.OneCycleLR(one, 0.1, total_steps=9)
+        lambda optimized: torch.optim.lr_scheduler.OneCycleLR(optimized, 0.1, total_steps=9)
     )
     write_code(folder)
-    # Up to torch 1.x, this state had a function.
+    # Up to torch 1.x, the scheduler's state had a function.
     scheduler = {**schedule.state_dict(), "anneal_func": Counter.__init__}
     callbacks = {"counter": {"object": Counter()}, "plain": {"n": 3}}
     scaler = {"scale": 2.0, "growth_factor": 2.0, "_growth_tracker": 0}
@@ -250,7 +252,7 @@ def write_0_21(folder: Path) -> torch.Tensor:
 
 
 def write_several_slots(folder: Path) -> torch.Tensor:
-    """The names of a model in DistributedDataParallel, which were stored with their prefix."""
+    """Write parameter names with the prefix `module.` of DistributedDataParallel."""
     model, optimizer, _ = train_model()
     prefixed = {f"module.{name}": value for name, value in model.state_dict().items()}
     write_code(folder)
@@ -261,7 +263,7 @@ def write_several_slots(folder: Path) -> torch.Tensor:
 
 
 def write_0_38(folder: Path) -> torch.Tensor:
-    """Arrays as NumPy 2 pickles them; a Trainer without a cluster has no hyperparameters."""
+    """Write arrays pickled by NumPy 2, and no hyperparameters, as a Trainer without a cluster."""
     model, optimizer, _ = train_model()
     write_code(folder, CODE.replace('context.get_hparam("width")', str(WIDTH)))
     torch.save(state(model, optimizer), folder / "state_dict.pth")

@@ -1,4 +1,4 @@
-"""A trial without a model: the workloads that a schedule leads to, across interruptions."""
+"""A simulated trial without a model: the workloads of a schedule across interruptions."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,12 +20,14 @@ Metric = Callable[[int], float]
 
 @dataclass
 class ScheduleRun:
-    """T5 trained to batch 5, V5 validated, C5 a checkpoint that the schedule asked for, c5 one for
-    a stop, D5 the operation of length 5 is done, | another process goes on.
+    """Run of a schedule to the end of all `lengths`; `log` and `str` list the workloads.
 
-    `stops` counts workloads over all processes: a process is asked to stop after each of those.
-    `cuts` are batches at which a deadline stops it inside a workload. `best` is what other trials
-    of the experiment reached.
+    T5: trained to batch 5. V5: validated. C5: checkpoint by the schedule. c5: checkpoint for a
+    stop. D5: operation of length 5 completed. |: a new process continues.
+
+    `stops`: numbers of workloads, over all processes, after which a process must stop.
+    `cuts`: batches at which a deadline interrupts a workload.
+    `best`: the best metric of the experiment's other trials, or None.
     """
 
     schedule: Schedule
@@ -50,7 +52,9 @@ class ScheduleRun:
         position = self._position
         match next_workload(self.schedule, position, length):
             case Train(end):
-                cut = min((one for one in self.cuts if position.steps < one < end), default=None)
+                cut = min(
+                    (batch for batch in self.cuts if position.steps < batch < end), default=None
+                )
                 self._position = position.after_training(cut or end, end)
                 if cut:
                     self._stop()

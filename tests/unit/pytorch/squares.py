@@ -1,4 +1,4 @@
-"""A data set for tests of the data layer, and ways to open it cached and to spoil the cache."""
+"""A data set for tests of the data layer, with helpers to open and damage the cached set."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ VALUES = [number * number for number in range(COUNT)]
 
 @dataclass
 class Squares:
-    """A data set that notes down what is computed, and may go wrong at a sample."""
+    """Data set of squares; records accesses in `computed`, and raises at sample `fails_at`."""
 
     computed: list[int] = field(default_factory=list)
     fails_at: int = -1
@@ -55,12 +55,12 @@ def shards(folder: Path) -> list[Path]:
 
 
 def small_shards(samples: Any, folder: Path, prefix: str, finish: Any) -> Any:
-    """Shards of one sample each."""
+    """Write each sample into a separate shard."""
     return write_shards(samples, folder, prefix, finish, shard_bytes=1)
 
 
 def damage(path: Path, place: int) -> None:
-    """Turn the bits of one byte around."""
+    """Invert the byte at offset `place` of a file."""
     content = bytearray(path.read_bytes())
     content[place] ^= 0xFF
     path.write_bytes(content)

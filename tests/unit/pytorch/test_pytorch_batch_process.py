@@ -14,13 +14,13 @@ from detcloud.pytorch.batch_process import (
 )
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
-# 7 batches of 2 records, the last with one.
+# 6 batches of 2 records and a last batch of 1 record.
 RECORDS: Any = list(range(13))
 LENGTH = 7
 
 
 class Sums(TorchBatchProcessor):
-    """Sums the records of each batch, and stores the sums as outputs before each checkpoint."""
+    """Batch processor that sums the records of a batch and stores the sums before checkpoints."""
 
     after_batch: Callable[[int], None] = staticmethod(lambda steps: None)
     log: list[str]
@@ -61,20 +61,20 @@ def process(**options: Any) -> None:
 
 
 def outputs(root: Path) -> dict[str, str]:
-    """The stored outputs by the end of their paths, from `rank_` on."""
-    found = {}
+    """Return the stored outputs by path from `rank_` on."""
+    stored = {}
     for path in root.glob("store/3/4/*/outputs/*/rank_*/**/*.txt"):
-        found["rank_" + path.as_posix().partition("/rank_")[2]] = path.read_text()
-    return found
+        stored["rank_" + path.as_posix().partition("/rank_")[2]] = path.read_text()
+    return stored
 
 
-def test_a_data_set_is_gone_through_once(trial: Path, tmp_path: Path) -> None:
+def test_batch_process_covers_the_data_set_once(trial: Path, tmp_path: Path) -> None:
     process()
     # A checkpoint every three batches and at the end.
     assert Sums.log == ["C3", "C6", "C7", "end"]
     steps = [line["steps_completed"] for line in reports(trial, "checkpoint")]
     assert steps == [3, 6, LENGTH]
-    # Batch n has the records 2n and 2n + 1, the last one 12 alone.
+    # Batch n has the records 2n and 2n + 1; the last batch has only record 12.
     assert outputs(tmp_path) == {
         f"rank_0/part/{n}.txt": str(4 * n + 1 if n < 6 else 12) for n in range(LENGTH)
     }
@@ -89,12 +89,12 @@ def test_a_data_set_is_gone_through_once(trial: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preempt", "stop"),
     [
-        # Without a deadline at the next checkpoint, with one at once.
+        # Stops at the next checkpoint without a deadline, immediately with a deadline.
         ({}, 6),
         ({"deadline_ms": 1}, 5),
     ],
 )
-def test_what_was_stopped_goes_on_with_the_next_batch(
+def test_a_stopped_batch_process_continues_with_the_next_batch(
     trial: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -129,13 +129,13 @@ def test_what_was_stopped_goes_on_with_the_next_batch(
     assert reports(trial, "exit")[-1]["reason"] == "completed"
 
 
-def test_each_slot_needs_a_process(trial: Path, tmp_path: Path) -> None:
+def test_several_slots_require_several_processes(trial: Path, tmp_path: Path) -> None:
     make_trial(tmp_path, slots=[0, 1])
     with pytest.raises(DetcloudError, match="2 slots and this is its only process"):
         process()
 
 
-def test_a_checkpoint_of_more_processes_is_not_gone_on_from(
+def test_a_checkpoint_of_more_processes_is_refused(
     trial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_trial(tmp_path, latest_checkpoint={"uuid": "u", "path": "p", "trial_id": 4})
@@ -145,14 +145,14 @@ def test_a_checkpoint_of_more_processes_is_not_gone_on_from(
         process()
 
 
-def test_a_name_that_is_stored_already_gets_a_number(trial: Path, tmp_path: Path) -> None:
+def test_repeated_output_names_get_a_number(trial: Path, tmp_path: Path) -> None:
     class SameName(Sums):
         def on_checkpoint_start(self) -> None:
             with self.context.upload_path() as folder:
                 (folder / "sum.txt").write_text(str(sum(self.sums.values())))
 
     torch_batch_process(SameName, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)
-    # 0 + ... + 4 = 10, and with 5 + ... + 9 it is 45.
+    # 0 + ... + 4 = 10, and 0 + ... + 9 = 45.
     assert outputs(tmp_path) == {"rank_0/sum.txt": "10", "rank_0/sum-2.txt": "45"}
 
 
@@ -164,7 +164,7 @@ def test_a_name_that_is_stored_already_gets_a_number(trial: Path, tmp_path: Path
         ({"dataloader_kwargs": {"batch_size": 3}}, "batch_size is given twice"),
     ],
 )
-def test_what_cannot_be_shared_out_is_refused(options: dict[str, Any], message: str) -> None:
+def test_unsupported_loader_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DetcloudError, match=message):
         process(**options)
 
@@ -175,7 +175,7 @@ def test_a_data_set_without_a_length_is_refused() -> None:
         torch_batch_process(Sums, records)
 
 
-def test_outputs_of_a_run_without_a_cluster_lie_in_the_users_folder(
+def test_outputs_without_a_cluster_lie_in_the_users_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)

@@ -1,4 +1,4 @@
-"""Samples come back from bytes as they were, and what cannot is refused by name."""
+"""Encoding of samples as bytes: lossless for supported types, refused for all other types."""
 
 import shutil
 from collections import OrderedDict, namedtuple
@@ -38,10 +38,10 @@ nested = st.recursive(
 
 
 @given(nested)
-def test_plain_structures_come_back_as_they_were(sample: Any) -> None:
-    found = round_trip(sample)
-    assert found == sample
-    assert repr(found) == repr(sample)
+def test_plain_structures_survive_the_cache(sample: Any) -> None:
+    decoded = round_trip(sample)
+    assert decoded == sample
+    assert repr(decoded) == repr(sample)
 
 
 DTYPES = ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64", "complex64"]
@@ -49,18 +49,18 @@ DTYPES = ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64",
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
-def test_tensors_come_back_and_may_be_written_to(name: str, shape: tuple[int, ...]) -> None:
+def test_cached_tensors_are_equal_and_writable(name: str, shape: tuple[int, ...]) -> None:
     tensor = (torch.arange(6)[: 6 if shape else 1]).to(getattr(torch, name))
     tensor = tensor[:0].reshape(shape) if 0 in shape else tensor.reshape(shape)
     sample = {"x": (tensor, 3)}
-    found = round_trip(sample)["x"][0]
-    assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
-    assert torch.equal(found, tensor)
-    found.zero_()
+    decoded = round_trip(sample)["x"][0]
+    assert (decoded.dtype, decoded.shape) == (tensor.dtype, tensor.shape)
+    assert torch.equal(decoded, tensor)
+    decoded.zero_()
     assert torch.equal(round_trip(sample)["x"][0], tensor)
 
 
-def test_views_of_tensors_are_stored_as_they_look() -> None:
+def test_views_of_tensors_are_stored_by_value() -> None:
     turned = torch.arange(6).reshape(2, 3).T
     assert torch.equal(round_trip(turned), turned)
     conjugate = torch.tensor([1 + 2j]).conj()
@@ -79,18 +79,18 @@ def test_views_of_tensors_are_stored_as_they_look() -> None:
         numpy.array(["2026-01-02"], dtype="datetime64[D]"),
     ],
 )
-def test_arrays_come_back_and_may_be_written_to(array: Any) -> None:
-    found = round_trip([array])[0]
-    assert (found.dtype, found.shape) == (array.dtype, array.shape)
-    assert numpy.array_equal(found, array)
-    assert found.flags.writeable
+def test_cached_arrays_are_equal_and_writable(array: Any) -> None:
+    decoded = round_trip([array])[0]
+    assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+    assert numpy.array_equal(decoded, array)
+    assert decoded.flags.writeable
 
 
 def test_scalars_of_numpy_keep_their_type() -> None:
     for scalar in (numpy.int64(7), numpy.float32(0.5), numpy.bool_(True)):
-        found = round_trip((scalar,))[0]
-        assert found == scalar
-        assert type(found) is type(scalar)
+        decoded = round_trip((scalar,))[0]
+        assert decoded == scalar
+        assert type(decoded) is type(scalar)
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_scalars_of_numpy_keep_their_type() -> None:
         ([10**5000], "a number that is too long"),
     ],
 )
-def test_what_would_come_back_as_something_else_is_refused(sample: Any, message: str) -> None:
+def test_unsupported_sample_types_are_refused(sample: Any, message: str) -> None:
     with pytest.raises(UnsupportedSample, match=message):
         encode_sample(sample)
 
 
-def test_an_image_is_refused_with_what_to_do_about_it() -> None:
+def test_an_image_is_refused_with_a_remedy() -> None:
     image: Any = require("PIL.Image").new("RGB", (2, 2))
     with pytest.raises(UnsupportedSample, match=r"the sample\[1\] is a PIL.Image.Image, .*asarray"):
         encode_sample((1, image))
 
 
-def test_structures_that_are_too_deep_are_refused() -> None:
+def test_too_deep_structures_are_refused() -> None:
     sample: list[Any] = []
     for _ in range(5000):
         sample = [sample]
@@ -149,16 +149,16 @@ def forged_bytes(text: str, content: bytes = b"") -> bytes:
         forged_bytes("[" * 100_000 + "]" * 100_000),
     ],
 )
-def test_bytes_of_others_build_nothing_and_run_nothing(data: bytes) -> None:
+def test_forged_sample_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DamagedSample):
         decode_sample(memoryview(data))
 
 
-def test_samples_that_share_a_tensors_memory_are_written_before_the_next_one(
+def test_samples_in_shared_memory_are_written_before_the_next_sample(
     tmp_path: Path,
 ) -> None:
     class OneBuffer:
-        """A data set that fills one tensor anew for each sample."""
+        """Data set that refills a shared tensor for each sample."""
 
         buffer = torch.zeros(4)
 
@@ -175,7 +175,7 @@ def test_samples_that_share_a_tensors_memory_are_written_before_the_next_one(
         shutil.rmtree(tmp_path / "squares")
 
 
-def test_a_tensor_that_had_to_be_copied_lives_until_it_is_written() -> None:
-    # A transposed one is made contiguous, and nobody else holds the copy.
+def test_copy_of_a_transposed_tensor_lives_until_the_write() -> None:
+    # A transposed tensor is copied to be contiguous, and only the pieces refer to the copy.
     pieces = encode_pieces(torch.arange(6.0).view(2, 3).T)
     assert bytes(pieces[-1]) == torch.tensor([0.0, 3, 1, 4, 2, 5]).numpy().tobytes()

@@ -10,7 +10,7 @@ from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
-def test_what_callbacks_make_of_a_validations_metrics_is_reported_and_judged(
+def test_metrics_changed_by_callbacks_are_reported_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, metric="best_of_two", checkpoint_policy="best")
@@ -32,7 +32,7 @@ def test_what_callbacks_make_of_a_validations_metrics_is_reported_and_judged(
     assert done["metric"] == 1.5
 
 
-def test_methods_get_their_arguments_by_name_in_whichever_order_they_have_them(
+def test_trial_methods_get_arguments_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, int, int]] = []
@@ -54,21 +54,21 @@ def test_methods_get_their_arguments_by_name_in_whichever_order_they_have_them(
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
-    # Epochs of four batches; all twelve points in one of validation.
+    # An epoch has four batches; a single validation batch has all twelve points.
     assert seen == [*(("train", n // 4, n) for n in range(5)), ("evaluate", 12, 0)]
 
 
-def test_callbacks_get_the_metrics_of_batches_with_arrays(
+def test_callbacks_get_batch_metrics_as_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds: list[str] = []
 
     class NotingCallback(pytorch.PyTorchCallback):
         def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
-            kinds.extend(type(one["loss"]).__name__ for one in batch_metrics)
+            kinds.extend(type(metrics["loss"]).__name__ for metrics in batch_metrics)
 
         def on_validation_epoch_end(self, outputs: Any) -> None:
-            kinds.extend(type(one["loss"]).__name__ for one in outputs)
+            kinds.extend(type(metrics["loss"]).__name__ for metrics in outputs)
 
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=1, closed=True)
@@ -78,24 +78,24 @@ def test_callbacks_get_the_metrics_of_batches_with_arrays(
     assert (halves["half"].tolist(), halves["name"], halves["n"]) == ([1, 1], "x", 3)
 
 
-def test_a_workloads_averages_have_the_counts_that_are_reported_with_them(
+def test_average_metrics_of_a_workload_contain_batches_and_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[dict[str, Any]] = []
+    averages: list[dict[str, Any]] = []
 
     class NotingCallback(pytorch.PyTorchCallback):
         def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
-            found.append(avg_metrics)
+            averages.append(avg_metrics)
 
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run(lambda trial: trial.callbacks.update(noting=NotingCallback()))
-    # Five batches are one whole epoch of four.
-    assert [(item["batches"], item["epochs"]) for item in found] == [(5, 1)]
-    assert found[0] == reports(cluster.trial, "metrics")[0]["metrics"]
+    # Five batches contain a single whole epoch of four batches.
+    assert [(item["batches"], item["epochs"]) for item in averages] == [(5, 1)]
+    assert averages[0] == reports(cluster.trial, "metrics")[0]["metrics"]
 
 
-def test_a_hook_may_choose_the_mode_that_a_model_is_evaluated_in(
+def test_validation_hook_may_choose_the_mode_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[bool] = []
@@ -114,5 +114,5 @@ def test_a_hook_may_choose_the_mode_that_a_model_is_evaluated_in(
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=1, closed=True)
     cluster.run(lambda trial: trial.callbacks.update(sampling=SamplingCallback(trial)))
-    # Set to evaluate before the hook, and left as the hook wants it.
+    # The model is in evaluation mode before the hook, and keeps the hook's mode afterwards.
     assert modes == [False, True]

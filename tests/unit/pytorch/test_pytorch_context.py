@@ -30,7 +30,7 @@ def context(
         yield context
 
 
-def test_the_configuration_can_be_asked(context: pytorch.PyTorchTrialContext) -> None:
+def test_context_gives_access_to_the_configuration(context: pytorch.PyTorchTrialContext) -> None:
     assert context.get_hparam("rate") == 0.5
     assert context.get_hparams()["rate"] == 0.5
     assert context.get_per_slot_batch_size() == context.get_global_batch_size() == 64
@@ -43,7 +43,7 @@ def test_the_configuration_can_be_asked(context: pytorch.PyTorchTrialContext) ->
     )
 
 
-def test_a_missing_hyperparameter_names_those_that_exist(
+def test_error_for_a_missing_hyperparameter_names_the_existing(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     with pytest.raises(DetcloudError, match="'depth' does not exist; there are: global_batch_size"):
@@ -59,13 +59,13 @@ def test_a_batch_size_is_a_positive_integer(
         context.get_per_slot_batch_size()
 
 
-def test_the_generators_are_seeded(context: pytorch.PyTorchTrialContext) -> None:
+def test_context_seeds_the_generators(context: pytorch.PyTorchTrialContext) -> None:
     drawn = torch.rand(())
     torch.manual_seed(9)
     assert torch.equal(torch.rand(()), drawn)
 
 
-def test_structures_move_to_the_device_whole(context: pytorch.PyTorchTrialContext) -> None:
+def test_nested_structures_move_to_the_device(context: pytorch.PyTorchTrialContext) -> None:
     data = {"a": [torch.ones(1), (torch.ones(1), "text")], "b": Pair(torch.ones(1), 3)}
     moved = context.to_device(data)
     assert moved["a"][1][1] == "text"
@@ -78,12 +78,12 @@ def test_structures_move_to_the_device_whole(context: pytorch.PyTorchTrialContex
     ("batch_idx", "epoch", "start", "end"),
     [(0, 0, True, False), (3, 0, False, True), (4, 1, True, False), (5, 1, False, False)],
 )
-def test_the_position_is_known(
+def test_context_knows_batch_and_epoch(
     context: pytorch.PyTorchTrialContext, batch_idx: int, epoch: int, start: bool, end: bool
 ) -> None:
     context.set_position(batch_idx, 4)
     assert context.current_train_batch() == batch_idx
-    # Names that code for Determined reads though they are private.
+    # Code for Determined reads these private names.
     private: Any = context
     assert (private._current_batch_idx, private._core) == (batch_idx, context.core)
     assert context.current_train_epoch() == epoch
@@ -95,30 +95,30 @@ def _weight() -> tuple[torch.nn.Parameter, torch.optim.SGD]:
     return weight, torch.optim.SGD([weight], lr=1.0)
 
 
-def test_the_configuration_says_how_gradients_are_aggregated(tmp_path: Path) -> None:
+def test_configuration_determines_gradient_aggregation(tmp_path: Path) -> None:
     options = {"aggregation_frequency": 2, "average_aggregated_gradients": False}
     weight, optimizer = _weight()
     with pytorch.init(checkpoint_dir=tmp_path, exp_conf={"optimizations": options}) as context:
         for batch_idx, gradient in enumerate([1.0, 3.0]):
             (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
             context.optimization.step(optimizer, batch_idx, None, True)
-    # One step of rate 1 against 1 + 3.
+    # A single step of rate 1 against 1 + 3.
     assert weight.item() == -4.0
 
 
 @pytest.mark.parametrize(("average", "expected"), [(True, -2.0), (False, -4.0)])
-def test_aggregated_gradients_make_one_step(average: bool, expected: float) -> None:
+def test_aggregated_gradients_make_a_single_step(average: bool, expected: float) -> None:
     weight, optimizer = _weight()
     optimization = Optimization(2, average)
     for batch_idx, gradient in enumerate([1.0, 3.0]):
         (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
         optimization.step(optimizer, batch_idx, None, True)
-    # One step of rate 1 against (1 + 3) / 2 or 1 + 3.
+    # A single step of rate 1 against (1 + 3) / 2 or 1 + 3.
     assert weight.item() == expected
     assert weight.grad is None
 
 
-def test_aggregation_needs_the_gradients_zeroed_at_each_step() -> None:
+def test_aggregation_requires_auto_zero_grads() -> None:
     _, optimizer = _weight()
     with pytest.raises(DetcloudError, match="leave auto_zero_grads on"):
         Optimization(2).step(optimizer, 0, None, False)
@@ -126,7 +126,7 @@ def test_aggregation_needs_the_gradients_zeroed_at_each_step() -> None:
 
 
 @pytest.mark.parametrize("frequency", [0, -1, "2", True, 1.0])
-def test_an_aggregation_has_a_whole_number_of_batches(frequency: Any) -> None:
+def test_aggregation_frequency_must_be_a_positive_integer(frequency: Any) -> None:
     with pytest.raises(DetcloudError, match=r"aggregation_frequency is .*: an integer"):
         Optimization(frequency)
 
@@ -142,7 +142,7 @@ def test_an_aggregation_has_a_whole_number_of_batches(frequency: Any) -> None:
         (pytorch.StepMode.MANUAL_STEP, 1, 0),
     ],
 )
-def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, steps: int) -> None:
+def test_scheduler_steps_by_its_mode(mode: pytorch.StepMode, frequency: int, steps: int) -> None:
     optimizer = _weight()[1]
     optimization = Optimization(2)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
@@ -156,19 +156,19 @@ def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, s
 @pytest.mark.parametrize(
     ("mode", "frequency", "aggregated", "epoch_length", "steps"),
     [
-        # The schedule's steps of three batches come with the optimizer's, after batches 2, 5 and 8.
+        # The scheduler's three steps follow each optimizer step, after batches 2, 5 and 8.
         (pytorch.StepMode.STEP_EVERY_BATCH, 1, 3, 4, [0, 0, 3, 3, 3, 6, 6, 6, 9]),
-        # Of the batches 2, 4, 6, 8 one lies in the first three, two in the next, one in the last.
+        # Of the batches 2, 4, 6 and 8, the first three batches have 1, the next 2, the last 1.
         (pytorch.StepMode.STEP_EVERY_BATCH, 2, 3, 4, [0, 0, 1, 1, 1, 3, 3, 3, 4]),
-        # The epochs end with batches 3 and 7, the optimizer's last steps before with 2 and 5.
+        # The epochs end with batches 3 and 7; the last optimizer steps before are at 2 and 5.
         (pytorch.StepMode.STEP_EVERY_EPOCH, 1, 3, 4, [0, 0, 1, 1, 1, 2, 2, 2, 2]),
-        # An epoch of one batch, of which each optimizer step has three.
+        # An epoch has a single batch, and an optimizer step has three batches.
         (pytorch.StepMode.STEP_EVERY_EPOCH, 2, 3, 1, [0, 0, 1, 1, 1, 3, 3, 3, 4]),
         (pytorch.StepMode.STEP_EVERY_EPOCH, 1, 1, 4, [0, 0, 0, 1, 1, 1, 1, 2, 2]),
         (pytorch.StepMode.STEP_EVERY_OPTIMIZER_STEP, 2, 3, 4, [0, 0, 0, 0, 0, 1, 1, 1, 1]),
     ],
 )
-def test_a_rate_changes_with_the_optimizers_steps_alone_as_in_determined(
+def test_scheduler_steps_only_at_optimizer_steps_as_in_determined(
     mode: pytorch.StepMode, frequency: int, aggregated: int, epoch_length: int, steps: list[int]
 ) -> None:
     optimizer = _weight()[1]
@@ -176,14 +176,14 @@ def test_a_rate_changes_with_the_optimizers_steps_alone_as_in_determined(
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
     optimizer.step()
     optimization.add_scheduler(scheduler, mode, frequency)
-    found = []
+    counts = []
     for batch_idx in range(9):
         optimization.step_schedulers(batch_idx, epoch_length)
-        found.append(scheduler.last_epoch)
-    assert found == steps
+        counts.append(scheduler.last_epoch)
+    assert counts == steps
 
 
-def test_a_schedule_of_another_kind_needs_no_optimizer(
+def test_a_custom_scheduler_needs_no_optimizer(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     own: Any = SimpleNamespace(step=lambda: None)
@@ -191,7 +191,7 @@ def test_a_schedule_of_another_kind_needs_no_optimizer(
     assert context.lr_schedulers == [own]
 
 
-def test_a_schedule_that_cannot_be_is_refused(context: pytorch.PyTorchTrialContext) -> None:
+def test_invalid_scheduler_options_are_refused(context: pytorch.PyTorchTrialContext) -> None:
     optimizer = context.wrap_optimizer(_weight()[1])
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
     with pytest.raises(DetcloudError, match="frequency is 0"):
@@ -200,7 +200,7 @@ def test_a_schedule_that_cannot_be_is_refused(context: pytorch.PyTorchTrialConte
         context.wrap_lr_scheduler(scheduler, "batch")  # type: ignore[arg-type]
 
 
-def test_a_checkpoint_of_other_code_is_told_apart() -> None:
+def test_a_checkpoint_with_fewer_models_is_refused() -> None:
     optimization = Optimization()
     optimization.models.append(torch.nn.Linear(1, 1))
     with pytest.raises(DetcloudError, match="holds 0 models, the trial wrapped 1"):
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_other_code_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("clips", [False, True])
-def test_scaled_gradients_step_and_clip_as_they_are_without_a_scale(clips: bool) -> None:
+def test_scaled_gradients_are_unscaled_before_clipping(clips: bool) -> None:
     weight, optimizer = _weight()
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     optimization = Optimization(scaler=scaler)
@@ -219,12 +219,12 @@ def test_scaled_gradients_step_and_clip_as_they_are_without_a_scale(clips: bool)
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
 
     optimization.step(optimizer, 0, clip if clips else None, True, scaler, unscales=True)
-    # A step of rate 1 against 3, or against 3 cut to 1.
+    # A step of rate 1 against 3, or against 3 clipped to 1.
     assert weight.item() == pytest.approx(-1.0 if clips else -3.0, abs=1e-5)
     assert norms == ([3.0] if clips else [])
 
 
-def test_a_trial_with_a_scaler_of_its_own_unscales_what_it_clips_as_in_determined(
+def test_a_trials_own_scaler_must_unscale_before_clipping(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     weight, optimizer = _weight()
@@ -261,7 +261,7 @@ def test_event_files_have_a_folder(context: pytorch.PyTorchTrialContext, tmp_pat
     assert context.get_tensorboard_path().is_dir()
 
 
-def test_optimizers_may_choose_how_gradients_are_added_up(tmp_path: Path) -> None:
+def test_optimizers_may_override_gradient_averaging(tmp_path: Path) -> None:
     with pytorch.init(checkpoint_dir=tmp_path, aggregation_frequency=2) as context:
         weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
         optimizers = [
@@ -284,7 +284,7 @@ def test_optimizers_may_choose_how_gradients_are_added_up(tmp_path: Path) -> Non
             context.wrap_optimizer(_weight()[1], 0)
 
 
-def test_a_scheduler_needs_a_wrapped_optimizer_and_a_metric_by_hand(
+def test_scheduler_requires_a_wrapped_optimizer(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     optimizer = _weight()[1]
@@ -301,7 +301,7 @@ def test_a_scheduler_needs_a_wrapped_optimizer_and_a_metric_by_hand(
     assert context.lr_schedulers == [plateau]
 
 
-def test_a_trial_may_write_its_own_event_files(
+def test_a_trial_may_write_event_files(
     context: pytorch.PyTorchTrialContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = context.get_tensorboard_writer()
@@ -320,14 +320,14 @@ def test_a_trial_may_write_its_own_event_files(
         TorchWriter()
 
 
-def test_a_batch_of_another_type_is_moved_by_its_own_method(
+def test_a_custom_batch_type_is_moved_by_its_to_method(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     batch = SimpleNamespace(to=lambda device: ("moved", device))
     assert context.to_device([batch]) == [("moved", context.device)]
 
 
-def test_a_batch_that_is_there_is_taken_as_it_is_and_any_other_one_moved(
+def test_batch_mover_keeps_batches_on_the_device(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
     move, own = context.batch_mover(), SimpleNamespace(to=lambda device: ("moved", device))
@@ -356,27 +356,27 @@ def test_arrays_of_numbers_become_tensors_on_the_device(
         ([["a", "b", "c"], torch.zeros(3)], 3),
     ],
 )
-def test_a_batch_is_as_long_as_the_first_of_its_parts(batch: Any, length: int) -> None:
+def test_length_of_a_batch_is_the_length_of_its_first_part(batch: Any, length: int) -> None:
     assert pytorch.data_length(batch) == length
 
 
-def test_the_batch_size_is_a_multiple_of_the_slots_as_in_determined(
+def test_batch_size_is_rounded_down_to_a_multiple_of_the_slots(
     context: pytorch.PyTorchTrialContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     context.distributed = core.DistributedContext(size=5)
     for _ in range(2):
-        # 64 over 5 slots are 12 for each, and 60 together.
+        # 64 over 5 slots are 12 per slot, and 60 together.
         assert (context.get_per_slot_batch_size(), context.get_global_batch_size()) == (12, 60)
     assert capsys.readouterr().out.count("global_batch_size 64 is rounded down to 60") == 1
 
 
-def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> None:
+def test_get_model_without_a_model_is_an_error(context: pytorch.PyTorchTrialContext) -> None:
     with pytest.raises(DetcloudError, match="no model yet: wrap one, or define build_model"):
         context.get_model()
     assert context.get_lr_scheduler() is None
 
 
-def test_the_hyperparameters_that_a_script_gives_go_before_the_trials_own(
+def test_hyperparameters_of_a_script_take_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(make_trial(tmp_path, hparams={"rate": 0.5}), monkeypatch)

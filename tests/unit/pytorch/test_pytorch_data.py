@@ -30,7 +30,7 @@ def first_batches(loader: DataLoader, first: int, count: int, seed: int = 5) -> 
     return [batch[0].tolist() for batch in islice(loader.batches_from(first, seed), count)]
 
 
-def test_epochs_follow_each_other_and_no_batch_spans_two() -> None:
+def test_no_batch_spans_two_epochs() -> None:
     loader = DataLoader(numbers(5), batch_size=2)
     assert len(loader) == 3
     assert first_batches(loader, 0, 4) == [[0, 1], [2, 3], [4], [0, 1]]
@@ -44,7 +44,7 @@ def test_any_batch_can_be_the_first(first: int) -> None:
     assert first_batches(loader, first, 12 - first) == first_batches(loader, 0, 12)[first:]
 
 
-def test_every_epoch_is_shuffled_anew_from_the_seed() -> None:
+def test_epochs_are_shuffled_differently_by_the_seed() -> None:
     loader = DataLoader(numbers(8), batch_size=8, shuffle=True)
     first, second = first_batches(loader, 0, 2)
     assert sorted(first) == sorted(second) == list(range(8))
@@ -53,7 +53,7 @@ def test_every_epoch_is_shuffled_anew_from_the_seed() -> None:
     assert first_batches(loader, 0, 1, seed=6) != [first]
 
 
-def test_training_draws_nothing_less_for_the_order() -> None:
+def test_shuffling_leaves_the_global_generator_unchanged() -> None:
     loader = DataLoader(numbers(8), batch_size=2, shuffle=True)
     before = torch.get_rng_state()
     first_batches(loader, 0, 10)
@@ -67,7 +67,7 @@ def test_a_sampler_with_a_generator_is_seeded() -> None:
 
 
 class ShufflingSampler(Sampler[int]):
-    """Draws from everybody's generators, as samplers of one's own do."""
+    """Sampler that draws from the global generators, like many users' samplers."""
 
     def __len__(self) -> int:
         return 6
@@ -78,7 +78,7 @@ class ShufflingSampler(Sampler[int]):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_sampler_that_draws_from_training_s_generators_is_repeated(workers: int) -> None:
+def test_a_sampler_with_global_generators_is_repeatable(workers: int) -> None:
     def loader() -> DataLoader:
         return DataLoader(numbers(6), batch_size=2, sampler=ShufflingSampler(), num_workers=workers)
 
@@ -92,7 +92,7 @@ def test_a_sampler_that_draws_from_training_s_generators_is_repeated(workers: in
 
 
 class OnePassSampler(Sampler[int]):
-    """A sampler that is wrong: its second pass is empty."""
+    """Faulty sampler with an empty second pass."""
 
     def __init__(self) -> None:
         self.indices = iter(range(6))
@@ -104,7 +104,7 @@ class OnePassSampler(Sampler[int]):
         return self.indices
 
 
-def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -> None:
+def test_an_exhausted_sampler_is_an_error() -> None:
     loader = DataLoader(numbers(6), batch_size=2, sampler=OnePassSampler())
     with pytest.raises(
         DetcloudError, match="OnePassSampler gave no batch in pass 1 and promised 3"
@@ -113,7 +113,7 @@ def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -
 
 
 class UnevenBatches(Sampler[list[int]]):
-    """Batches over ten records whose sizes are drawn in each pass, and a length that is a guess."""
+    """Batch sampler over ten records with random batch sizes; the length 3 is only a guess."""
 
     def __init__(self, *, least: int, most: int) -> None:
         self._least, self._most = least, most
@@ -129,12 +129,10 @@ class UnevenBatches(Sampler[list[int]]):
             start += size
 
 
-# Batches of 1 or 2 make 5 to 10 of a pass, those of 5 to 10 one or two.
+# A pass has 5 to 10 batches of size 1 or 2, or 1 to 2 batches of size 5 to 10.
 @pytest.mark.parametrize(("least", "most"), [(1, 2), (5, 10)])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_passes_of_another_length_than_was_said_follow_each_other_as_they_are(
-    least: int, most: int, workers: int
-) -> None:
+def test_passes_of_varying_length_are_repeatable(least: int, most: int, workers: int) -> None:
     def loader() -> DataLoader:
         sampler: Any = UnevenBatches(least=least, most=most)
         return DataLoader(numbers(10), batch_sampler=sampler, num_workers=workers)
@@ -145,29 +143,29 @@ def test_passes_of_another_length_than_was_said_follow_each_other_as_they_are(
     assert [len(batch) for batch in whole[:4]] != [len(batch) for batch in whole[10:14]]
     for first in (1, 7, 13):
         assert first_batches(loader(), first, 20 - first) == whole[first:]
-    # An epoch has as many batches as the sampler says, one pass all that it gives.
+    # An epoch has the sampler's claimed number of batches; an iteration has all of a pass.
     assert len(loader()) == 3
     assert [index for batch in loader() for index in batch[0].tolist()] == list(range(10))
 
 
-def test_the_shares_of_an_uneven_pass_have_all_its_batches() -> None:
+def test_shares_of_an_uneven_pass_cover_all_batches() -> None:
     sampler: Any = UnevenBatches(least=1, most=2)
     whole = DataLoader(numbers(10), batch_sampler=sampler)
     shares = [whole.share(rank, 2) for rank in range(2)]
     batches = [[batch for batch in padded_batches(share)] for share in shares]
     assert len(batches[0]) == len(batches[1]) == shares[0].pass_length()
-    found = [batch for row in zip(*batches, strict=True) for batch in row if batch is not NO_BATCH]
-    assert [index for batch in found for index in batch[0].tolist()] == list(range(10))
+    merged = [batch for row in zip(*batches, strict=True) for batch in row if batch is not NO_BATCH]
+    assert [index for batch in merged for index in batch[0].tolist()] == list(range(10))
     assert first_batches(shares[1], 2, 3) == first_batches(whole, 0, 10)[5::2]
 
 
-def test_an_endless_sampler_is_taken_from_as_far_as_training_goes() -> None:
+def test_an_endless_sampler_is_read_lazily() -> None:
     endless: Any = RepeatBatchSampler(BatchSampler(range(4), 2, drop_last=False))
     loader = DataLoader(numbers(4), batch_sampler=endless)
     assert first_batches(loader, 3, 3) == [[2, 3], [0, 1], [2, 3]]
 
 
-def test_a_loader_has_the_parts_of_torchs_own() -> None:
+def test_loader_has_the_attributes_of_torchs_loader() -> None:
     loader = DataLoader(numbers(4), 2, drop_last=True, timeout=3)
     theirs = loader.get_data_loader()
     assert isinstance(loader.sampler, SequentialSampler)
@@ -175,11 +173,11 @@ def test_a_loader_has_the_parts_of_torchs_own() -> None:
     assert list(loader.batch_sampler) == list(batches)
     for name in ("pin_memory", "timeout", "num_workers", "collate_fn", "worker_init_fn"):
         assert getattr(loader, name) == getattr(theirs, name), name
-    # torch's own has them in its batch sampler.
+    # torch's loader has both only in its batch sampler.
     assert (loader.batch_size, loader.drop_last) == (2, True)
 
 
-def test_one_pass_is_always_the_same() -> None:
+def test_iteration_over_a_loader_is_repeatable() -> None:
     loader = DataLoader(numbers(5), batch_size=2, shuffle=True)
     first = [batch[0].tolist() for batch in loader]
     assert sorted(index for batch in first for index in batch) == [0, 1, 2, 3, 4]
@@ -187,7 +185,7 @@ def test_one_pass_is_always_the_same() -> None:
 
 
 class Noisy(Dataset[torch.Tensor]):
-    """Augmentation: every access draws from the worker's generator."""
+    """Data set with augmentation: every access draws from the worker's generator."""
 
     def __len__(self) -> int:
         return 6
@@ -196,7 +194,7 @@ class Noisy(Dataset[torch.Tensor]):
         return index + torch.rand(())
 
 
-def test_noise_in_workers_depends_on_the_batch_alone() -> None:
+def test_noise_in_workers_depends_only_on_the_batch() -> None:
     def draw_batches(workers: int, first: int) -> list[Any]:
         loader = DataLoader(Noisy(), batch_size=2, num_workers=workers)
         return [batch.tolist() for batch in islice(loader.batches_from(first, 5), 5 - first)]
@@ -231,13 +229,13 @@ class DatasetWithoutLength(Dataset[int]):
         ({"batch_size": 9, "drop_last": True}, "has no batch: 5 records, batch_size 9"),
     ],
 )
-def test_what_cannot_be_repeated_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_unrepeatable_loaders_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataLoader(**{"dataset": numbers(5), **arguments})
 
 
 @pytest.mark.parametrize("has_getitems", [True, False])
-def test_batches_without_workers_are_those_of_torchs_own_iterator(
+def test_batches_without_workers_equal_torchs_batches(
     monkeypatch: pytest.MonkeyPatch, has_getitems: bool
 ) -> None:
     class Pairs(Dataset[Any]):
@@ -250,24 +248,27 @@ def test_batches_without_workers_are_those_of_torchs_own_iterator(
     dataset = Pairs()
     if has_getitems:
         monkeypatch.setattr(
-            Pairs, "__getitems__", lambda self, them: [self[one] for one in them], raising=False
+            Pairs,
+            "__getitems__",
+            lambda self, indices: [self[index] for index in indices],
+            raising=False,
         )
     ours = list(DataLoader(dataset, batch_size=2))
     theirs = list(TorchDataLoader(dataset, batch_size=2))
     # Batches of 2, 2 and 1; a pair is transposed by torch's collate_fn.
     assert str(ours) == str(theirs)
-    assert [len(one["number"]) for one in ours] == [2, 2, 1]
+    assert [len(item["number"]) for item in ours] == [2, 2, 1]
 
 
-def test_a_profiled_training_shows_the_loading_of_each_batch() -> None:
+def test_profile_shows_the_loading_of_batches() -> None:
     loader = DataLoader(TensorDataset(torch.arange(6.0)), batch_size=2)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
         batches = list(loader)
-    marks = [one for one in profiled.events() if one.name.startswith("enumerate(DataLoader)")]
+    marks = [event for event in profiled.events() if event.name.startswith("enumerate(DataLoader)")]
     assert len(marks) == len(batches) == 3
 
 
-def test_a_generator_of_the_codes_own_is_not_used_and_arguments_have_torchs_places(
+def test_loader_accepts_torchs_positional_arguments_and_ignores_the_generator(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = numbers(6)

@@ -1,4 +1,4 @@
-"""Cached data sets: computed once, published whole, checked, and made again where they are bad."""
+"""Cached data sets: computed once, published atomically, verified, and rebuilt after damage."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ def folder_layer(tmp_path: Path) -> dict[str, Any]:
     return {"type": "shared_fs", "host_storage_path": str(tmp_path / "folder_layer")}
 
 
-def test_training_and_validation_and_versions_are_sets_of_their_own(
+def test_training_validation_and_versions_are_cached_separately(
     folder_layer: dict[str, Any],
 ) -> None:
     with layer_of(**folder_layer) as layer:
@@ -49,8 +49,8 @@ def test_training_and_validation_and_versions_are_sets_of_their_own(
             layer.cache_train_dataset("a", "2"),
             layer.cache_train_dataset("b/c", "1"),
         ]
-        sets = [one(lambda number=n: [number])() for n, one in enumerate(decorators)]
-    assert [one[0] for one in sets] == [0, 1, 2, 3]
+        sets = [item(lambda number=n: [number])() for n, item in enumerate(decorators)]
+    assert [item[0] for item in sets] == [0, 1, 2, 3]
     root = Path(folder_layer["host_storage_path"])
     assert {str(path.parent.relative_to(root)) for path in root.rglob("manifest-*")} == {
         "a/1_train",
@@ -75,7 +75,7 @@ class Endless(IterableDataset[int]):
         ([1, {2}], "squares/v1_train, sample 1: the sample is a builtins.set"),
     ],
 )
-def test_what_cannot_be_cached_is_refused(
+def test_uncacheable_data_sets_are_refused(
     folder_layer: dict[str, Any], source: Any, message: str
 ) -> None:
     with pytest.raises(DetcloudError, match=message):
@@ -84,25 +84,25 @@ def test_what_cannot_be_cached_is_refused(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", 3, "x" * 201])
-def test_names_that_are_no_folders_are_refused(folder_layer: dict[str, Any], name: Any) -> None:
+def test_malformed_dataset_ids_are_refused(folder_layer: dict[str, Any], name: Any) -> None:
     with layer_of(**folder_layer) as layer, pytest.raises(DetcloudError, match="dataset_id"):
         layer.cache_train_dataset(name, "v1")
 
 
-def test_an_unknown_type_is_refused() -> None:
+def test_an_unknown_data_layer_type_is_refused() -> None:
     with pytest.raises(
         DetcloudError, match=r"data_layer\.type is 'hdfs': expected one of gcs, s3, shared_fs"
     ):
         open_cached({"type": "hdfs"}, Squares())
 
 
-def test_a_build_that_was_killed_is_believed_by_nobody(
+def test_a_killed_build_is_repeated_and_deleted_after_a_day(
     folder_layer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(folder_layer["host_storage_path"])
     pid = os.fork()
     if pid == 0:
-        # Dies with three shards written, and all others on their way.
+        # The child is killed after three written shards.
         try:
             monkeypatch.setattr(cache, "write_shards", small_shards)
             monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
@@ -115,7 +115,7 @@ def test_a_build_that_was_killed_is_believed_by_nobody(
     cached = open_cached(folder_layer, squares)
     assert values(cached) == VALUES
     assert squares.computed == list(range(COUNT))
-    # It is kept for a day, since its builder may only be slow, and then goes.
+    # The abandoned build is kept for a day, since its builder may be slow, and then deleted.
     assert len({path.parent for path in shards(folder)}) == 2
     monkeypatch.setattr(cache, "ABANDONED_SECONDS", -1)
     with layer_of(**folder_layer) as layer:
@@ -131,7 +131,7 @@ def die() -> bool:
     return True
 
 
-def test_a_trial_that_is_to_stop_leaves_while_it_builds(
+def test_preemption_ends_a_cache_build(
     folder_layer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(tmp_path, data_layer=folder_layer)
@@ -142,7 +142,7 @@ def test_a_trial_that_is_to_stop_leaves_while_it_builds(
         DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
     assert reports(trial, "exit")[0]["reason"] == "preempted"
     assert shards(Path(folder_layer["host_storage_path"])) == []
-    # It begins anew and is whole.
+    # The next run builds the set from the beginning.
     direct(trial, revision=2, length=5)
     with core.init() as context:
         cached = DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
@@ -150,11 +150,13 @@ def test_a_trial_that_is_to_stop_leaves_while_it_builds(
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_processes_that_build_leave_together_when_one_hears_that_it_is_to_stop(
+def test_preemption_ends_a_cache_build_on_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
 ) -> None:
-    """Rank 0 of a node computes samples 0 to 4 of 10, in chunks of one, and rank 1 the others;
-    on two nodes of one process each the first computes all.
+    """Request the preemption of rank 1 while rank 0 or rank 1 computes a sample.
+
+    On a single node, rank 0 computes samples 0 to 4 and rank 1 computes 5 to 9. On two nodes with
+    a process each, the first node computes all samples.
     """
     monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
@@ -163,7 +165,7 @@ def test_processes_that_build_leave_together_when_one_hears_that_it_is_to_stop(
     contexts: dict[int, core.Context] = {}
 
     def ask(rank: int) -> Any:
-        # The rank that is not the chief hears of it, as where its machine alone is taken away.
+        # Only rank 1 gets the request, like after a notice on a worker's machine.
         wait_until(lambda: len(contexts) == 2)
         contexts[1].preempt.request(Preemption(1, "a notice"))
         wait_until(contexts[rank].preempt.is_requested)
@@ -185,15 +187,15 @@ def test_processes_that_build_leave_together_when_one_hears_that_it_is_to_stop(
         sources[asking].wait = partial(ask, asking)
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(run, range(2), sources)) == [0, 0]
-        # The one that heard of it left after a sample, the other one at once or with its share.
+        # The computing rank stops after a single sample.
         assert len(sources[asking].computed) == 1
         assert not shards(tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(run, range(2), [Squares(), Squares()]))
-    assert [values(one) for one in found] == [VALUES, VALUES]
+        datasets = list(pool.map(run, range(2), [Squares(), Squares()]))
+    assert [values(dataset) for dataset in datasets] == [VALUES, VALUES]
 
 
-def test_a_trial_that_waits_for_anothers_build_leaves_when_it_is_to_stop(
+def test_preemption_ends_the_wait_for_a_foreign_build(
     folder_layer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(folder_layer["host_storage_path"], "squares/v1_train")
@@ -208,7 +210,7 @@ def test_a_trial_that_waits_for_anothers_build_leaves_when_it_is_to_stop(
     assert reports(trial, "exit")[0]["reason"] == "preempted"
 
 
-def test_a_suspicion_that_was_wrong_is_dropped(folder_layer: dict[str, Any]) -> None:
+def test_a_wrong_suspicion_of_damage_is_removed(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares())
     cached._suspect_damage()
     again = open_cached(folder_layer, Squares())
@@ -217,9 +219,7 @@ def test_a_suspicion_that_was_wrong_is_dropped(folder_layer: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"format": 1}', b"\xff", b"[" * 100_000])
-def test_a_manifest_that_is_none_is_followed_by_another(
-    folder_layer: dict[str, Any], text: bytes
-) -> None:
+def test_a_malformed_manifest_is_replaced(folder_layer: dict[str, Any], text: bytes) -> None:
     cached = open_cached(folder_layer, Squares())
     manifest = cached.folder / "manifest-000001.json"
     manifest.write_bytes(text)
@@ -227,7 +227,7 @@ def test_a_manifest_that_is_none_is_followed_by_another(
     assert (again.manifest.generation, values(again)) == (2, VALUES)
 
 
-def test_a_newer_format_is_refused(folder_layer: dict[str, Any]) -> None:
+def test_a_newer_cache_format_is_refused(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares())
     manifest = cached.folder / "manifest-000001.json"
     newer = manifest.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}')
@@ -236,7 +236,7 @@ def test_a_newer_format_is_refused(folder_layer: dict[str, Any]) -> None:
         open_cached(folder_layer, Squares())
 
 
-def test_a_manifest_leads_to_no_other_folder(folder_layer: dict[str, Any]) -> None:
+def test_a_manifest_cannot_name_a_foreign_folder(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares())
     manifest = cached.folder / "manifest-000001.json"
     text = manifest.read_text()
@@ -248,7 +248,7 @@ def test_a_manifest_leads_to_no_other_folder(folder_layer: dict[str, Any]) -> No
 
 
 class Noise:
-    """Samples of chance, from the generators that user code draws from."""
+    """Data set of random samples from the global generators."""
 
     def __len__(self) -> int:
         return 40
@@ -258,9 +258,7 @@ class Noise:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_stored_depends_on_nothing_but_the_name_and_training_on_nothing_stored(
-    tmp_path: Path, workers: int
-) -> None:
+def test_random_samples_depend_only_on_the_name_of_the_set(tmp_path: Path, workers: int) -> None:
     def noise(name: str, folder: str, workers: int = 0) -> list[Any]:
         with layer_of(type="shared_fs", host_storage_path=str(tmp_path / folder)) as layer:
             cached = layer.cache_train_dataset(name, "v1", num_workers=workers)(Noise)()
@@ -278,7 +276,7 @@ def test_what_is_stored_depends_on_nothing_but_the_name_and_training_on_nothing_
     assert noise("b", "two") != first
 
 
-def test_a_second_node_with_folders_of_its_own_builds_after_the_first(
+def test_nodes_with_separate_folders_build_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = [Squares(), Squares()]
@@ -292,16 +290,16 @@ def test_a_second_node_with_folders_of_its_own_builds_after_the_first(
 
     for number, folders in enumerate((("own-0", "own-1"), ("both", "both"))):
         monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
-        for one in sources:
-            one.computed.clear()
+        for item in sources:
+            item.computed.clear()
         with ThreadPoolExecutor(2) as pool:
-            found = list(pool.map(run, range(2), folders))
-        assert [values(one) for one in found] == [VALUES, VALUES]
-        computed = [len(one.computed) for one in sources]
+            datasets = list(pool.map(run, range(2), folders))
+        assert [values(item) for item in datasets] == [VALUES, VALUES]
+        computed = [len(item.computed) for item in sources]
         assert computed == [[COUNT, COUNT], [COUNT, 0]][number]
 
 
-def test_the_order_is_the_seeds_and_another_in_each_epoch(folder_layer: dict[str, Any]) -> None:
+def test_shuffled_order_depends_on_seed_and_epoch(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares(), shuffle=True)
     epochs = [values(cached.shard(0, 1, epoch)) for epoch in (0, 1)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == VALUES
@@ -309,7 +307,7 @@ def test_the_order_is_the_seeds_and_another_in_each_epoch(folder_layer: dict[str
     assert values(cached.shard(0, 1, 1)) == epochs[1]
     parts = [values(cached.shard(rank, 3, 1)) for rank in range(3)]
     assert parts == [epochs[1][rank::3] for rank in range(3)]
-    # As the loader of a trial with that seed has it.
+    # A trial's loader with the set's seed has an identical order.
     batches = DataLoader(cached, batch_size=5).batches_from(0, cached.seed)
     assert [next(batches)[1].tolist() for _ in range(4)] == [
         part for epoch in epochs for part in (epoch[:5], epoch[5:])
@@ -321,7 +319,7 @@ def test_the_order_is_the_seeds_and_another_in_each_epoch(folder_layer: dict[str
         cached.shard(2, 2)
 
 
-def test_an_order_may_stay_the_same(folder_layer: dict[str, Any]) -> None:
+def test_skip_shuffle_keeps_the_order_of_all_epochs(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares(), shuffle=True, skip_shuffle_at_epoch_end=True)
     assert values(cached.shard(0, 1, 0)) == values(cached.shard(0, 1, 7)) != VALUES
     batches = DataLoader(cached, batch_size=COUNT).batches_from(0, 99)
@@ -330,7 +328,7 @@ def test_an_order_may_stay_the_same(folder_layer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_augmentation_goes_around_the_cache_and_training_goes_on_in_an_epoch(
+def test_mapped_cached_set_resumes_within_an_epoch(
     folder_layer: dict[str, Any], workers: int
 ) -> None:
     def jitter(sample: tuple[torch.Tensor, int]) -> tuple[torch.Tensor, int]:
@@ -343,14 +341,14 @@ def test_augmentation_goes_around_the_cache_and_training_goes_on_in_an_epoch(
         batches = loader.share(rank, size).batches_from(first, 3)
         return [next(batches)[1].tolist() for _ in range(count)]
 
-    # 3 batches an epoch: number 4 is the second epoch's second.
+    # 3 batches per epoch: batch 4 is the second batch of the second epoch.
     whole = labels(0, 8, 0, 1)
     assert sorted(label for batch in whole[:3] for label in batch) == VALUES
     assert labels(4, 4, 0, 1) == whole[4:]
     assert [labels(1, 3, rank, 2) for rank in range(2)] == [whole[2::2], whole[3::2]]
 
 
-def test_off_a_cluster_the_cache_is_the_users(
+def test_without_a_cluster_the_cache_lies_in_the_users_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

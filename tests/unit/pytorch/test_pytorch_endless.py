@@ -8,7 +8,7 @@ from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster
 
 
-def test_endless_training_validates_at_every_workload_until_it_is_stopped(
+def test_endless_training_validates_after_all_workloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, config={"searcher": {"time_metric": "epochs"}})
@@ -19,15 +19,17 @@ def test_endless_training_validates_at_every_workload_until_it_is_stopped(
             cluster.direct(revision=2, length=ENDLESS, closed=True, preempt={"deadline_ms": None})
 
     cluster.run(lambda trial: setattr(trial, "after_batch", stop))
-    # The workload in which it was stopped ends, and its work is saved.
+    # The interrupted workload is completed and saved.
     assert cluster.workloads == "T5 V5 T10 V10 T15 C15"
     assert cluster.exit_reason == "preempted"
-    validations = [one for one in reports(cluster.trial, "metrics") if one["group"] == "validation"]
+    validations = [
+        line for line in reports(cluster.trial, "metrics") if line["group"] == "validation"
+    ]
     # An epoch is 12 points in batches of 3.
-    assert [one["metrics"]["epochs"] for one in validations] == [1, 2]
+    assert [line["metrics"]["epochs"] for line in validations] == [1, 2]
 
 
-def test_endless_training_ends_where_fit_says(
+def test_max_length_of_fit_ends_endless_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
@@ -37,7 +39,7 @@ def test_endless_training_ends_where_fit_says(
     assert cluster.exit_reason == "completed"
 
 
-def test_a_length_that_the_search_overrules_is_told_once(
+def test_an_overruled_max_length_is_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
@@ -48,7 +50,7 @@ def test_a_length_that_the_search_overrules_is_told_once(
 
 
 @pytest.mark.parametrize(("length", "is_told"), [(Batch(7), False), (Batch(8), True)])
-def test_another_length_than_that_of_a_search_by_time_is_told(
+def test_max_length_other_than_max_time_is_printed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

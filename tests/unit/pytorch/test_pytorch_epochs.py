@@ -1,4 +1,4 @@
-"""Lengths and periods in epochs of the trial's own data, of 4 batches each."""
+"""Lengths and periods in epochs of the trial's data; an epoch has 4 batches."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster
 
 
-def test_lengths_and_periods_in_epochs_are_those_of_the_data_loader(
+def test_epochs_are_counted_by_the_data_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(
@@ -19,14 +19,14 @@ def test_lengths_and_periods_in_epochs_are_those_of_the_data_loader(
     )
     cluster.direct(revision=1, length=3, length_units=3, length_unit="epochs", closed=True)
     cluster.run()
-    # An epoch has 4 batches, the unit is 5; the answer names the length in epochs.
+    # An epoch has 4 batches and the scheduling unit is 5; D3 names the length in epochs.
     assert cluster.workloads == "T4 C4 T8 V8 C8 T12 C12 V12 D3"
     shares = [line["value"] for line in reports(cluster.trial, "progress")]
     assert shares == [4 / 12, 8 / 12, 1.0]
     assert cluster.exit_reason == "completed"
 
 
-def test_a_trial_in_epochs_goes_on_when_it_is_promoted(
+def test_a_promoted_trial_in_epochs_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, version=2)
@@ -56,7 +56,7 @@ def test_an_answered_epoch_is_not_validated_again(
     assert (first.workloads, first.exit_reason) == ("T4 C4 V4 D1", "idle")
     latest = first.latest_checkpoint()
     (first.trial / "out" / "report-0.jsonl").unlink()
-    # The validation came after the checkpoint, and is known by the answer alone.
+    # The validation came after the checkpoint, and only `answered` records the validation.
     second = Cluster(tmp_path, monkeypatch, version=2, latest_checkpoint=latest)
     second.direct(revision=3, length=2, answered=1, closed=True, **epochs)
     second.run()

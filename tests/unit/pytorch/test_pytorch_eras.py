@@ -1,4 +1,4 @@
-"""The Trainer performs the workloads that the schedule names, in both eras and across failures."""
+"""The Trainer performs the schedule's workloads in both eras and after failures."""
 
 import signal
 from pathlib import Path
@@ -15,12 +15,12 @@ from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
 def steps(root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> Cluster:
-    """A trial of the step era with steps of 5 batches."""
+    """Return a cluster of the step era with steps of 5 batches."""
     return Cluster(root, monkeypatch, era="steps", **spec)
 
 
 def forget(cluster: Cluster) -> dict[str, Any]:
-    """The latest checkpoint; the next run's reports begin anew."""
+    """Delete the trial's reports, and return the latest checkpoint."""
     latest = cluster.latest_checkpoint()
     (cluster.trial / "out" / "report-0.jsonl").unlink()
     return latest
@@ -41,7 +41,7 @@ def forget(cluster: Cluster) -> dict[str, Any]:
         ({"test_mode": True}, "T1 V1 C1 D15"),
     ],
 )
-def test_a_step_is_trained_validated_and_checkpointed(
+def test_step_era_trains_validates_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], expected: str
 ) -> None:
     cluster = steps(tmp_path, monkeypatch, **spec)
@@ -51,7 +51,7 @@ def test_a_step_is_trained_validated_and_checkpointed(
     assert cluster.exit_reason == "completed"
 
 
-def test_a_waiting_trial_has_saved_its_step(
+def test_a_waiting_trial_has_saved_its_last_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = steps(tmp_path, monkeypatch)
@@ -68,12 +68,12 @@ def test_a_waiting_trial_has_saved_its_step(
 @pytest.mark.parametrize(
     ("pause_at", "first", "second"),
     [
-        # Paused while the second step is in training: it ends, is saved, and validates later.
+        # Paused within the second step: the step is completed and saved, and validated later.
         (8, "T5 V5 T10 C10", "V10 T15 V15 C15 D15"),
         (13, "T5 V5 T10 V10 T15 C15", "V15 D15"),
     ],
 )
-def test_a_paused_step_ends_and_validates_when_it_goes_on(
+def test_a_paused_step_is_completed_and_validated_after_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_at: int, first: str, second: str
 ) -> None:
     wishes = {"length": 15, "closed": True}
@@ -94,7 +94,7 @@ def test_a_paused_step_ends_and_validates_when_it_goes_on(
     assert later.workloads == second
 
 
-def test_a_step_may_be_validated_without_the_searchers_metric_but_for_the_searcher(
+def test_final_validation_requires_the_searchers_metric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = steps(
@@ -111,7 +111,7 @@ def test_a_step_may_be_validated_without_the_searchers_metric_but_for_the_search
 
 
 @pytest.mark.parametrize("era", ["steps", "length"])
-def test_a_validation_that_the_cluster_knows_is_not_repeated(
+def test_a_validation_known_to_the_cluster_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
 ) -> None:
     spec = {"era": era, "min_validation_batches": 5}
@@ -124,7 +124,7 @@ def test_a_validation_that_the_cluster_knows_is_not_repeated(
     first.run(stop)
     assert first.workloads == "T5 C5"
     latest = forget(first)
-    # A second run validated and was stopped at once: the checkpoint of 5 was there already.
+    # The second run validated and was stopped; the checkpoint of batch 5 existed already.
     second = Cluster(tmp_path, monkeypatch, **spec, epoch=2, latest_checkpoint=latest)
 
     def interrupt(trial: LineTrial) -> None:
@@ -151,10 +151,10 @@ def test_an_initial_validation_is_made_once(
     assert cluster.workloads == expected
 
 
-def test_a_best_validation_that_a_failure_undid_is_best_again(
+def test_a_repeated_best_validation_is_saved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The experiment's best, 3, is this trial's own at batch 5, whose checkpoint was never made.
+    # The experiment's best metric 3 is this trial's at batch 5, without a checkpoint so far.
     cluster = steps(
         tmp_path,
         monkeypatch,
@@ -164,12 +164,12 @@ def test_a_best_validation_that_a_failure_undid_is_best_again(
     )
     cluster.direct(revision=1, length=15, closed=True, best_validation=3.0)
     cluster.run(lambda trial: trial.losses.extend([3.0, 3.0, 4.0]))
-    # At 10 it is a tie with the first and no repetition.
+    # The validation at batch 10 is a tie with batch 5, not a repetition.
     assert cluster.workloads == "T5 V5 C5 T10 V10 T15 V15 C15 D15"
 
 
 @pytest.mark.parametrize("place", ["writing", "storing"])
-def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
+def test_a_failed_save_ends_the_run_and_the_next_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     spec = {"min_checkpoint_batches": 5}
@@ -212,7 +212,7 @@ def stop_at_first_batch(trial: LineTrial) -> None:
     trial.after_batch = lambda _steps: signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_checkpoint_of_another_model_is_told_apart(
+def test_a_checkpoint_of_a_different_model_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
@@ -227,9 +227,7 @@ def test_a_checkpoint_of_another_model_is_told_apart(
         later.run(replace_model)
 
 
-def test_a_tampered_checkpoint_is_named_with_what_was_expected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tampered_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=10, closed=True)
     cluster.run(stop_at_first_batch)

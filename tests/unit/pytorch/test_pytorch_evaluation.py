@@ -20,7 +20,7 @@ class UnevenTrial(LineTrial):
         return {"loss": 1.0} if batch[0][0] == 0 else {"loss": 1.0, "more": 2.0}
 
 
-def test_each_batch_of_a_validation_has_the_same_metrics(
+def test_validation_batches_must_have_identical_metric_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", UnevenTrial)
@@ -31,7 +31,7 @@ def test_each_batch_of_a_validation_has_the_same_metrics(
 
 
 class UnknownTrial(LineTrial):
-    """A trial with a validation loader without a length and without a batch."""
+    """Trial with a validation loader without a length and without a batch."""
 
     def build_validation_data_loader(self) -> Any:
         self.context.experimental.disable_dataset_reproducibility_checks()
@@ -49,7 +49,7 @@ def test_a_validation_without_a_batch_is_an_error(
 
 
 class EmptyTrial(LineTrial):
-    """A loader without a batch for training or validation, made by `build_empty`."""
+    """Trial in which a test replaces a build method by `build_empty`, a loader without a batch."""
 
     build_empty: Callable[[], Any]
 
@@ -80,7 +80,7 @@ def test_an_empty_data_set_is_an_error_before_training(
 
 
 class ElsewhereTrial(LineTrial):
-    """Evaluates data of its own, so its validation loader may be empty."""
+    """Trial that evaluates other data, so that the validation loader may be empty."""
 
     evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
@@ -92,7 +92,7 @@ class ElsewhereTrial(LineTrial):
         return {"loss": 0.5}
 
 
-def test_a_trial_that_evaluates_the_whole_set_may_have_its_data_elsewhere(
+def test_evaluate_full_dataset_allows_an_empty_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", ElsewhereTrial)

@@ -1,4 +1,4 @@
-"""Trials and callbacks in the form of Determined 0.12, run as a trial on a cluster runs them."""
+"""Trials and callbacks in the form of Determined 0.12."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tests.unit.pytorch.line_trial import SPEC, Cluster, LineTrial
 
 
 class FormerLine(pytorch.PyTorchTrial):
-    """Fits y = 2x at x = 1 from a weight of 0 with a rate of 0.1, the model being the Trainer's."""
+    """Trial with build_model that fits y = 2x at x = 1 from a weight of 0 with a rate of 0.1."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -63,7 +63,7 @@ class FormerWhole(FormerLine):
 def train(
     root: Path, monkeypatch: pytest.MonkeyPatch, kind: type[FormerLine], **callbacks: Any
 ) -> tuple[FormerLine, list[dict[str, Any]]]:
-    """Trains a trial for one epoch of 4 batches; the trial, and what it reported."""
+    """Train a trial for 4 batches; return the trial and its metrics reports."""
     trial_directory = make_trial(root, **{**SPEC, "metric": "weight", "era": "steps"})
     enter(trial_directory, monkeypatch)
     monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
@@ -76,12 +76,12 @@ def train(
 
 
 @pytest.mark.parametrize("kind", [FormerLine, FormerWhole])
-def test_the_trainer_holds_the_model(
+def test_former_trial_trains_the_trainers_model(
     kind: type[FormerLine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial, metrics = train(tmp_path, monkeypatch, kind)
-    # The gradient is 2 (w - 2); rates 0.1, 0.05, 0.025 and 0.0125, each times 2, leave of the
-    # distance of 2 the factors 0.8, 0.9, 0.95 and 0.975.
+    # The gradient is 2 (w - 2). The rates 0.1, 0.05, 0.025 and 0.0125 times 2 multiply the
+    # distance of 2 by 0.8, 0.9, 0.95 and 0.975.
     distances = [2.0, 1.6, 1.44, 1.368]
     assert metrics[0]["metrics"]["loss"] == pytest.approx(sum(d * d for d in distances) / 4)
     assert metrics[1]["metrics"]["weight"] == pytest.approx(2 - 1.368 * 0.975)
@@ -92,7 +92,7 @@ def test_the_trainer_holds_the_model(
 @pytest.mark.parametrize(
     ("clip", "expected"),
     [
-        # The first gradient, -4, becomes -1: the steps are at most their rates.
+        # The first gradient, -4, becomes -1, so that a step is at most the rate.
         (pytorch.ClipGradsL2Norm(1.0), 0.1 + 0.05 + 0.025 + 0.0125),
         (pytorch.ClipGradsL2Value(2.0), 2 * (0.1 + 0.05 + 0.025 + 0.0125)),
     ],
@@ -108,7 +108,7 @@ def test_callbacks_clip_gradients_before_each_step(
     assert weight.item() == pytest.approx(expected)
 
 
-def test_the_former_form_needs_an_optimizer_a_loss_and_a_known_scheduler(
+def test_former_trial_requires_optimizer_loss_and_wrapped_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoOptimizer(FormerLine):
@@ -133,7 +133,7 @@ def test_the_former_form_needs_an_optimizer_a_loss_and_a_known_scheduler(
             train(tmp_path / str(number), monkeypatch, kind)
 
 
-def test_hooks_are_called_in_the_form_that_they_have(
+def test_hooks_are_called_by_their_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[Any, ...]] = []
@@ -179,7 +179,7 @@ def test_hooks_are_called_in_the_form_that_they_have(
     ]
 
 
-def test_a_method_build_model_may_be_a_trials_own(
+def test_a_current_trial_may_define_build_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class OwnMethod(LineTrial):
@@ -194,7 +194,7 @@ def test_a_method_build_model_may_be_a_trials_own(
 
 
 class ModelTakingLine(FormerLine):
-    """A trial that wraps and steps its own model, under the names of a release before."""
+    """Trial that wraps and steps a model by itself, with the names of an earlier release."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -214,11 +214,11 @@ class ModelTakingLine(FormerLine):
         return {"loss": loss, "nothing": None}
 
 
-def test_a_trial_that_takes_the_model_may_wrap_and_step_it_itself(
+def test_former_trial_may_wrap_and_step_its_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial, metrics = train(tmp_path, monkeypatch, ModelTakingLine)
-    # One step in each batch: a rate of 0.1 leaves 0.8 of the distance of 2 to the weight.
+    # A step per batch: a rate of 0.1 multiplies the weight's distance of 2 by 0.8.
     assert metrics[1]["metrics"]["weight"] == pytest.approx(2 - 2 * 0.8**4)
     assert "nothing" not in metrics[0]["metrics"]
     with pytest.raises(AttributeError, match="has no attribute 'modell'"):

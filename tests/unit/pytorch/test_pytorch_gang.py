@@ -18,24 +18,24 @@ STOPPED_AFTER = 7
 
 
 def metrics(root: Path) -> list[tuple[str, int, float]]:
-    """Group, batches and loss of each report."""
+    """Return group, batch and loss of each metrics report."""
     return [
         (line["group"], line["steps_completed"], line["metrics"]["loss"])
         for line in reports(root / "trial", "metrics")
     ]
 
 
-def test_two_processes_train_as_one_and_stop_at_the_same_batch(
+def test_two_processes_train_like_a_single_process_and_stop_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noisy = {"noisy": True}
     prepare(tmp_path / "plain")
     prepare(tmp_path / "unbroken", hparams=noisy)
     prepare(tmp_path / "stopped", hparams={**noisy, "notice_at": STOPPED_AFTER - 1})
-    # Each of these checkpoints is stored behind the batches that follow it.
+    # These checkpoints are stored in the background.
     prepare(tmp_path / "saving", hparams=noisy, min_checkpoint_batches=3)
     prepare(tmp_path / "went_on", hparams=noisy, min_checkpoint_batches=3, epoch=2)
-    # In the step era training metrics are the chief's, unless a setting says otherwise.
+    # In the step era, the chief's training metrics are reported by default.
     prepare(tmp_path / "chief", era="steps")
     options = {
         "gradient_compression": True,
@@ -52,7 +52,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     alone = train(tmp_path / "alone")
     first, second = (torch.load(tmp_path / f"states-{rank}.pth") for rank in (0, 1))
 
-    # One process with batches of 8, or two with 4 each: the same losses, and one report of each.
+    # Batches of 8, or two times 4: equal losses, and a single report per workload.
     expected = metrics(tmp_path / "alone")
     assert [entry[:2] for entry in metrics(tmp_path / "plain")] == [
         ("training", 5),
@@ -60,13 +60,13 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         ("training", LENGTH),
         ("validation", LENGTH),
     ]
-    found = [loss for *_, loss in metrics(tmp_path / "plain")]
-    assert found == pytest.approx([loss for *_, loss in expected], rel=1e-5)
+    losses = [loss for *_, loss in metrics(tmp_path / "plain")]
+    assert losses == pytest.approx([loss for *_, loss in expected], rel=1e-5)
     for name, value in alone.items():
         torch.testing.assert_close(first["plain"][name], value, rtol=1e-4, atol=1e-6)
     check_states(tmp_path, first, second, alone)
 
-    # 5 batches of 8 records, and the validation set: each process counts its own.
+    # 5 batches of 8 records, and the validation set: a process counts only its own records.
     assert [
         line["metrics"]["records"] for line in reports(tmp_path / "plain" / "trial", "metrics")
     ] == [
@@ -79,8 +79,8 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         name: [loss for group, _, loss in metrics(tmp_path / name) if group == "training"]
         for name in ("chief", "compressed")
     }
-    assert own["chief"] != pytest.approx(found[::2], rel=1e-2)
-    # Half precision rounds what it exchanges to a thousandth.
+    assert own["chief"] != pytest.approx(losses[::2], rel=1e-2)
+    # Half precision rounds exchanged gradients to a thousandth.
     assert own["compressed"] == pytest.approx(own["chief"], rel=5e-3)
     assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
     check_processed(tmp_path / "processed")
@@ -89,10 +89,8 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
 def check_states(
     root: Path, first: dict[str, Any], second: dict[str, Any], alone: dict[str, Any]
 ) -> None:
-    """Asserts on the weights that the trainings of two processes ended with, and on what they
-    reported of stops and checkpoints.
-    """
-    # The weights of both are one model's; each has its own running averages of its batches.
+    """Assert that the final weights, stops and checkpoints of both processes are as expected."""
+    # Both ranks have equal weights; running averages differ between ranks.
     for name in (
         "plain",
         "unbroken",
@@ -106,7 +104,7 @@ def check_states(
     ):
         same_weights(first[name], second[name])
 
-    # The notice, which rank 1 alone heard of, stopped both; what was resumed is as what ran on.
+    # The notice to rank 1 stopped both ranks; the resumed training equals the unbroken training.
     (stop, *_) = reports(root / "stopped" / "trial", "checkpoint")
     assert stop["steps_completed"] >= STOPPED_AFTER
     ends = [line["reason"] for line in reports(root / "stopped" / "trial", "exit")]
@@ -134,8 +132,8 @@ def check_states(
 
 
 def check_processed(root: Path) -> None:
-    """Asserts that two processes went through a data set of 10 records in batches of 2."""
-    # Of batches 0 to 4 rank 0 has 0, 2 and 4, and rank 1 the others.
+    """Assert that two processes processed a data set of 10 records in batches of 2."""
+    # Rank 0 has batches 0, 2 and 4; rank 1 has batches 1 and 3.
     (report,) = reports(root / "trial", "metrics")
     assert report["metrics"]["order"] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     steps = [line["steps_completed"] for line in reports(root / "trial", "checkpoint")]
@@ -150,7 +148,7 @@ def check_processed(root: Path) -> None:
     }
 
 
-def same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
-    for name in one:
+def same_weights(first: dict[str, Any], second: dict[str, Any]) -> None:
+    for name in first:
         if "running" not in name:
-            assert torch.equal(one[name], other[name]), name
+            assert torch.equal(first[name], second[name]), name

@@ -1,4 +1,4 @@
-"""Loaders of torch's own, which a trial may have once it has turned the checks off."""
+"""Loaders other than detcloud's, which require disabled reproducibility checks."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -17,7 +17,7 @@ from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
 class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    """12 records of which nobody knows the number, from number `first` on."""
+    """Stream of the records `first` to 11, without a length."""
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
@@ -28,7 +28,7 @@ class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 class StreamTrial(LineTrial):
-    """Trains on a stream in batches of 3, from where training stopped."""
+    """Trial on a stream in batches of 3; training resumes where the last run stopped."""
 
     checks_off = True
 
@@ -59,7 +59,7 @@ class StreamTrial(LineTrial):
         return pytorch.Reducer.SUM
 
 
-def test_a_stream_is_trained_on_from_the_batch_that_the_trial_asks_for(
+def test_a_stream_resumes_from_the_initial_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", StreamTrial)
@@ -75,12 +75,12 @@ def test_a_stream_is_trained_on_from_the_batch_that_the_trial_asks_for(
     cluster.direct(revision=3, length=6, closed=True)
     second: Any = cluster.run()
     assert first.seen == [0.0, 3.0]
-    # The stream ends at record 12 and begins again where the trial had it begin.
+    # The stream ends at record 12 and restarts at the trial's first record.
     assert second.seen == [6.0, 9.0, 6.0, 9.0]
     assert reports(cluster.trial, "metrics")[-1]["metrics"] == {"loss": 12.0, "batches": 6}
 
 
-def test_without_the_switch_torchs_own_loader_is_refused(
+def test_torchs_loader_requires_disabled_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CheckedTrial(StreamTrial):
@@ -93,7 +93,7 @@ def test_without_the_switch_torchs_own_loader_is_refused(
         cluster.run()
 
 
-def test_an_epoch_is_as_long_as_the_chiefs(context: pytorch.PyTorchTrialContext) -> None:
+def test_epoch_length_is_the_chiefs(context: pytorch.PyTorchTrialContext) -> None:
     points = TensorDataset(torch.arange(10.0))
     ours = pytorch.DataLoader(points, batch_size=4)
     loaders = share_loaders(ours, TorchDataLoader(points), context.distributed, checked=False)
@@ -106,13 +106,13 @@ def test_an_epoch_is_as_long_as_the_chiefs(context: pytorch.PyTorchTrialContext)
         share_loaders(ours, 3, context.distributed, checked=True)
 
 
-def test_training_begins_with_the_generators_as_they_are_behind_torchs_own_iterator() -> None:
-    # It draws a seed for its workers, which is none of the numbers that a resumed trial repeats.
+def test_torchs_iterator_draws_from_the_generator_once_per_epoch() -> None:
+    # torch's iterator draws a seed for workers; a resumed trial does not repeat this draw.
     batches = PlainLoader(TorchDataLoader(Stream(), batch_size=6)).batches_from(0, 0)
     drawn = torch.get_rng_state()
     next(batches), next(batches)
     assert drawn.equal(torch.get_rng_state())
-    # The next epoch is a new iterator, in a trial that was not interrupted too.
+    # The next epoch has a new iterator, which draws again.
     next(batches)
     assert not drawn.equal(torch.get_rng_state())
 
@@ -124,7 +124,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield context
 
 
-def test_a_batch_sampler_gives_the_batches() -> None:
+def test_batch_sampler_determines_the_batches() -> None:
     points = TensorDataset(torch.arange(6.0))
     batches = BatchSampler(SequentialSampler(points), 4, drop_last=False)
     loader = pytorch.DataLoader(points, batch_sampler=batches, worker_init_fn=print)

@@ -50,7 +50,7 @@ LAYERS = "import torch\n\ndef make_layer(width):\n    return torch.nn.Linear(2, 
 
 
 def stored_checkpoint(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any]:
-    """The files of a checkpoint that a trial of CODE stored, and the trial."""
+    """Train a trial of CODE; return the folder of its last checkpoint, and the trial."""
     trial_directory = make_trial(
         root,
         **SPEC,
@@ -84,7 +84,7 @@ def stored_code_path(code: Path) -> Any:
     return import_from_path(code)
 
 
-def test_a_checkpoint_makes_its_trial_again(
+def test_load_trial_rebuilds_the_trial_of_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, trained = stored_checkpoint(tmp_path, monkeypatch)
@@ -99,7 +99,7 @@ def test_a_checkpoint_makes_its_trial_again(
     assert isinstance(loaded.context, pytorch.CheckpointLoadContext)
 
 
-def test_a_checkpoint_of_the_former_form_is_read(
+def test_a_checkpoint_of_a_former_trial_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
@@ -110,7 +110,7 @@ def test_a_checkpoint_of_the_former_form_is_read(
     assert torch.equal(next(loaded.context.get_model().parameters()), weight)
 
 
-def test_a_checkpoint_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+def test_errors_of_unloadable_checkpoints_name_the_cause(tmp_path: Path) -> None:
     with pytest.raises(DetcloudError, match="does not say which class"):
         pytorch.load_trial_from_checkpoint_path(tmp_path)
     (tmp_path / "load_data.json").write_text('{"trial_cls_spec": "no_such_module:Trial"}')
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         pytorch.load_trial_from_checkpoint_path(tmp_path)
 
 
-def test_code_that_is_no_submission_is_left_out(
+def test_oversized_code_is_not_copied_into_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stored_code, "FILES_MAX", 1)
@@ -136,7 +136,7 @@ def test_code_that_is_no_submission_is_left_out(
     assert "the checkpoint has no copy" in capsys.readouterr().err
 
 
-def test_the_parameters_of_a_model_are_drawn_anew() -> None:
+def test_reset_parameters_draws_new_weights() -> None:
     layer = torch.nn.Linear(2, 2)
     before = layer.weight.clone()
     pytorch.reset_parameters(torch.nn.Sequential(layer, torch.nn.ReLU()))
@@ -144,7 +144,7 @@ def test_the_parameters_of_a_model_are_drawn_anew() -> None:
 
 
 @pytest.mark.parametrize("has_copy", [True, False])
-def test_the_call_of_an_exported_version_makes_its_trial_again(
+def test_load_call_of_an_exported_version_rebuilds_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_copy: bool
 ) -> None:
     folder, trained = stored_checkpoint(tmp_path, monkeypatch)
@@ -179,7 +179,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_in_a_folder_of_the_code_is_found_again(
+def test_a_trial_class_in_a_script_of_a_subfolder_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial_directory = make_trial(tmp_path, **SPEC, hparams={"width": 3})

@@ -14,7 +14,7 @@ from tests.unit.pytorch.line_trial import LineTrial
 
 
 class MeanLossTrial(LineTrial):
-    """Evaluates a batch to what the batch itself says."""
+    """Trial that evaluates a batch to the mean of the batch."""
 
     def __init__(self, reducer: Reducer | dict[str, Reducer]) -> None:
         self.reducer = reducer
@@ -32,7 +32,7 @@ BATCHES = [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])]
 @pytest.mark.parametrize(
     ("reducer", "expected"),
     [
-        # The batches have 3 records and 1, and count the same: (1 + 5) / 2.
+        # The batches have 3 records and 1 record, with equal weights: (1 + 5) / 2.
         (Reducer.AVG, 3.0),
         (Reducer.SUM, 6.0),
         (Reducer.MAX, 5.0),
@@ -40,7 +40,7 @@ BATCHES = [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])]
         ({"loss": Reducer.MAX}, 5.0),
     ],
 )
-def test_batches_are_reduced(reducer: Reducer, expected: float) -> None:
+def test_reducers_combine_batch_metrics(reducer: Reducer, expected: float) -> None:
     metrics = BatchMetrics(MeanLossTrial(reducer))
     for index, batch in enumerate(BATCHES):
         metrics.add(batch, index)
@@ -54,7 +54,7 @@ def test_a_metric_without_a_reducer_is_named() -> None:
 
 
 class EachRecordTrial(MeanLossTrial):
-    """Evaluates a batch to an array with a number for each record."""
+    """Trial that evaluates a batch to an array with a number per record."""
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
         return {"loss": batch}
@@ -70,7 +70,7 @@ class EachRecordTrial(MeanLossTrial):
         (Reducer.MIN, 1.0),
     ],
 )
-def test_arrays_are_reduced_to_one_number(reducer: Reducer, expected: float) -> None:
+def test_arrays_are_reduced_to_a_number(reducer: Reducer, expected: float) -> None:
     metrics = BatchMetrics(EachRecordTrial(reducer))
     metrics.add(torch.tensor([1.0, 2.0]), 0)
     metrics.add(torch.tensor([3.0, 6.0]), 1)
@@ -85,7 +85,7 @@ def test_arrays_of_different_shapes_are_no_validation_metric() -> None:
         metrics.add(torch.ones(2), 1)
 
 
-def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
+def test_evaluate_batch_may_take_the_batch_index() -> None:
     class BatchIndexTrial(MeanLossTrial):
         def evaluate_batch(self, batch: Any, batch_idx: int = -1) -> dict[str, Any]:
             return {"index": batch_idx}
@@ -104,25 +104,25 @@ def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
         ({"images": (torch.zeros(3),)}, 3),
     ],
 )
-def test_the_length_of_a_batch_is_its_first_tensors(batch: Any, length: int) -> None:
+def test_get_batch_length_returns_the_length_of_the_first_tensor(batch: Any, length: int) -> None:
     assert MeanLossTrial(Reducer.AVG).get_batch_length(batch) == length
 
 
 @pytest.mark.parametrize("batch", ["text", [], torch.tensor(1.0)])
-def test_the_length_of_an_odd_batch_is_asked_for(batch: Any) -> None:
+def test_unknown_batch_length_is_an_error(batch: Any) -> None:
     with pytest.raises(DetcloudError, match="override get_batch_length"):
         MeanLossTrial(Reducer.AVG).get_batch_length(batch)
 
 
-def test_an_average_counts_the_batches_that_had_the_metric() -> None:
+def test_an_average_counts_only_batches_with_the_metric() -> None:
     average = MetricAverage()
     average.add(torch.tensor(1.0))
     average.add({"loss": 3, "extra": torch.tensor([1.0, 2.0])})
-    # loss: (1 + 3) / 2; extra came once: (1 + 2) / 2.
+    # loss: (1 + 3) / 2; extra, reported once: (1 + 2) / 2.
     assert average.average() == {"loss": 2.0, "extra": 1.5}
 
 
-def test_an_average_goes_on_after_a_restart() -> None:
+def test_an_average_continues_after_a_restart() -> None:
     average, restarted = MetricAverage(), MetricAverage()
     average.add({"loss": 1.0})
     restarted.load_state_dict(average.state_dict(), torch.device("cpu"))
@@ -140,7 +140,7 @@ def test_an_average_goes_on_after_a_restart() -> None:
         [[[1.0], [1.0, 2.0]]],
     ],
 )
-def test_what_has_no_average_is_none(values: list[Any]) -> None:
+def test_metrics_without_an_average_are_none(values: list[Any]) -> None:
     average = MetricAverage()
     for value in values:
         average.add({"loss": value, "other": 1.0})
@@ -175,7 +175,7 @@ def test_a_training_metric_is_averaged_in_double_precision(
     assert average.average() == {"loss": expected}
 
 
-def test_a_tensor_that_the_trial_fills_again_is_taken_as_it_was() -> None:
+def test_a_refilled_tensor_is_averaged_by_value() -> None:
     average, buffer = MetricAverage(), torch.zeros(2, dtype=torch.float64)
     for value in (1.0, 3.0):
         average.add({"loss": buffer.fill_(value)})
@@ -183,17 +183,17 @@ def test_a_tensor_that_the_trial_fills_again_is_taken_as_it_was() -> None:
     assert buffer.tolist() == [3.0, 3.0]
 
 
-def test_sums_that_were_saved_go_on() -> None:
+def test_saved_sums_of_arrays_continue() -> None:
     average, later = MetricAverage(), MetricAverage()
     average.add({"loss": torch.tensor(1.0), "rates": torch.tensor([1.0, 2.0]), "odd": [1.0, 2.0]})
     later.load_state_dict(average.state_dict(), torch.device("cpu"))
     later.add({"loss": torch.tensor(2.0), "rates": torch.tensor([3.0, 4.0]), "odd": [1.0]})
-    # rates: (1 + 2 + 3 + 4) / 4; odd has another shape than before.
+    # rates: (1 + 2 + 3 + 4) / 4; the shape of odd has changed.
     assert later.average() == {"loss": 1.5, "rates": 2.5, "odd": None}
 
 
 class Rank:
-    """One of two processes, of which the other one has sent what it has."""
+    """Rank 0 of two processes; `other` is the average of rank 1."""
 
     size, can_exchange, rank = 2, True, 0
 
@@ -204,7 +204,7 @@ class Rank:
         return [ours, self._other.state_dict()]
 
 
-def test_arrays_of_all_processes_are_one_number() -> None:
+def test_arrays_of_all_processes_are_averaged_to_a_number() -> None:
     ours, theirs = MetricAverage(), MetricAverage()
     ours.add({"rates": torch.tensor([1.0, 2.0]), "odd": torch.ones(2)})
     theirs.add({"rates": torch.tensor([3.0, 6.0]), "odd": torch.ones(3)})
@@ -212,18 +212,18 @@ def test_arrays_of_all_processes_are_one_number() -> None:
     assert ours.over_all_processes(rank).average() == {"rates": 3.0, "odd": None}
 
 
-def test_the_mean_over_ranks_is_that_of_all_batches() -> None:
+def test_mean_over_ranks_weights_all_batches_equally() -> None:
     metrics = BatchMetrics(MeanLossTrial(Reducer.AVG))
     for index, value in enumerate((1.0, 2.0, 3.0)):
         metrics.add(torch.tensor([value]), index)
-    # Another rank had one batch: (1 + 2 + 3 + 10) / 4, and not the mean of the ranks' means, 6.
+    # The second rank had a single batch: (1 + 2 + 3 + 10) / 4, not the mean of both means, 6.
     other = {"loss": [torch.tensor(10.0, dtype=torch.float64)]}
     ranks: Any = SimpleNamespace(allgather=lambda ours: [ours, other])
     metrics.merge(ranks)
     assert metrics.reduce() == {"loss": 4.0}
 
 
-def test_metrics_of_some_ranks_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_only_some_ranks_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     theirs, notice = MetricAverage(), PartialMetricNotice()
     theirs.add({"loss": 1.0, "rare": 2.0})
     rank: Any = Rank(theirs)
@@ -231,13 +231,13 @@ def test_metrics_of_some_ranks_are_told_once(capsys: pytest.CaptureFixture[str])
         ours = MetricAverage()
         ours.add({"loss": 3.0})
         assert ours.over_all_processes(rank, notice).average() == {"loss": 2.0, "rare": 2.0}
-    # A rank that had no batch lacks nothing.
+    # A rank without a batch lacks no metric.
     MetricAverage().over_all_processes(rank, notice)
     metrics = BatchMetrics(MeanLossTrial(Reducer.AVG))
     metrics.add(torch.tensor([1.0]), 0)
-    one = torch.tensor(10.0, dtype=torch.float64)
+    ten = torch.tensor(10.0, dtype=torch.float64)
     ranks: Any = SimpleNamespace(
-        allgather=lambda own: [own, {"loss": [one], "f1": [one]}, {}], rank=0
+        allgather=lambda own: [own, {"loss": [ten], "f1": [ten]}, {}], rank=0
     )
     metrics.merge(ranks, notice)
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Checkpoints of Determined 0.12 to 0.38 are read, and no code of them runs."""
+"""Checkpoints of Determined 0.12 to 0.38 are read without running pickled code."""
 
 import pickle
 import random
@@ -37,7 +37,7 @@ def fresh_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.mark.parametrize("release", WRITERS)
-def test_load_trial_reads_checkpoints_of_every_release(tmp_path: Path, release: str) -> None:
+def test_load_trial_reads_checkpoints_of_all_releases(tmp_path: Path, release: str) -> None:
     folder = tmp_path / "checkpoint"
     weight = WRITERS[release](folder)
     trial: Any = pytorch.load_trial_from_checkpoint_path(folder)
@@ -49,7 +49,7 @@ def test_load_trial_reads_checkpoints_of_every_release(tmp_path: Path, release: 
 
 
 @pytest.mark.parametrize("release", WRITERS)
-def test_restored_generators_are_those_of_the_checkpoint(tmp_path: Path, release: str) -> None:
+def test_generators_are_restored_from_original_checkpoints(tmp_path: Path, release: str) -> None:
     random.seed(5)
     np.random.seed(6)
     torch.manual_seed(7)
@@ -64,9 +64,7 @@ def test_restored_generators_are_those_of_the_checkpoint(tmp_path: Path, release
 
 
 @pytest.mark.parametrize("writer", [original_writers.write_0_12_13, original_writers.write_0_38])
-def test_weights_and_optimizers_of_a_checkpoint_are_trained_further(
-    tmp_path: Path, writer: Any
-) -> None:
+def test_training_continues_from_original_checkpoints(tmp_path: Path, writer: Any) -> None:
     folder = tmp_path / "checkpoint"
     weight = writer(folder)
     with import_from_path(folder / "code"):
@@ -88,7 +86,7 @@ def test_weights_and_optimizers_of_a_checkpoint_are_trained_further(
     assert torch.equal(start[0], weight)
 
 
-def test_objects_of_unknown_classes_are_left_out_of_what_is_restored(
+def test_objects_of_unknown_classes_are_not_restored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original_writers.write_0_21(tmp_path)
@@ -133,7 +131,7 @@ def test_no_code_of_a_checkpoint_runs(
     assert restricted_pickle.without_unreadable(loaded["callbacks"], "callbacks") == {}
 
 
-def test_an_unknown_object_among_the_weights_is_an_error_that_says_what_to_do(
+def test_an_unknown_object_among_the_weights_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer, _ = train_model()
@@ -147,13 +145,13 @@ def test_an_unknown_object_among_the_weights_is_an_error_that_says_what_to_do(
     ):
         with pytest.raises(DetcloudError, match=r"Counter at models_state_dict\[0\]\['extra'\]"):
             read()
-    # The user's own word: torch's variable, or its argument.
+    # The user allows unpickling by torch's environment variable.
     monkeypatch.setenv(PLAIN_UNPICKLING, "1")
     loaded = snapshot.load_state(tmp_path, ("models_state_dict",))
     assert loaded["models_state_dict"][0]["extra"].count == 7
 
 
-def test_the_users_word_lets_a_checkpoint_run_code(tmp_path: Path) -> None:
+def test_code_of_a_checkpoint_runs_only_with_weights_only_false(tmp_path: Path) -> None:
     torch.save({"a": Evil()}, tmp_path / "state_dict.pth")
     with pytest.raises(DetcloudError, match="cannot be read"):
         snapshot.load_state(tmp_path)
@@ -164,7 +162,7 @@ def test_the_users_word_lets_a_checkpoint_run_code(tmp_path: Path) -> None:
 
 
 HOSTILE_DTYPES: list[tuple[Any, ...]] = [
-    # Flags that say that the numbers are objects.
+    # Flags that declare the numbers as objects.
     (3, "<", None, None, None, -1, -1, 63),
     (3, "<", None, ("a",), {"a": (np.dtype("u4"), 0)}, -1, -1, 0),
     (3, "<", (np.dtype("u4"), (2,)), None, None, -1, -1, 0),
@@ -194,7 +192,7 @@ class _Dtype:
 
 
 @pytest.mark.parametrize("dtype_state", HOSTILE_DTYPES)
-def test_arrays_whose_types_lie_are_refused(dtype_state: tuple[Any, ...]) -> None:
+def test_arrays_with_forged_types_are_refused(dtype_state: tuple[Any, ...]) -> None:
     content = pickle.dumps(HostileArray(dtype_state), protocol=2)
     with pytest.raises(pickle.UnpicklingError):
         restricted_pickle.Unpickler(__import__("io").BytesIO(content)).load()
@@ -205,20 +203,20 @@ ARRAYS = [np.arange(6).reshape(2, 3).T, np.array(1.5), np.array(["ä", "b"]), np
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("array", [*ARRAYS, np.arange(3, dtype=">f8"), np.array([True])])
-def test_arrays_come_back_as_they_were(array: Any, protocol: int, tmp_path: Path) -> None:
+def test_arrays_are_unpickled_unchanged(array: Any, protocol: int, tmp_path: Path) -> None:
     values = [array, array.dtype.type(array.flat[0]), {1, 2}, frozenset([3]), b"\xff\0"]
     with (tmp_path / "file").open("wb") as file:
         NUMPY_1.Pickler(file, protocol).dump(values)
     with (tmp_path / "file").open("rb") as file:
         loaded = restricted_pickle.load(file)
-    # NumPy itself swaps the bytes of protocols before 5 into the machine's order.
+    # For protocols before 5, NumPy swaps the bytes into the machine's order.
     by_pickle = pickle.loads(pickle.dumps(values, protocol))
     assert loaded[0].dtype == by_pickle[0].dtype
     assert (loaded[0] == array).all()
     assert loaded[1:] == values[1:]
 
 
-def test_a_checkpoint_of_another_kind_of_trial_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_keras_trial_is_refused(tmp_path: Path) -> None:
     original_writers.write_load_data(tmp_path, trial_type="TFKerasTrial")
     with pytest.raises(DetcloudError, match="is a checkpoint of a TFKerasTrial"):
         pytorch.load_trial_from_checkpoint_path(tmp_path)
@@ -231,9 +229,9 @@ def test_metadata_of_later_releases_do_not_name_a_class(tmp_path: Path) -> None:
         pytorch.load_trial_from_checkpoint_path(tmp_path)
 
 
-def test_torchscript_is_not_taken_for_a_state(tmp_path: Path) -> None:
+def test_a_torchscript_archive_is_refused(tmp_path: Path) -> None:
     torch.save({"models_state_dict": []}, tmp_path / "state_dict.pth")
-    # TorchScript's archives have this file, too, and torch would run them.
+    # A file constants.pkl marks a TorchScript archive, which torch would run.
     with zipfile.ZipFile(tmp_path / "state_dict.pth", "a") as archive:
         archive.writestr("state_dict/constants.pkl", b"")
         archive.writestr("archive/constants.pkl", b"")

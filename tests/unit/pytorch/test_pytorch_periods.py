@@ -23,7 +23,7 @@ def test_periods_may_be_lists_of_batches_and_epochs(
     assert cluster.workloads == "T2 C2 T3 T4 V4 T6 C6 T9 C9 V9 D9"
 
 
-def test_a_length_is_one_number() -> None:
+def test_a_training_length_must_be_a_single_number() -> None:
     assert length_batches(Epoch(3), 4) == 12
     with pytest.raises(
         DetcloudError, match=r"Batch\(value=\[3\]\) is not a training length: expected one number"
@@ -31,12 +31,10 @@ def test_a_length_is_one_number() -> None:
         length_batches(Batch([3]), 4)
 
 
-def test_periods_of_fit_end_at_multiples_whatever_was_saved_between_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_periods_of_fit_end_at_multiples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=9, closed=True)
-    # The policy saves with each validation: a checkpoint at 3 does not move the one at 4.
+    # The policy saves at each validation: the checkpoint at 3 does not delay the checkpoint at 4.
     cluster.run(
         validation_period=Batch(3),
         checkpoint_period=Batch(4),
@@ -46,7 +44,7 @@ def test_periods_of_fit_end_at_multiples_whatever_was_saved_between_them(
     assert cluster.workloads == "T3 V3 C3 T4 C4 T6 V6 C6 T8 C8 T9 C9 V9 D9"
 
 
-def test_the_configurations_periods_count_from_the_last_time(
+def test_configured_periods_count_from_the_last_occurrence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(
@@ -63,7 +61,7 @@ def test_the_configurations_periods_count_from_the_last_time(
 
 
 @pytest.mark.parametrize("wrong", [3, Batch([3])])
-def test_a_length_that_is_none_is_a_type_error_and_a_missing_one_a_value_error(
+def test_malformed_and_missing_max_length_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Any
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
@@ -75,7 +73,7 @@ def test_a_length_that_is_none_is_a_type_error_and_a_missing_one_a_value_error(
             trainer.fit()
 
 
-def test_a_trial_of_a_search_is_not_trained_for_one_batch_by_its_code(
+def test_fit_refuses_test_mode_on_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)

@@ -19,7 +19,7 @@ class AttributeDict(dict[str, Any]):
 
 
 class SizedSchedule(schedulers.LRScheduler):
-    """A scheduler of a user, with settings, a function and a number of NumPy in its state."""
+    """User-defined scheduler with settings, a function and a NumPy number in the state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, settings: AttributeDict) -> None:
         self.settings = settings
@@ -45,7 +45,7 @@ def make_optimization(lr: Any, make: Any) -> Optimization:
     return optimization
 
 
-def test_a_users_scheduler_goes_on_with_its_own_types(
+def test_a_custom_scheduler_is_restored_with_its_types(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = make_optimization(
@@ -63,7 +63,7 @@ def test_a_users_scheduler_goes_on_with_its_own_types(
     )
     after.load_state_dict(state)
     restored: Any = after.schedulers[0][0]
-    # Half of the first rate, times the size that it had been set to: 0.5 / 2 * 4.
+    # Half of the first rate times the changed size: 0.5 / 2 * 4.
     assert after.optimizers[0].param_groups[0]["lr"] == 1.0
     assert (restored.settings.size, restored.last_epoch) == (4, 1)
     assert type(restored.settings) is AttributeDict
@@ -90,7 +90,7 @@ MAKERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_scheduler_of_torch_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+def test_torchs_schedulers_resume_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     before, after = (make_optimization(0.1, MAKERS[name]) for _ in range(2))
     metric = (1.0,) if name == "plateau" else ()
     scheduler: Any = before.schedulers[0][0]
@@ -99,14 +99,14 @@ def test_every_scheduler_of_torch_goes_on_from_a_checkpoint(name: str, tmp_path:
         scheduler.step(*metric)
     after.load_state_dict(store_and_load(before.state_dict(), tmp_path))
     restored: Any = after.schedulers[0][0]
-    for one, optimization in ((scheduler, before), (restored, after)):
+    for stepped, optimization in ((scheduler, before), (restored, after)):
         optimization.optimizers[0].step()
-        one.step(*metric)
+        stepped.step(*metric)
     rates = [item.optimizers[0].param_groups[0]["lr"] for item in (before, after)]
     assert rates[0] == rates[1]
 
 
-def test_values_become_plain_and_get_their_types_back() -> None:
+def test_values_become_plain_and_types_are_restored() -> None:
     pair = namedtuple("pair", "a b")
     value = {
         "scalar": np.int64(3),
@@ -135,7 +135,7 @@ def test_values_become_plain_and_get_their_types_back() -> None:
     assert again["array"].tolist() == [1.5, 2.5]
 
 
-def test_a_plain_state_stays_the_same_object_and_others_are_still_refused() -> None:
+def test_plain_state_is_kept_and_objects_are_refused() -> None:
     state = torch.nn.Linear(1, 1).state_dict()
     assert to_plain(state) is state
     assert to_plain([1, "a"]) == [1, "a"]

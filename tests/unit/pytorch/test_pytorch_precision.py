@@ -1,4 +1,4 @@
-"""Mixed precision on a machine without a GPU, and what apex would be asked for."""
+"""Mixed precision on a machine without a GPU, and calls of apex."""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class AutomaticTrial(LineTrial):
 
 
 @pytest.mark.parametrize("source", ["code", "configuration"])
-def test_without_a_gpu_precision_is_full_and_the_log_says_so(
+def test_without_a_gpu_full_precision_is_used_and_logged(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exp_conf = {"optimizations": {"mixed_precision": "O1"}} if source == "configuration" else {}
@@ -43,10 +43,10 @@ def test_without_a_gpu_precision_is_full_and_the_log_says_so(
         weights.append(trial.model.weight.item())
     assert weights[0] == weights[1]
     notices = [line for line in capsys.readouterr().err.splitlines() if "no GPU" in line]
-    who = "context.experimental.use_amp"
+    source_name = "context.experimental.use_amp"
     if source == "configuration":
-        who = "optimizations.mixed_precision O1"
-    assert {notice.split(":")[0] for notice in notices} == {f"[detcloud] {who}"}
+        source_name = "optimizations.mixed_precision O1"
+    assert {notice.split(":")[0] for notice in notices} == {f"[detcloud] {source_name}"}
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
@@ -60,7 +60,7 @@ def test_a_gpu_computes_batches_in_autocast() -> None:
 
 
 class Apex(ModuleType):
-    """The functions of apex.amp; a loss is scaled by 4 and the gradients are scaled back."""
+    """Substitute for apex.amp: records calls, and scales losses by 4."""
 
     def __init__(self) -> None:
         super().__init__("apex.amp")
@@ -87,7 +87,7 @@ class Apex(ModuleType):
         self.calls.append(state)
 
 
-def test_apex_is_set_up_where_it_is_installed(
+def test_installed_apex_is_initialized(
     context: pytorch.PyTorchTrialContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apex = Apex()
@@ -101,14 +101,14 @@ def test_apex_is_set_up_where_it_is_installed(
         context.set_position(batch_idx, 4)
         context.backward(model(torch.ones(1, 1)).sum())
         context.step_optimizer(optimizer)
-    # Two gradients of 4 make one step of their average.
+    # Two gradients of 4 make a single step by the average.
     assert model.weight.item() == -4.0
     assert apex.calls == [{"enabled": True, "opt_level": "O2"}, (1, True), (1, False)]
     context.precision.load_state_dict(context.precision.state_dict())
     assert apex.calls[-1] == {"loss_scaler0": 4.0}
 
 
-def test_apex_that_is_not_installed_is_an_error_unless_it_is_off(
+def test_missing_apex_is_an_error_unless_disabled(
     context: pytorch.PyTorchTrialContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "apex", None)
@@ -120,6 +120,6 @@ def test_apex_that_is_not_installed_is_an_error_unless_it_is_off(
         context.configure_apex_amp("m", "o")
 
 
-def test_a_forward_pass_may_be_wrapped_alone(context: pytorch.PyTorchTrialContext) -> None:
+def test_autocast_may_wrap_only_the_forward_pass(context: pytorch.PyTorchTrialContext) -> None:
     model = context.autocast_forward_pass(torch.nn.Linear(1, 1))
     assert model(torch.ones(1, 1)).dtype is torch.float32

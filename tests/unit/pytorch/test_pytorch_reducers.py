@@ -11,7 +11,7 @@ from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
 class Spread(pytorch.MetricReducer):
-    """The smallest and the largest value of all."""
+    """Reducer to the smallest and the largest value."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -32,7 +32,7 @@ class Spread(pytorch.MetricReducer):
 
 
 class Slots:
-    """The exchange of two processes, of which this one is the chief and both collected the same."""
+    """Exchange of the chief with a second process that has identical values."""
 
     size, can_exchange = 2, True
 
@@ -62,7 +62,7 @@ def test_reducers_see_the_values_of_all_processes() -> None:
 
 def test_a_function_gets_values_in_the_order_of_batches() -> None:
     reducer = FunctionReducer(list)
-    # Of batches 0 to 4 the first of two processes had 0, 2 and 4; None is a value.
+    # Rank 0 had batches 0, 2 and 4, rank 1 had batches 1 and 3; None is a value.
     assert reducer.cross_slot_reduce([[0, None, 4], [1, 3]]) == [0, 1, None, 3, 4]
 
 
@@ -74,7 +74,7 @@ def test_a_function_gets_values_in_the_order_of_batches() -> None:
         (3, "a", "wrap_reducer got 3: expected a function"),
     ],
 )
-def test_a_reducers_metric_fits_its_name(reducer: Any, name: str | None, message: str) -> None:
+def test_reducer_results_must_match_the_name(reducer: Any, name: str | None, message: str) -> None:
     def reduce_nothing(slots: Any) -> None:
         reducers = Reducers()
         reducers.wrap(reducer, name, True, True)
@@ -88,7 +88,7 @@ COMMON = ("loss", "batches", "epochs")
 
 
 class CountingTrial(LineTrial):
-    """Counts records and remembers losses by itself, in training and in evaluation."""
+    """Trial with reducers: `records` counts records, and `spread` tracks training batches."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -105,19 +105,19 @@ class CountingTrial(LineTrial):
         return {"loss": [[1.0]]}
 
 
-def test_reducers_are_part_of_the_reports_of_each_workload(
+def test_reports_of_workloads_contain_reducer_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", CountingTrial)
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=8, closed=True)
     cluster.run()
-    found = [
+    reduced = [
         {name: value for name, value in line["metrics"].items() if name not in COMMON}
         for line in reports(cluster.trial, "metrics")
     ]
     # Batches of 3 records, in workloads of 5 batches and of 3; the validation set has 12 records.
-    assert found == [
+    assert reduced == [
         {"records": 15, "low": 0.0, "high": 4.0},
         {"records": 9, "low": 5.0, "high": 7.0},
         {"records": 12},
@@ -138,7 +138,7 @@ class WholeCountingTrial(LineTrial):
         return {"loss": torch.tensor([0.5])}
 
 
-def test_a_whole_data_set_may_feed_reducers(
+def test_evaluate_full_dataset_may_update_reducers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", WholeCountingTrial)

@@ -1,4 +1,4 @@
-"""However often and wherever a trial is interrupted, it ends with the bits of an unbroken run."""
+"""An interrupted trial ends with exactly the weights and metrics of an unbroken trial."""
 
 import signal
 from pathlib import Path
@@ -33,14 +33,14 @@ def test_the_same_seed_gives_the_same_weights(
     )
 
 
-# Workloads end at 5, 6, 11, 12, 17, 18 and 23 (the unit is 5 and validations are due after 6
-# batches), epochs at 7, 14 and 21: each kind of place is interrupted, and some in a row.
+# Workloads end at 5, 6, 11, 12, 17, 18 and 23, since the unit is 5 and validations are due after 6
+# batches. Epochs end at 7, 14 and 21. The stops cover all kinds of positions, some in a row.
 @pytest.mark.parametrize(
     "stops",
     [[1], [4], [5], [6], [7], [8], [13], [14], [18], [21], [22], [23], [1, 2, 3], [6, 7, 20]],
     ids=str,
 )
-def test_an_interrupted_trial_ends_like_an_unbroken_one(
+def test_an_interrupted_trial_ends_like_an_unbroken_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
     unbroken = _train(tmp_path / "unbroken", monkeypatch, [])
@@ -49,9 +49,9 @@ def test_an_interrupted_trial_ends_like_an_unbroken_one(
     assert unbroken[1] == broken[1]
 
 
-# An epoch has 7 batches: the length comes to 21 of them, and a validation is due after each 7.
+# An epoch has 7 batches: the length is 21 batches, and a validation is due after every 7.
 @pytest.mark.parametrize("stops", [[4], [7], [21], [3, 10, 20]], ids=str)
-def test_so_does_one_that_counts_epochs(
+def test_an_interrupted_trial_in_epochs_ends_like_an_unbroken_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
     spec: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_so_does_one_that_counts_epochs(
 
 # Steps end at 5, 10, 15 and 20, and validations are at 10, 20 and 23.
 @pytest.mark.parametrize("stops", [[1], [5], [9], [10], [12], [20], [23], [3, 10, 11]], ids=str)
-def test_so_does_one_that_counts_in_steps(
+def test_an_interrupted_trial_in_steps_ends_like_an_unbroken_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
     spec: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_so_does_one_that_counts_in_steps(
     ("mode", "aggregation"),
     [("step_every_batch", 1), ("step_every_optimizer_step", 3), ("step_every_epoch", 3)],
 )
-def test_gradients_that_wait_for_their_step_survive(
+def test_aggregated_gradients_survive_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, aggregation: int
 ) -> None:
     config = {"optimizations": {"aggregation_frequency": aggregation}}
@@ -98,7 +98,7 @@ def test_gradients_that_wait_for_their_step_survive(
     assert unbroken[1] == broken[1]
 
 
-def test_a_validation_that_was_cut_begins_anew_as_if_it_had_not(
+def test_an_interrupted_validation_is_repeated_identically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Plateau, "on_validation_start", lambda _self: torch.rand(1))
@@ -112,13 +112,13 @@ def test_a_validation_that_was_cut_begins_anew_as_if_it_had_not(
         return evaluate(trial, batch)
 
     monkeypatch.setattr(NoisyTrial, "evaluate_batch", cut_once)
-    # No batch 99 stops the first process: its first validation, after 6 batches, does.
+    # The first process is stopped by its first validation, after 6 batches; batch 99 never comes.
     broken = _train(tmp_path / "broken", monkeypatch, [99])
     _assert_equal(unbroken[0], broken[0])
     assert unbroken[1] == broken[1]
 
 
-def test_validations_leave_no_trace_in_the_weights(
+def test_validations_do_not_change_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(NoisyTrial, "build_callbacks", lambda _self: {})
@@ -134,7 +134,7 @@ def _train(
     step_mode: str = "step_every_epoch",
     **spec: Any,
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Trains to the end through every interruption; the final state and the reported metrics."""
+    """Train through all interruptions; return the final state and the reported metrics."""
     latest: dict[str, Any] | None = None
     metrics: list[Any] = []
     length: dict[str, Any] = spec.pop("length", {"length": LENGTH})
@@ -154,10 +154,10 @@ def _train(
         assert reports(trial)[-1]["reason"] == ("preempted" if interrupted else "completed")
         latest = {**reports(trial, "checkpoint")[-1], "trial_id": 4} if interrupted else latest
         if latest is not None:
-            # The next process gets a store of its own, as another machine's mount would be.
+            # The next process reaches the store by a different path, like a mount elsewhere.
             (root / str(epoch + 1)).mkdir(exist_ok=True)
             (root / str(epoch + 1) / "store").symlink_to(root / str(epoch) / "store")
-    # A trial that was stopped after its last batch wrote its last checkpoint then.
+    # A trial that was stopped after the last batch wrote the last checkpoint at the stop.
     last = reports(trial, "checkpoint")[-1] if reports(trial, "checkpoint") else latest
     assert last is not None
     folder = trial.parent / "store" / last["path"]
@@ -169,16 +169,16 @@ def _run() -> None:
         pytorch.Trainer(NoisyTrial(context), context).fit()
 
 
-def _assert_equal(one: Any, other: Any, place: str = "state") -> None:
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other), place
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), place
-        for key in one.keys() - {"last_checkpoint"}:
-            _assert_equal(one[key], other[key], f"{place}.{key}")
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other), place
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            _assert_equal(left, right, f"{place}[{index}]")
+def _assert_equal(left: Any, right: Any, place: str = "state") -> None:
+    if isinstance(left, torch.Tensor):
+        assert torch.equal(left, right), place
+    elif isinstance(left, dict):
+        assert left.keys() == right.keys(), place
+        for key in left.keys() - {"last_checkpoint"}:
+            _assert_equal(left[key], right[key], f"{place}.{key}")
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right), place
+        for index, items in enumerate(zip(left, right, strict=True)):
+            _assert_equal(*items, f"{place}[{index}]")
     else:
-        assert one == other, place
+        assert left == right, place

@@ -1,4 +1,4 @@
-"""A trial's checkpoints behind its training: what they hold, and what they wait for."""
+"""Checkpoints that a trial saves in the background of the training."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ SPEC: dict[str, Any] = {
     "threads": 1,
     "hparams": {"stop_after": [], "step_mode": "step_every_epoch"},
 }
-# Trains in a process of its own, whose second checkpoint stays half stored.
+# A training process that blocks forever within the upload of the second checkpoint.
 HELD_TRAINING = """
 import sys, time
 from pathlib import Path
@@ -55,7 +55,7 @@ with pytorch.init() as context:
 """
 
 
-# A state as small as these is stored behind the training only if that is asked for.
+# Small states are saved in the background only on request.
 BEHIND = {"optimizations": {"asynchronous_checkpoints": True}}
 
 
@@ -66,7 +66,7 @@ def prepare(root: Path, **spec: Any) -> Path:
 
 
 def train(trial: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Trains to the end; the state in the last checkpoint."""
+    """Train to the end; return the state of the last checkpoint."""
     enter(trial, monkeypatch)
     monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     with pytorch.init() as context:
@@ -80,22 +80,22 @@ def stored_state(trial: Path, line: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def assert_equal(one: Any, other: Any, place: str = "state") -> None:
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other), place
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), place
-        for key in one:
-            assert_equal(one[key], other[key], f"{place}.{key}")
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other), place
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            assert_equal(left, right, f"{place}[{index}]")
+def assert_equal(left: Any, right: Any, place: str = "state") -> None:
+    if isinstance(left, torch.Tensor):
+        assert torch.equal(left, right), place
+    elif isinstance(left, dict):
+        assert left.keys() == right.keys(), place
+        for key in left:
+            assert_equal(left[key], right[key], f"{place}.{key}")
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right), place
+        for index, items in enumerate(zip(left, right, strict=True)):
+            assert_equal(*items, f"{place}[{index}]")
     else:
-        assert one == other, place
+        assert left == right, place
 
 
-def test_each_checkpoint_is_of_its_step_and_leads_to_the_same_end(
+def test_background_checkpoints_equal_blocking_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     blocking = {"optimizations": {"asynchronous_checkpoints": False}}
@@ -103,9 +103,9 @@ def test_each_checkpoint_is_of_its_step_and_leads_to_the_same_end(
     assert "checkpoints hold up the training until they are stored" in capfd.readouterr().out
     behind = prepare(tmp_path / "behind")
     assert_equal(train(behind, monkeypatch), expected)
-    told = capfd.readouterr().out
-    assert told.count("checkpoints are written and stored behind the training") == 1
-    assert "of free memory" in told
+    printed = capfd.readouterr().out
+    assert printed.count("checkpoints are written and stored behind the training") == 1
+    assert "of free memory" in printed
     lines = reports(behind, "checkpoint")
     assert [line["steps_completed"] for line in lines] == [4, 8, 12, 16, LENGTH]
     blocked = reports(tmp_path / "blocking" / "trial", "checkpoint")
@@ -120,7 +120,7 @@ def test_each_checkpoint_is_of_its_step_and_leads_to_the_same_end(
 
 
 @pytest.mark.parametrize(("is_on_disk", "least"), [(True, 1 << 40), (True, 0), (False, 1 << 40)])
-def test_a_small_state_is_stored_in_the_step_where_that_is_a_disk(
+def test_a_small_state_on_a_local_disk_is_saved_synchronously(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -136,7 +136,7 @@ def test_a_small_state_is_stored_in_the_step_where_that_is_a_disk(
     assert is_behind is (least == 0 or not is_on_disk)
 
 
-def test_a_process_killed_within_an_upload_leaves_the_checkpoint_before_it(
+def test_a_kill_during_an_upload_leaves_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = train(prepare(tmp_path / "undisturbed"), monkeypatch)
@@ -153,7 +153,7 @@ def test_a_process_killed_within_an_upload_leaves_the_checkpoint_before_it(
     )
     try:
         wait_until(held.exists)
-        # It trains on meanwhile, until the third checkpoint waits for the second one.
+        # Training continues until the third checkpoint waits for the second.
         wait_until(lambda: reports(trial, "metrics")[-1]["steps_completed"] == 12)
     finally:
         process.send_signal(signal.SIGKILL)
@@ -171,24 +171,24 @@ def test_a_process_killed_within_an_upload_leaves_the_checkpoint_before_it(
 
 
 @pytest.mark.parametrize("free", [100, None])
-def test_without_the_memory_for_a_copy_files_are_written_in_the_step(
+def test_checkpoints_are_written_synchronously_without_memory_for_a_copy(
     free: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # The line's two weights and two numbers of the generators' state alone have more bytes.
+    # The two weights and the generators' state alone exceed half of 100 bytes.
     monkeypatch.setattr(saving, "available_bytes", lambda: free)
     cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
     cluster.direct(revision=1, length=4, closed=True)
     cluster.run()
-    assert [one["steps_completed"] for one in reports(cluster.trial, "checkpoint")] == [2, 4]
-    told = capsys.readouterr().out
-    assert ("would take more than half of the 0 MiB of memory" in told) is (free is not None)
-    assert ("behind the training, from a copy" in told) is (free is None)
+    assert [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")] == [2, 4]
+    printed = capsys.readouterr().out
+    assert ("would take more than half of the 0 MiB of memory" in printed) is (free is not None)
+    assert ("behind the training, from a copy" in printed) is (free is None)
 
 
-def test_callbacks_hear_of_a_checkpoint_once_it_is_stored(
+def test_callbacks_are_called_after_a_checkpoint_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, int]] = []
@@ -215,7 +215,7 @@ def test_callbacks_hear_of_a_checkpoint_once_it_is_stored(
     )
 
 
-def test_a_copy_is_of_its_moment_and_keeps_what_is_shared() -> None:
+def test_a_state_copy_is_independent_and_keeps_shared_memory() -> None:
     weights = torch.arange(6.0)
     module = torch.nn.BatchNorm1d(2)
     state = {
@@ -242,32 +242,32 @@ def test_a_copy_is_of_its_moment_and_keeps_what_is_shared() -> None:
     assert copied["module"]["running_mean"].tolist() == [0, 0]
     assert len(copied["plain"]) == 3
     assert copied["view"].untyped_storage()._cdata == copied["weights"].untyped_storage()._cdata
-    # The next copy takes the same memory, and more only where the state has grown.
+    # The next copy reuses the memory, and allocates more only for a larger state.
     held, place = copier.held_bytes, copied["weights"].data_ptr()
     again = copier.copy_state(state)
     assert (copier.held_bytes, again["weights"].data_ptr()) == (held, place)
     assert again["weights"].tolist() == [9.0] * 6
-    # 6 weights of 4 bytes, of which the view has a share: 24 and, with it alone, the same.
+    # 6 weights of 4 bytes are 24 bytes; the view shares their memory.
     assert state_bytes({"a": weights, "b": [weights[2:4]]}) == 24
     copier.copy_state({"weights": torch.zeros(3)})
     assert copier.held_bytes == 12
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rate", "outcome", "steps", "told"),
+    ("seconds", "rate", "outcome", "steps", "message"),
     [
         (600, 1e9, "saved", [2, 5], "save now, since"),
         (600, 1.0, "kept", [2], "keep the last checkpoint, since"),
-        # Where the deadline has passed each moment may still do.
+        # After the deadline, saving is still tried.
         (-1, 1.0, "saved", [2, 5], "save now, since the deadline has passed"),
     ],
 )
-def test_a_notice_ends_in_what_there_is_time_for(
+def test_a_notice_saves_only_if_time_suffices(
     seconds: int,
     rate: float,
     outcome: str,
     steps: list[int],
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -292,10 +292,10 @@ def test_a_notice_ends_in_what_there_is_time_for(
     assert stored == [2, 4, *steps[1:]]
     log = capsys.readouterr().out
     assert "notice (the market), " in log
-    assert told in log
+    assert message in log
 
 
-def test_a_notice_within_an_upload_may_leave_time_for_that_alone(
+def test_a_notice_during_an_upload_may_only_finish_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
@@ -321,7 +321,8 @@ def test_a_notice_within_an_upload_may_leave_time_for_that_alone(
     def give_notice(batches: int) -> None:
         if batches == 5:
             [stored] = reports(cluster.trial, "checkpoint")
-            # What runs is late and needs a tenth of 40 s, a new one all of them: 5/4 of the size.
+            # The running upload is late and needs a tenth of 40 s; a new upload needs 40 s, which
+            # is 5/4 of size / rate.
             monkeypatch.setattr(Save, "bytes_per_second", stored["size_bytes"] * 1.25 / 40)
             deadline = int((time.time() + 25) * 1000)
             preempt = {"deadline_ms": deadline, "reason": "the market"}
@@ -347,7 +348,7 @@ def test_a_notice_within_an_upload_may_leave_time_for_that_alone(
     assert "finish the running upload, since" in capsys.readouterr().out
 
 
-def test_a_checkpoint_has_determineds_metadata(
+def test_checkpoint_metadata_follow_determined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)

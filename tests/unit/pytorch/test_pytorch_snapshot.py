@@ -11,7 +11,7 @@ from detcloud import DetcloudError
 from detcloud.pytorch import generators, snapshot
 
 
-def test_tensors_and_plain_data_come_back(tmp_path: Path) -> None:
+def test_tensors_and_plain_data_are_loaded_unchanged(tmp_path: Path) -> None:
     state = {
         "tensor": torch.ones(2),
         "nested": [1, 2.5, "x", None, True, (1, 2)],
@@ -33,7 +33,7 @@ def test_tensors_and_plain_data_come_back(tmp_path: Path) -> None:
         (len, "builtins.builtin_function_or_method"),
     ],
 )
-def test_anything_else_is_refused_when_it_is_saved(
+def test_unsupported_objects_are_refused_when_saving(
     tmp_path: Path, value: Any, message: str
 ) -> None:
     with pytest.raises(DetcloudError, match=message):
@@ -45,9 +45,7 @@ class Evil:
         return Path.touch, (Path("evil-was-here"),)
 
 
-def test_a_file_that_would_run_code_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_file_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"a": Evil()}, tmp_path / "state_dict.pth")
     with pytest.raises(DetcloudError, match="cannot be read"):
@@ -55,13 +53,13 @@ def test_a_file_that_would_run_code_is_refused(
     assert not (tmp_path / "evil-was-here").exists()
 
 
-def test_a_checkpoint_of_something_else_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_state_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DetcloudError, match=r"no state_dict\.pth: no PyTorchTrial wrote it"):
         snapshot.load_state(tmp_path)
 
 
 def _draws() -> list[float]:
-    # The normal ones keep a second value back, which is part of the state.
+    # Normal draws keep a second value in reserve, which is part of the state.
     return [
         random.random(),
         random.gauss(0, 1),
@@ -72,7 +70,7 @@ def _draws() -> list[float]:
     ]
 
 
-def test_generators_go_on_from_where_they_were_captured(tmp_path: Path) -> None:
+def test_generators_continue_from_the_captured_state(tmp_path: Path) -> None:
     generators.seed_all(5)
     _draws()
     snapshot.save_state(generators.capture_state(), tmp_path)
@@ -82,7 +80,7 @@ def test_generators_go_on_from_where_they_were_captured(tmp_path: Path) -> None:
     assert _draws() == expected
 
 
-def test_what_runs_preserved_moves_no_generator() -> None:
+def test_preserve_state_restores_the_generators() -> None:
     generators.seed_all(5)
     expected = _draws()
     generators.seed_all(5)
@@ -91,7 +89,7 @@ def test_what_runs_preserved_moves_no_generator() -> None:
     assert _draws() == expected
 
 
-def test_the_parts_of_an_older_checkpoint_have_todays_names(tmp_path: Path) -> None:
+def test_parts_of_an_older_checkpoint_are_renamed(tmp_path: Path) -> None:
     parts = {"models": [1], "optimizers": [2], "schedulers": [3], "scaler": {"scale": 4.0}}
     snapshot.save_state({**parts, "position": {}}, tmp_path)
     assert snapshot.load_state(tmp_path, ("models_state_dict",)) == {

@@ -11,12 +11,12 @@ from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial, _points
 
 
-def test_training_is_cut_at_every_boundary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workloads_end_at_all_boundaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=6, min_checkpoint_batches=8)
     cluster.direct(revision=1, length=12, closed=True)
     cluster.run()
-    # 5 is the unit, 6 the first validation, 8 the first checkpoint, 12 the end; there the
-    # checkpoint comes before the validation, which is due at 12 anyway.
+    # 5 is the scheduling unit, 6 the first validation, 8 the first checkpoint and 12 the end. At
+    # the end, the checkpoint precedes the validation.
     assert cluster.workloads == "T5 T6 V6 T8 C8 T12 C12 V12 D12"
     assert cluster.exit_reason == "completed"
 
@@ -31,7 +31,7 @@ def test_training_metrics_are_averages_over_the_workload(
     training = [line for line in reports(cluster.trial, "metrics") if line["group"] == "training"]
     # (0 + 1 + 2 + 3) / 4 and (4 + 5) / 2.
     assert [line["metrics"]["idx"] for line in training] == [1.5, 4.5]
-    # An epoch has 4 batches: one is complete.
+    # An epoch has 4 batches, so that 6 batches complete a single epoch.
     assert training[1]["metrics"] == {"idx": 4.5, "batches": 6, "epochs": 1}
     assert [line["batches"] for line in training] == [4, 2]
 
@@ -54,11 +54,11 @@ def test_progress_is_reported_with_each_workload(
         ("best", None, [3, 3, 1], "T2 V2 C2 T4 V4 T6 C6 V6 D6"),
         # The experiment knows 2 already: 3 is worse, 1 is better.
         ("best", 2, [3, 1, 1], "T2 V2 T4 V4 C4 T6 C6 V6 D6"),
-        # Not a number is better than nothing.
+        # NaN is never a best metric.
         ("best", None, [float("nan"), 3, 1], "T2 V2 T4 V4 C4 T6 C6 V6 D6"),
     ],
 )
-def test_the_policy_decides_on_checkpoints_after_validations(
+def test_policy_decides_on_checkpoints_after_validations(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     policy: str,
@@ -72,7 +72,7 @@ def test_the_policy_decides_on_checkpoints_after_validations(
     assert cluster.workloads == expected
 
 
-def test_larger_can_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_larger_metrics_may_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(
         tmp_path,
         monkeypatch,
@@ -85,7 +85,7 @@ def test_larger_can_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cluster.workloads == "T2 V2 C2 T4 V4 T6 C6 V6 D6"
 
 
-def test_a_trial_with_nothing_to_do_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_trial_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=4)
 
@@ -97,7 +97,7 @@ def test_a_trial_with_nothing_to_do_leaves(tmp_path: Path, monkeypatch: pytest.M
     assert cluster.exit_reason == "idle"
 
 
-def test_a_trial_goes_on_when_it_is_promoted_at_once(
+def test_an_immediately_promoted_trial_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
@@ -110,7 +110,7 @@ def test_a_trial_goes_on_when_it_is_promoted_at_once(
     assert cluster.workloads == "T4 C4 V4 D4 T7 C7 V7 D7"
 
 
-def test_what_a_callback_learned_from_a_validation_is_kept(
+def test_callback_state_changed_by_a_validation_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
@@ -171,7 +171,7 @@ def test_a_deadline_is_obeyed_at_the_next_batch(
     assert cluster.workloads == "T5 C8"
 
 
-def test_a_deadline_cuts_a_validation_which_is_made_up_for(
+def test_a_validation_cut_by_a_deadline_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Cluster(tmp_path, monkeypatch, min_validation_batches=4)
@@ -194,7 +194,7 @@ def test_a_deadline_cuts_a_validation_which_is_made_up_for(
 
     second.run(prepare)
     assert second.workloads == "V4 T8 C8 V8 D8"
-    # The batch trained last, as it would be without the interruption: they count from 0.
+    # The number of the last trained batch, from 0, as in an uninterrupted run.
     assert positions == [3, 7]
 
 
@@ -235,7 +235,7 @@ def test_invalid_hyperparameters_in_training_end_the_trial(
         ("rates", r"metric 'rates' at batch 2 is \[1.0, 1.0\]: it must be one"),
     ],
 )
-def test_the_searchers_metric_must_be_there_and_a_number(
+def test_searchers_metric_must_exist_and_be_a_number(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     metric: str,
@@ -253,16 +253,14 @@ def test_the_searchers_metric_must_be_there_and_a_number(
     assert cluster.workloads == "T2 C2"
 
 
-def test_a_diverged_metric_is_reported_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_metric_is_reported_as_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=2, closed=True)
     cluster.run(lambda trial: trial.losses.append(float("nan")))
     assert reports(cluster.trial, "completed")[0]["metric"] == "NaN"
 
 
-def test_test_mode_trains_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_mode_trains_a_single_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(
         tmp_path, monkeypatch, test_mode=True, min_validation_batches=1, checkpoint_policy="all"
     )
@@ -280,7 +278,7 @@ def test_an_initial_validation_comes_first_and_once(
     assert cluster.workloads == "V0 T2 C2 V2 D2"
 
 
-def test_a_warm_start_takes_the_weights_and_counts_from_nought(
+def test_a_warm_start_loads_weights_and_counts_from_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Cluster(tmp_path, monkeypatch)
@@ -304,7 +302,7 @@ def test_a_warm_start_takes_the_weights_and_counts_from_nought(
     assert warm.workloads == "T2 C2 V2 D2"
 
 
-def test_the_arguments_of_fit_go_before_the_specification(
+def test_arguments_of_fit_override_the_specification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=3)
@@ -315,7 +313,7 @@ def test_the_arguments_of_fit_go_before_the_specification(
     assert capsys.readouterr().out.count("is not used: fit(") == 1
 
 
-def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_callback_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def record_call(name: str) -> Any:
@@ -355,7 +353,7 @@ def test_without_a_cluster_fit_needs_a_length(local: Path) -> None:
         pytorch.Trainer(LineTrial(context), context).fit()
 
 
-def test_without_a_cluster_training_goes_on_from_a_checkpoint(
+def test_without_a_cluster_training_resumes_from_a_checkpoint(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uuids: list[str] = []
@@ -378,7 +376,7 @@ def test_without_a_cluster_training_goes_on_from_a_checkpoint(
     assert "training at batch 8: loss=" in capsys.readouterr().out
 
 
-def test_torchs_own_loader_is_refused_with_its_replacement(
+def test_torchs_loader_is_refused_with_its_replacement(
     local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -393,7 +391,7 @@ def test_torchs_own_loader_is_refused_with_its_replacement(
         pytorch.Trainer(LineTrial(context), context).fit(max_length=Batch(1))
 
 
-def test_a_trial_defines_one_evaluation(local: Path) -> None:
+def test_a_trial_must_define_exactly_one_evaluation_method(local: Path) -> None:
     class Both(LineTrial):
         def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
             return {"batches": len(list(data_loader))}
@@ -409,7 +407,7 @@ def test_a_trial_defines_one_evaluation(local: Path) -> None:
             pytorch.Trainer(Neither(context), context)
 
 
-def test_a_whole_data_set_can_be_evaluated_at_once(
+def test_evaluate_full_dataset_runs_without_gradients(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class WholeSetTrial(LineTrial):
@@ -427,7 +425,7 @@ def test_a_whole_data_set_can_be_evaluated_at_once(
     assert "validation at batch 0: records=12" in capsys.readouterr().out
 
 
-def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
+def test_evaluate_full_dataset_must_return_a_dict(local: Path) -> None:
     class WholeSetTrial(LineTrial):
         evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
@@ -443,7 +441,7 @@ def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
         pytorch.Trainer(WholeSetTrial(context), context).fit(max_length=Batch(1))
 
 
-def test_a_test_evaluates_one_batch_of_a_whole_data_set(
+def test_test_mode_evaluates_a_single_batch_of_the_full_dataset(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class WholeSetTrial(LineTrial):
@@ -468,7 +466,7 @@ def test_fit_can_be_called_again(local: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.count("training at batch 2") == 2
 
 
-def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
+def test_build_callbacks_must_return_a_dict(local: Path) -> None:
     class ListingTrial(LineTrial):
         def build_callbacks(self) -> Any:
             return [pytorch.PyTorchCallback()]

@@ -21,7 +21,7 @@ SCHEDULE = Schedule(
 
 
 def schedule(era: str, unit: int, periods: tuple[int, int], policy: str = "none") -> Schedule:
-    """`periods` are of validations and checkpoints."""
+    """Return a schedule; `periods` are the periods of validations and of checkpoints."""
     return replace(
         SCHEDULE,
         rules=ERAS[era],
@@ -41,17 +41,17 @@ def schedule(era: str, unit: int, periods: tuple[int, int], policy: str = "none"
         ((0, 8), [12], "T4 T8 C8 T12 V12 C12 D12"),
         ((4, 8), [12], "T4 V4 T8 V8 C8 T12 V12 C12 D12"),
         ((4, 4), [8], "T4 V4 C4 T8 V8 C8 D8"),
-        # The searcher's validation at 8 counts: the next one is due at 8 + 12.
+        # The searcher's validation at 8 counts: the next validation is due at 8 + 12.
         ((12, 0), [8, 20], "T4 T8 V8 C8 D8 T12 T16 T20 V20 C20 D20"),
-        # So does its checkpoint at 4: 8 - 4 < 8, 12 - 4 = 8.
+        # The searcher's checkpoint at 4 counts, too: 8 - 4 < 8, 12 - 4 = 8.
         ((0, 8), [4, 16], "T4 V4 C4 D4 T8 T12 C12 T16 V16 C16 D16"),
-        # A period of one and a half steps: 4 < 6 and 8 - 0 >= 6, then 12 - 8 < 6 and 16 - 8 >= 6.
+        # A period of 1.5 steps: 4 < 6 and 8 - 0 >= 6, then 12 - 8 < 6 and 16 - 8 >= 6.
         ((6, 0), [20], "T4 T8 V8 T12 T16 V16 T20 V20 C20 D20"),
         # A length that ends within a step.
         ((0, 0), [6], "T4 T6 V6 C6 D6"),
     ],
 )
-def test_a_step_is_trained_then_validated_then_checkpointed(
+def test_order_of_workloads_in_the_step_era(
     periods: tuple[int, int], lengths: list[int], expected: str
 ) -> None:
     run = ScheduleRun(schedule("steps", 4, periods), lengths, float)
@@ -69,25 +69,25 @@ def test_a_step_is_trained_then_validated_then_checkpointed(
         (10, (4, 4), [8], "T4 V4 C4 T8 C8 V8 D8"),
         (5, (0, 3), [10], "T3 C3 T6 C6 T9 C9 T10 C10 V10 D10"),
         (2, (0, 3), [6], "T2 T3 C3 T5 T6 C6 V6 D6"),
-        # What is done at 4 counts: 4 + 3 = 7, 7 + 3 = 10.
+        # The validation and checkpoint at 4 count: 4 + 3 = 7, 7 + 3 = 10.
         (100, (3, 0), [4, 10], "T3 V3 T4 C4 V4 D4 T7 V7 T10 C10 V10 D10"),
         (100, (0, 3), [4, 10], "T3 C3 T4 C4 V4 D4 T7 C7 T10 C10 V10 D10"),
         (1, (0, 0), [2], "T1 T2 C2 V2 D2"),
     ],
 )
-def test_a_length_is_trained_in_chunks_and_checkpointed_before_its_validation(
+def test_order_of_workloads_in_the_length_era(
     unit: int, periods: tuple[int, int], lengths: list[int], expected: str
 ) -> None:
     assert str(ScheduleRun(schedule("length", unit, periods), lengths, float)) == expected
 
 
-# Validations at 4, 8 and 12 with these metrics, smaller is better.
+# The validations at 4, 8 and 12 have `metrics`; smaller is better.
 @pytest.mark.parametrize(
     ("policy", "best", "metrics", "steps", "length"),
     [
         ("all", None, [3, 3, 3], "V4 C4 V8 C8 V12 C12", "V4 C4 V8 C8 C12 V12"),
         ("none", None, [3, 2, 1], "V4 V8 V12 C12", "V4 V8 C12 V12"),
-        # The first is best and a tie is not.
+        # The first 3 is the best; a tie is no new best.
         ("best", None, [3, 3, 1], "V4 C4 V8 V12 C12", "V4 C4 V8 C12 V12"),
         ("best", None, [3, 2, 1], "V4 C4 V8 C8 V12 C12", "V4 C4 V8 C8 C12 V12"),
         # Another trial reached 2: 3 and 2 are not better, 1 is.
@@ -95,17 +95,17 @@ def test_a_length_is_trained_in_chunks_and_checkpointed_before_its_validation(
         ("best", 2.0, [1, 1, 1], "V4 C4 V8 V12 C12", "V4 C4 V8 C12 V12"),
     ],
 )
-def test_the_policy_looks_at_every_validation_of_the_experiment(
+def test_policy_compares_all_validations_of_the_experiment(
     policy: str, best: float | None, metrics: list[float], steps: str, length: str
 ) -> None:
     for era, expected in (("steps", steps), ("length", length)):
         run = ScheduleRun(
             schedule(era, 4, (4, 0), policy), [12], lambda at: metrics[at // 4 - 1], best=best
         )
-        assert " ".join(one for one in run.log if one[0] in "VC") == expected
+        assert " ".join(entry for entry in run.log if entry[0] in "VC") == expected
 
 
-def test_a_checkpoint_by_policy_moves_the_next_periodic_one() -> None:
+def test_a_checkpoint_by_policy_delays_the_next_periodic_checkpoint() -> None:
     # Best at 8 only. In both eras the period of 12 then ends at 8 + 12 = 20.
     metrics = {8: 5.0, 16: 6.0, 24: 7.0}
     steps = ScheduleRun(schedule("steps", 4, (8, 12), "best"), [24], metrics.__getitem__)
@@ -124,11 +124,11 @@ def test_a_checkpoint_by_policy_moves_the_next_periodic_one() -> None:
         (4, "T4 V4 T8 V8 c8 | T12 V12 C12 D12"),
         (5, "T4 V4 T8 V8 C8 | T12 V12 C12 D12"),
         (6, "T4 V4 T8 V8 C8 T12 c12 | V12 D12"),
-        # Its metric is known: it says so first.
+        # The metric is known, so the operation is completed before the stop.
         (7, "T4 V4 T8 V8 C8 T12 V12 C12 D12"),
     ],
 )
-def test_a_stopped_trial_in_steps_goes_on_where_it_was(stop: int, expected: str) -> None:
+def test_a_stopped_trial_in_steps_resumes(stop: int, expected: str) -> None:
     run = ScheduleRun(schedule("steps", 4, (4, 8)), [12], float, stops=[stop])
     assert str(run) == expected
 
@@ -147,7 +147,7 @@ def test_a_stopped_trial_in_steps_goes_on_where_it_was(stop: int, expected: str)
         (8, "T5 T6 V6 T8 C8 T12 C12 V12 D12"),
     ],
 )
-def test_a_stopped_trial_in_lengths_goes_on_where_it_was(stop: int, expected: str) -> None:
+def test_a_stopped_trial_in_lengths_resumes(stop: int, expected: str) -> None:
     run = ScheduleRun(schedule("length", 5, (6, 8)), [12], float, stops=[stop])
     assert str(run) == expected
 
@@ -160,7 +160,7 @@ def test_a_stopped_trial_in_lengths_goes_on_where_it_was(stop: int, expected: st
         ("length", [3], "c3 | T4 T8 C8 V8 D8"),
     ],
 )
-def test_a_workload_that_a_deadline_cut_is_finished_first(
+def test_a_workload_cut_by_a_deadline_is_completed_first(
     era: str, cuts: list[int], expected: str
 ) -> None:
     assert str(ScheduleRun(schedule(era, 4, (0, 0)), [8], float, cuts=cuts)) == expected
@@ -179,7 +179,7 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize(("schedule", "lengths"), SCHEDULES)
-def test_any_interruption_leaves_the_same_workloads(schedule: Schedule, lengths: list[int]) -> None:
+def test_interruptions_do_not_change_the_workloads(schedule: Schedule, lengths: list[int]) -> None:
     # 6, 1, 7, 2, 8 at 4, 8, ..., 20: some are best, some are not.
     def metric(steps: int) -> float:
         return float((7 * steps) % 11)
@@ -187,8 +187,8 @@ def test_any_interruption_leaves_the_same_workloads(schedule: Schedule, lengths:
     whole = ScheduleRun(schedule, lengths, metric)
     for first in range(1, len(whole.log) + 1):
         _assert_same(whole, ScheduleRun(schedule, lengths, metric, stops={first}))
-        # Two stops around one validation leave open whether it was the best of the experiment, on
-        # which the next periodic checkpoint depends.
+        # After two stops around a validation, it is unknown whether the validation was the best.
+        # The next periodic checkpoint depends on the answer.
         if schedule.policy != "best" or schedule.checkpoint_period == 0:
             stops = {first, first + 1, first + 4}
             _assert_same(whole, ScheduleRun(schedule, lengths, metric, stops=stops))
@@ -197,30 +197,32 @@ def test_any_interruption_leaves_the_same_workloads(schedule: Schedule, lengths:
 
 
 def _assert_same(whole: ScheduleRun, broken: ScheduleRun) -> None:
-    """Assert that training, validations and operations are the same in the same order, and the
-    checkpoints too but for those of the stops, and nothing is done twice."""
-    done = [one for one in broken.log if one != "|"]
-    assert [one for one in done if one[0] in "TVD"] == [
-        one for one in whole.log if one[0] in "TVD"
+    """Assert that both runs have equal workloads, except for checkpoints at stops.
+
+    No workload may be repeated.
+    """
+    done = [entry for entry in broken.log if entry != "|"]
+    assert [entry for entry in done if entry[0] in "TVD"] == [
+        entry for entry in whole.log if entry[0] in "TVD"
     ], broken
-    checkpoints = [one[1:] for one in done if one[0] in "Cc"]
+    checkpoints = [entry[1:] for entry in done if entry[0] in "Cc"]
     assert len(set(checkpoints)) == len(checkpoints), broken
-    asked = {one[1:] for one in whole.log if one[0] == "C"}
-    kept_for_stops = {one[1:] for one in done if one[0] == "c"}
-    assert asked <= set(checkpoints) <= asked | kept_for_stops, broken
+    scheduled = {entry[1:] for entry in whole.log if entry[0] == "C"}
+    kept_for_stops = {entry[1:] for entry in done if entry[0] == "c"}
+    assert scheduled <= set(checkpoints) <= scheduled | kept_for_stops, broken
 
 
 @pytest.mark.parametrize(
     ("answered", "validated", "expected"),
     [
-        (0, None, 3),  # nothing is known: as saved
-        (8, None, 8),  # the checkpoint of 8 was followed by the validation of 8
+        (0, None, 3),  # no known validation: the saved position counts
+        (8, None, 8),  # the validation at 8 followed the checkpoint at 8
         (0, 8, 8),
         (2, 3, 3),
-        (50, 50, 3),  # trained anew from an older checkpoint, and validated anew
+        (50, 50, 3),  # training restarts from an older checkpoint, with new validations
     ],
 )
-def test_a_restart_knows_what_the_cluster_knows(
+def test_a_restart_uses_validations_known_to_the_cluster(
     answered: int, validated: int | None, expected: int
 ) -> None:
     position = Position(8, 5, last_validation=3, last_checkpoint=2, metric=1.0)
@@ -242,14 +244,14 @@ def test_a_restart_knows_what_the_cluster_knows(
         ("best", True, float("nan"), (None, None), False),
     ],
 )
-def test_only_what_beats_every_best_is_best(
+def test_policy_best_saves_only_new_bests(
     policy: str, smaller: bool, metric: float, bests: tuple[float | None, ...], expected: bool
 ) -> None:
     schedule = replace(SCHEDULE, policy=policy, smaller_is_better=smaller)
     assert policy_wants_checkpoint(schedule, metric, *bests) is expected
 
 
-def test_a_validation_repeated_after_a_failure_is_as_good_as_its_first_report() -> None:
+def test_a_repeated_best_validation_counts_as_best() -> None:
     best = replace(SCHEDULE, policy="best")
     assert policy_wants_checkpoint(best, 0.5, 0.5, None, repeats=True)
     assert not policy_wants_checkpoint(best, 0.6, 0.5, None, repeats=True)

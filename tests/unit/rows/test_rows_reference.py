@@ -15,9 +15,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "state.md"
 
 
 def test_page_is_current() -> None:
-    assert DOCUMENT.read_text() == row_reference.render_page(), (
-        "run `python -m control_plane.row_reference > docs/state.md`"
-    )
+    assert DOCUMENT.read_text() == row_reference.render_page(), "run `make references`"
 
 
 @pytest.mark.parametrize("row_type", ROW_TYPES, ids=lambda row_type: row_type.name)

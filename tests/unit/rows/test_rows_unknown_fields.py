@@ -275,7 +275,11 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def test_every_mutable_row_has_a_case() -> None:
-    assert CASES.keys() | SAME_CODE.keys() == {row.name for row in ROW_TYPES if row.is_mutable}
+    mutable = {row.name for row in ROW_TYPES if row.is_mutable}
+    missing = mutable - CASES.keys() - SAME_CODE.keys()
+    assert not missing, f"add {missing} to CASES, or to SAME_CODE if another case has the same code"
+    extra = (CASES.keys() | SAME_CODE.keys()) - mutable
+    assert not extra, f"remove the cases of {extra}, which are not mutable"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,7 +1,7 @@
-"""A runner and a cluster in one process: both real, but for the wire and the training.
+"""A runner and a cluster in one process: both real, except for the connection and the training.
 
-A trial's metric at a length follows from its hyperparameters. At any step that a test counts, a
-request or a write to the disk, the runner may end: `Crash` is no error that code could catch.
+The metric of a trial at a length follows from its hyperparameters. Tests can end the runner at any
+counted step, a request or a write to the disk, by `Crash`, a BaseException.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CUSTOM = CONFIG.replace(
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """End of the process."""
 
 
 class Steps:
-    """Counts the steps of a process, and ends it at those in `crashes`."""
+    """Counter of the steps of a process, with an end at the steps in `crashes`."""
 
     def __init__(self, crashes: frozenset[int] = frozenset()) -> None:
         self.done = 0
@@ -47,7 +47,7 @@ class Steps:
 
 
 class Wire(Transport):
-    """Requests go straight to the application; each may be lost before or after it."""
+    """Transport to the application in the same process, with losses before or after a request."""
 
     def __init__(self, harness: SearchHarness) -> None:
         super().__init__("http://cluster.test", "token")
@@ -131,14 +131,14 @@ class SearchHarness:
         return client
 
     def new_runner(self, method: searcher.SearchMethod) -> searcher.LocalSearchRunner:
-        """A new process of the search; trials train whenever it asks for events."""
+        """Make a fresh runner of the search; a request for events trains the trials."""
         self.before = self._train_when_looking
         runner = searcher.LocalSearchRunner(method, self.root / "search", self.client())
         runner._sleep = lambda seconds: None
         return runner
 
     def files(self, config: str = CUSTOM) -> tuple[Path, Path]:
-        """A configuration and a folder of model code."""
+        """Write a configuration and a folder of model code, and return their paths."""
         model = self.root / "model"
         model.mkdir(exist_ok=True)
         (model / "train.py").write_text("print(1)\n")
@@ -153,24 +153,24 @@ class SearchHarness:
         config: str = CUSTOM,
         before: Callable[[str, str], None] | None = None,
     ) -> int:
-        """Runs a fresh process; `before` each request something may happen."""
+        """Run a fresh runner to its end, with a call of `before` before each request."""
         runner = self.new_runner(method)
         self.before = before or self.before
         return runner.run(*self.files(config))
 
     def lengths(self) -> dict[float, list[int]]:
-        """The lengths at which each trial of the experiment validated, by its x."""
-        found: dict[float, list[int]] = {}
+        """Return the lengths of the validations of each trial, by the trial's x."""
+        lengths: dict[float, list[int]] = {}
         for trial in self.get("/experiments/1/trials?limit=500")["items"]:
-            assert trial["hparams"]["x"] not in found, "a trial was made twice"
-            found[trial["hparams"]["x"]] = self.lengths_by_trial.get(str(trial["id"]), [])
-        return found
+            assert trial["hparams"]["x"] not in lengths, "a trial was made twice"
+            lengths[trial["hparams"]["x"]] = self.lengths_by_trial.get(str(trial["id"]), [])
+        return lengths
 
     def get(self, path: str) -> Any:
         return call(self.cluster.app, "GET", V1 + path, token=TOKENS[Role.USER]).json
 
     def train(self) -> None:
-        """Have every trial that has slots train as far as its directives say, or end."""
+        """Train every trial with slots to the length in its directives, or end the trial."""
         for entry in self.agent.sync().json["desired"]:
             allocation, directives = entry["allocation"], entry["directives"]
             trial = allocation.partition(".")[0]
@@ -194,7 +194,7 @@ class SearchHarness:
     def _exit(self, allocation: str, reason: str) -> None:
         exited = {"kind": "exited", "reason": reason, "code": 0}
         self.agent.report(allocation, exited, writer="agent")
-        self.agent.known = [one for one in self.agent.known if one != allocation]
+        self.agent.known = [known for known in self.agent.known if known != allocation]
 
     def _train_when_looking(self, method: str, path: str) -> None:
         if "wait_seconds=20" in path:
@@ -202,7 +202,7 @@ class SearchHarness:
 
 
 class Generations(searcher.SearchMethod):
-    """A search in which every trial validates at 2, those below a metric also at 4 and 6.
+    """Search with a validation of every trial at 2, and of good trials also at 4 and 6.
 
     Each trial has children. The trials do not depend on the order of events.
     """
@@ -266,14 +266,14 @@ class Generations(searcher.SearchMethod):
 
 
 def expected_lengths(first: int = 5, children: int = 2) -> dict[float, list[int]]:
-    """The lengths of all trials of `Generations`: x / 2 < 1.5 holds for 0, 1 and 2 alone."""
+    """Return the lengths of all trials of `Generations`: x / 2 < 1.5 holds only for 0, 1 and 2."""
     everyone = (x + 100 * child for x in range(first) for child in range(1 + children))
     return {float(x): [2, 4, 6] if x < 3 else [2] for x in everyone}
 
 
 @contextlib.contextmanager
 def crashing_disk(steps: Steps) -> Iterator[None]:
-    """Every write that is made durable counts as a step, before it and after it."""
+    """Count a step before and a step after every synced write."""
     sync = folder._sync
 
     def sync_in_steps(path: Path) -> None:

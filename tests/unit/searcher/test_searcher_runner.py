@@ -1,4 +1,4 @@
-"""Runners of a search method: a search from its beginning to its end, and what goes wrong."""
+"""Runners of a search method: complete searches, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def events(harness: SearchHarness) -> Any:
 
 
 class Faulty(Generations):
-    """Raises at the fourth validation, as often as it is told of it."""
+    """Method that raises at the fourth validation, at each delivery."""
 
     is_faulty = True
 
@@ -49,7 +49,7 @@ class Faulty(Generations):
         return super().on_validation_completed(searcher_state, request_id, metric, train_length)
 
 
-def test_a_search_makes_the_trials_and_trains_the_lengths_that_its_method_says(
+def test_search_trains_the_trials_and_lengths_of_the_method(
     harness: SearchHarness,
 ) -> None:
     assert harness.run(Generations()) == 1
@@ -57,17 +57,17 @@ def test_a_search_makes_the_trials_and_trains_the_lengths_that_its_method_says(
     assert harness.get("/experiments/1")["state"] == "COMPLETED"
 
 
-def test_more_operations_than_one_post_takes_go_in_several(harness: SearchHarness) -> None:
+def test_many_operations_are_sent_in_several_posts(harness: SearchHarness) -> None:
     # 15 creates and 15 lengths are 30 operations; a post takes 12, and 30 are posts 1 to 3.
     harness.run(Generations(first=15, children=0))
     assert harness.lengths() == expected_lengths(first=15, children=0)
     texts = [item["text"] for item in harness.get("/experiments/1/history")["items"]]
-    asked = [text for text in texts if "in post" in text]
-    assert "asked for 6 create, 6 validate after in post 1" in asked[0]
-    assert "asked for 3 create, 3 validate after" in asked[2]
+    posts = [text for text in texts if "in post" in text]
+    assert "asked for 6 create, 6 validate after in post 1" in posts[0]
+    assert "asked for 3 create, 3 validate after" in posts[2]
 
 
-def test_the_methods_errors_are_shown_as_they_are_and_a_later_run_goes_on(
+def test_errors_of_a_method_are_raised_and_a_later_run_resumes(
     harness: SearchHarness,
 ) -> None:
     method = Faulty()
@@ -77,7 +77,7 @@ def test_the_methods_errors_are_shown_as_they_are_and_a_later_run_goes_on(
     corrected.is_faulty = False
     harness.run(corrected)
     assert harness.lengths() == expected_lengths()
-    # Each validation is remembered once, by the states that were kept.
+    # The saved states contain each validation once.
     assert (
         len(corrected.events)
         == len(set(corrected.events))
@@ -86,7 +86,7 @@ def test_the_methods_errors_are_shown_as_they_are_and_a_later_run_goes_on(
 
 
 def answering(*operations: object) -> type[Generations]:
-    """A method that begins with these operations."""
+    """Make a method with the initial operations `operations`."""
 
     class Answering(Generations):
         def initial_operations(self, searcher_state: searcher.SearcherState) -> Any:
@@ -106,7 +106,7 @@ def answering(*operations: object) -> type[Generations]:
         ("close", "answered initial_operations with 'close'; expected a list of operations"),
     ],
 )
-def test_what_makes_no_sense_is_not_sent(
+def test_invalid_operations_are_not_sent(
     harness: SearchHarness, operation: object, text: str
 ) -> None:
     with pytest.raises(DetcloudError) as failed:
@@ -117,7 +117,7 @@ def test_what_makes_no_sense_is_not_sent(
     assert harness.lengths() == expected_lengths(first=1, children=0)
 
 
-def test_what_the_cluster_refuses_can_be_corrected(harness: SearchHarness) -> None:
+def test_operations_refused_by_the_cluster_can_be_corrected(harness: SearchHarness) -> None:
     with pytest.raises(DetcloudError) as failed:
         harness.run(answering(searcher.Create(ID, {"x": 1.0}), searcher.Close(OTHER))(1, 0))
     assert str(failed.value).splitlines() == [
@@ -130,13 +130,15 @@ def test_what_the_cluster_refuses_can_be_corrected(harness: SearchHarness) -> No
     assert harness.lengths() == expected_lengths(first=1, children=0)
 
 
-def test_an_outage_is_waited_out(harness: SearchHarness, caplog: pytest.LogCaptureFixture) -> None:
-    asked = 0
+def test_runner_waits_for_the_end_of_an_outage(
+    harness: SearchHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    request_count = 0
 
     def unreachable_now_and_then(method: str, path: str) -> None:
-        nonlocal asked
-        asked += "searcher-" in path
-        if asked % 3:
+        nonlocal request_count
+        request_count += "searcher-" in path
+        if request_count % 3:
             raise Unreachable("http://cluster.test could not be reached")
         harness.train()
 
@@ -146,7 +148,7 @@ def test_an_outage_is_waited_out(harness: SearchHarness, caplog: pytest.LogCaptu
     assert "retrying until the cluster is back" in caplog.text
 
 
-def test_a_search_that_is_canceled_ends_its_runner(harness: SearchHarness) -> None:
+def test_a_killed_search_ends_its_runner(harness: SearchHarness) -> None:
     def kill_experiment(method: str, path: str) -> None:
         if path.endswith("searcher-operations"):
             harness.cluster.post("/experiments/1/kill", {})
@@ -156,7 +158,7 @@ def test_a_search_that_is_canceled_ends_its_runner(harness: SearchHarness) -> No
     assert harness.lengths() == {}
 
 
-def test_how_it_ended_is_in_the_runners_state(harness: SearchHarness) -> None:
+def test_runner_state_records_the_failure(harness: SearchHarness) -> None:
     method = answering(searcher.Shutdown(failure=True))()
     runner = harness.new_runner(method)
     assert runner.run(*harness.files()) == 1
@@ -164,7 +166,7 @@ def test_how_it_ended_is_in_the_runners_state(harness: SearchHarness) -> None:
     assert runner.state.experiment_id == 1
 
 
-def test_a_search_that_has_ended_may_be_run_again_and_says_so_at_once(
+def test_running_an_ended_search_again_returns_at_once(
     harness: SearchHarness,
 ) -> None:
     harness.run(Generations(first=1, children=0))
@@ -175,7 +177,7 @@ def test_a_search_that_has_ended_may_be_run_again_and_says_so_at_once(
     assert len(harness.get("/experiments")["items"]) == 1
 
 
-def test_a_copy_of_the_folder_is_found_out(harness: SearchHarness, tmp_path: Path) -> None:
+def test_a_copied_search_folder_is_detected(harness: SearchHarness, tmp_path: Path) -> None:
     class InterruptedSearch(Generations):
         def on_trial_created(self, searcher_state: Any, request_id: UUID) -> Any:
             raise KeyboardInterrupt
@@ -190,7 +192,7 @@ def test_a_copy_of_the_folder_is_found_out(harness: SearchHarness, tmp_path: Pat
         harness.run(Generations(first=2, children=0))
 
 
-def test_a_folder_is_one_process(harness: SearchHarness) -> None:
+def test_a_search_folder_is_locked_by_a_process(harness: SearchHarness) -> None:
     runner = harness.new_runner(Generations())
     with (
         runner._folder.lock(),
@@ -199,7 +201,7 @@ def test_a_folder_is_one_process(harness: SearchHarness) -> None:
         harness.run(Generations())
 
 
-def test_a_folder_of_another_cluster_is_refused(harness: SearchHarness) -> None:
+def test_a_folder_of_a_different_cluster_is_refused(harness: SearchHarness) -> None:
     harness.run(Generations(first=1, children=0))
     [saved] = sorted((harness.root / "search").glob("saved-*/runner.json"))[-1:]
     fields = json.loads(saved.read_text())
@@ -208,7 +210,7 @@ def test_a_folder_of_another_cluster_is_refused(harness: SearchHarness) -> None:
         harness.run(Generations())
 
 
-def test_a_file_is_no_folder_for_a_search(harness: SearchHarness) -> None:
+def test_a_file_as_search_folder_is_refused(harness: SearchHarness) -> None:
     (harness.root / "search").write_text("")
     with pytest.raises(
         DetcloudError, match="cannot be used as the folder of a search: File exists"
@@ -216,14 +218,16 @@ def test_a_file_is_no_folder_for_a_search(harness: SearchHarness) -> None:
         harness.run(Generations())
 
 
-def test_a_configuration_with_another_searcher_creates_nothing(harness: SearchHarness) -> None:
+def test_a_configuration_without_custom_search_creates_no_experiment(
+    harness: SearchHarness,
+) -> None:
     with pytest.raises(DetcloudError, match="searcher is random; expected custom"):
         harness.run(Generations(), config=CONFIG)
     assert harness.get("/experiments")["items"] == []
     harness.run(Generations(first=1, children=0))
 
 
-def test_a_configuration_that_is_refused_may_be_corrected(harness: SearchHarness) -> None:
+def test_a_refused_configuration_may_be_corrected(harness: SearchHarness) -> None:
     with pytest.raises(ApiError, match="the configuration is not valid"):
         harness.run(Generations(), config="searcher: {name: custom}")
     harness.run(Generations(first=1, children=0))
@@ -257,7 +261,7 @@ def test_request_is_repeated_after_a_refusal_of_the_caller(
     assert len(harness.get("/experiments")["items"]) == 1
 
 
-def test_a_method_is_attached_to_an_experiment_that_waits(harness: SearchHarness) -> None:
+def test_a_method_is_attached_to_a_waiting_experiment(harness: SearchHarness) -> None:
     harness.cluster.create(CUSTOM)
     runner = harness.new_runner(Generations(first=1, children=0))
     assert runner.attach(1) == 1
@@ -266,7 +270,7 @@ def test_a_method_is_attached_to_an_experiment_that_waits(harness: SearchHarness
         harness.new_runner(Generations()).attach(2)
 
 
-def test_a_method_is_not_attached_where_another_one_is(
+def test_a_method_is_not_attached_to_a_driven_experiment(
     harness: SearchHarness, tmp_path: Path
 ) -> None:
     harness.run(Generations(first=1, children=0))
@@ -275,7 +279,7 @@ def test_a_method_is_not_attached_where_another_one_is(
         harness.new_runner(Generations()).attach(1)
 
 
-def test_a_method_that_cannot_be_pickled_is_told_what_to_write(harness: SearchHarness) -> None:
+def test_error_for_an_unpicklable_method_names_the_remedy(harness: SearchHarness) -> None:
     method = Generations()
     # Nobody can pickle a function without a name.
     vars(method)["judge"] = lambda metric: metric
@@ -284,7 +288,7 @@ def test_a_method_that_cannot_be_pickled_is_told_what_to_write(harness: SearchHa
     assert "give it save_method_state and load_method_state of its own" in str(failed.value)
 
 
-def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(harness: SearchHarness) -> None:
+def test_custom_method_state_is_stored_in_a_separate_folder(harness: SearchHarness) -> None:
     class JsonGenerations(Generations):
         def save_method_state(self, path: Path) -> None:
             assert list(path.iterdir()) == []
@@ -305,7 +309,7 @@ def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(harness: SearchHarne
 
 
 class OneTrial(Generations):
-    """A method of one trial, whose progress is that trial's."""
+    """Method of one trial, with the progress of the trial."""
 
     def progress(self, searcher_state: searcher.SearcherState) -> float:
         (trial,) = searcher_state.trials_created
@@ -317,9 +321,9 @@ class OneTrial(Generations):
         return [searcher.Shutdown()]
 
 
-def test_progress_is_asked_for_once_there_is_a_trial(harness: SearchHarness) -> None:
+def test_progress_is_read_after_the_first_trial(harness: SearchHarness) -> None:
     config, code = harness.files(CUSTOM)
-    # By the name that the folder had in Determined's first runners.
+    # `context_dir` is the folder's name in the first runners of Determined.
     runner: Any = harness.new_runner(OneTrial(first=1, children=0))
     assert runner.run(config, context_dir=code) == 1
     assert harness.get("/experiments/1")["state"] == "COMPLETED"
@@ -327,11 +331,11 @@ def test_progress_is_asked_for_once_there_is_a_trial(harness: SearchHarness) -> 
 
 
 class ProcessEnded(Exception):
-    """The end of a process in a hook of its runner."""
+    """End of a process in a hook of the runner."""
 
 
 class OwnRunner(searcher.LocalSearchRunner):
-    """A runner with hooks, which ends once at a save: before ours or after it."""
+    """Runner with hooks, and with an end before or after the save of the base class."""
 
     ends_at: str = ""
     calls: list[str]
@@ -347,9 +351,9 @@ class OwnRunner(searcher.LocalSearchRunner):
             raise ProcessEnded
 
     def load_state(self, experiment_id: int) -> tuple[int, list[searcher.Operation]]:
-        found = super().load_state(experiment_id)
-        self.calls.append(f"load {found[0]}: {[repr(operation)[:6] for operation in found[1]]}")
-        return found
+        loaded = super().load_state(experiment_id)
+        self.calls.append(f"load {loaded[0]}: {[repr(operation)[:6] for operation in loaded[1]]}")
+        return loaded
 
 
 def own_runner(harness: SearchHarness, runner_class: type[OwnRunner], ends_at: str = "") -> Any:
@@ -361,15 +365,15 @@ def own_runner(harness: SearchHarness, runner_class: type[OwnRunner], ends_at: s
 
 
 @pytest.mark.parametrize("ends_at", ["before", "after"])
-def test_a_runner_may_do_more_at_each_save_and_load(harness: SearchHarness, ends_at: str) -> None:
+def test_a_runner_subclass_may_extend_save_and_load(harness: SearchHarness, ends_at: str) -> None:
     first = own_runner(harness, OwnRunner, ends_at)
     with pytest.raises(ProcessEnded):
         first.run(*harness.files())
-    # The experiment's begin, a Create and a ValidateAfter, then the trial's creation.
+    # The start of the experiment, a Create and a ValidateAfter, and the creation of the trial.
     assert first.calls[:2] == ["save 1: 0", "save 1: 2"]
     second = own_runner(harness, OwnRunner)
     assert second.run(*harness.files()) == 1
-    # A state that was not saved is the one before, whose operations were sent.
+    # Without the last save, the runner loads the earlier state and its sent operations.
     assert second.calls[0].startswith("load 1: ")
     assert ("Create" in second.calls[0]) == (ends_at == "before")
     assert harness.lengths() == expected_lengths(first=1, children=0)
@@ -377,13 +381,13 @@ def test_a_runner_may_do_more_at_each_save_and_load(harness: SearchHarness, ends
 
 
 class RunnerElsewhere(OwnRunner):
-    """A runner whose state is kept elsewhere alone, as far as it knows."""
+    """Runner with a hook that saves no state."""
 
     def save_state(self, experiment_id: int, operations: list[searcher.Operation]) -> None:
         self.calls.append("elsewhere")
 
 
-def test_a_runner_that_saves_elsewhere_goes_on_from_our_folder_all_the_same(
+def test_a_runner_without_saves_still_uses_the_search_folder(
     harness: SearchHarness,
 ) -> None:
     runner = own_runner(harness, RunnerElsewhere)
@@ -392,7 +396,7 @@ def test_a_runner_that_saves_elsewhere_goes_on_from_our_folder_all_the_same(
     assert harness.lengths() == expected_lengths(first=1, children=0)
 
 
-def test_a_method_saves_and_loads_both_states_as_determineds_did(tmp_path: Path) -> None:
+def test_save_and_load_restore_both_states(tmp_path: Path) -> None:
     method, state = Generations(), searcher.SearcherState(trials_created={ID})
     method.x[ID] = 2.5
     method.save(state, tmp_path, experiment_id=7)
@@ -401,7 +405,7 @@ def test_a_method_saves_and_loads_both_states_as_determineds_did(tmp_path: Path)
     assert (other.x, loaded.trials_created, experiment_id) == ({ID: 2.5}, {ID}, 7)
 
 
-def test_a_save_of_a_methods_own_is_called(harness: SearchHarness) -> None:
+def test_overridden_save_and_load_are_called(harness: SearchHarness) -> None:
     class Saving(Generations):
         def save(self, searcher_state: Any, path: Path, *, experiment_id: int) -> None:
             (path / "all").write_text(json.dumps([experiment_id, self.x_by_text()]))
@@ -434,16 +438,16 @@ def test_a_save_of_a_methods_own_is_called(harness: SearchHarness) -> None:
         searcher.Shutdown(cancel=True),
     ],
 )
-def test_an_operation_reads_back_from_its_fields(operation: searcher.Operation) -> None:
+def test_operations_are_restored_from_fields(operation: searcher.Operation) -> None:
     read = read_operation(operation.fields())
     assert type(read) is type(operation)
     assert read.fields() == operation.fields()
 
 
 class Deciding(Generations):
-    """A method whose trials tell it more than one number."""
+    """Method that closes each trial after its first validation, and keeps the metric."""
 
-    told: Any = None
+    metric: Any = None
 
     def on_validation_completed(
         self,
@@ -452,24 +456,24 @@ class Deciding(Generations):
         metric: Any,
         train_length: int,
     ) -> list[searcher.Operation]:
-        self.told = metric
+        self.metric = metric
         return [searcher.Close(request_id)]
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         ({"loss": 0.5, "per class": [1, "NaN"]}, "{'loss': 0.5, 'per class': [1, nan]}"),
         ([0.5, {"deep": None}], "[0.5, {'deep': None}]"),
         ("good", "'good'"),
     ],
 )
-def test_what_a_trial_tells_in_the_place_of_a_metric_comes_as_it_was(
-    harness: SearchHarness, value: Any, told: str
+def test_custom_values_of_a_trial_reach_the_method_unchanged(
+    harness: SearchHarness, value: Any, expected: str
 ) -> None:
     harness.answer = lambda length, x: {"metric": None, "value": value}
     method = Deciding(first=1, children=0)
     harness.run(method)
-    assert repr(method.told) == told
+    assert repr(method.metric) == expected
     history = json.dumps(harness.get("/experiments/1/history"))
     assert "reached 2 batches with" in history

@@ -1,4 +1,4 @@
-"""Packing is deterministic and bounded; unpacking refuses every trick we know."""
+"""Packing is deterministic and limited; unpacking refuses hostile archives."""
 
 import gzip
 import io
@@ -38,11 +38,11 @@ def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     yield folder
-    assert list(folder.iterdir()) == [], "a temporary file was left behind"
+    assert list(folder.iterdir()) == [], "a temporary file was not deleted"
 
 
 def tar_of(path: Path, *entries: tarfile.TarInfo | tuple[str, bytes]) -> Path:
-    """A .tar.gz at `path`; a tuple is a regular file."""
+    """Write a .tar.gz to `path` and return the path; a tuple is a regular file with content."""
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
         for entry in entries:
             if isinstance(entry, tarfile.TarInfo):
@@ -63,7 +63,7 @@ def entry_of(
 
 
 def refusal(archive: Path, tmp_path: Path) -> ArchiveInvalid:
-    """Both readers refuse with the same words, and nothing is left beside the destination."""
+    """Assert that `extract` and `inspect` refuse alike and leave no file; return the error."""
     folder = tmp_path / "place"
     folder.mkdir()
     with pytest.raises(ArchiveInvalid) as extracted:
@@ -75,7 +75,7 @@ def refusal(archive: Path, tmp_path: Path) -> ArchiveInvalid:
     return extracted.value
 
 
-def test_a_tree_comes_back_as_it_went(tree: Path, tmp_path: Path) -> None:
+def test_unpacked_tree_equals_the_packed_tree(tree: Path, tmp_path: Path) -> None:
     with pack(tree) as archive:
         assert archive.files == 2
         assert archive.file_bytes == 15 + 10
@@ -83,15 +83,15 @@ def test_a_tree_comes_back_as_it_went(tree: Path, tmp_path: Path) -> None:
         assert inspect(archive.path) == ArchiveContents(files=2, directories=2, file_bytes=25)
         extract(archive.path, tmp_path / "new" / "out")
     out = tmp_path / "new" / "out"
-    found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*"))
-    assert found == ["data", "data/empty", "data/run.sh", "model_def.py"]
+    names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*"))
+    assert names == ["data", "data/empty", "data/run.sh", "model_def.py"]
     assert (out / "model_def.py").read_text() == "print('hello')\n"
     assert (out / "model_def.py").stat().st_mode & 0o7777 == 0o644
     assert (out / "data" / "run.sh").stat().st_mode & 0o7777 == 0o755
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
 
 
-def test_the_same_tree_has_the_same_digest(tree: Path) -> None:
+def test_digest_ignores_times_and_permissions(tree: Path) -> None:
     with pack(tree) as first:
         os.utime(tree / "model_def.py", (1, 1))
         (tree / "data" / "run.sh").chmod(0o755)
@@ -103,25 +103,25 @@ def test_the_same_tree_has_the_same_digest(tree: Path) -> None:
         assert third.sha256 != second.sha256
 
 
-def test_a_folder_that_is_not_kept_is_not_entered(tree: Path) -> None:
-    asked: list[str] = []
+def test_an_excluded_folder_is_not_entered(tree: Path) -> None:
+    checked: list[str] = []
 
     def keep(name: str) -> bool:
-        asked.append(name)
+        checked.append(name)
         return name != "data/"
 
     with pack(tree, keep) as archive:
         assert archive.files == 1
-    assert asked == ["data/", "model_def.py"]
+    assert checked == ["data/", "model_def.py"]
 
 
-def test_the_limit_names_the_biggest_files(tree: Path) -> None:
+def test_error_for_oversized_content_names_the_largest_files(tree: Path) -> None:
     (tree / "weights.bin").write_bytes(b"x" * 3 * 2**20)
     # 3 MiB + 25 bytes > 3 MiB
     with pytest.raises(ArchiveInvalid, match=r"hold 3\.0 MiB, the limit is 3\.0 MiB; the") as error:
         pack(tree, bytes_max=3 * 2**20)
     assert str(error.value).startswith(f"'{tree}': the files hold")
-    # The other files hold 25 bytes, less than a hundredth.
+    # The remaining files have 25 bytes, less than a hundredth.
     assert "; the largest files are weights.bin (3.0 MiB); exclude" in str(error.value)
     with pack(tree, bytes_max=3 * 2**20 + 25) as archive:
         assert archive.file_bytes == 3 * 2**20 + 25
@@ -136,7 +136,7 @@ def test_too_many_files_are_refused(tree: Path) -> None:
         inspect(archive.path, files_max=3)
 
 
-def test_links_inside_are_stored_as_their_content(tree: Path, tmp_path: Path) -> None:
+def test_links_inside_the_tree_are_stored_as_content(tree: Path, tmp_path: Path) -> None:
     (tree / "linked.py").symlink_to("model_def.py")
     (tree / "linked_data").symlink_to(tree / "data")
     with pack(tree) as archive:
@@ -146,7 +146,7 @@ def test_links_inside_are_stored_as_their_content(tree: Path, tmp_path: Path) ->
     assert (tmp_path / "out" / "linked_data" / "run.sh").read_text() == "#!/bin/sh\n"
 
 
-def test_links_that_leave_break_or_loop_are_refused(tree: Path, tmp_path: Path) -> None:
+def test_outside_broken_and_recursive_links_are_refused(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("key")
     link = tree / "data" / "link"
     for target, reason in [
@@ -220,7 +220,7 @@ NAMES_REFUSED = [
 def test_names_that_could_leave_the_folder_are_refused(
     name: str, reason: str, tmp_path: Path
 ) -> None:
-    # A plain header ends a name at NUL; the PAX record keeps it.
+    # A plain header ends a name at NUL; the PAX record keeps the NUL.
     info = tarfile.TarInfo(name.replace("\0", "?"))
     info.pax_headers = {"path": name}
     error = refusal(tar_of(tmp_path / "a.tar.gz", info), tmp_path)
@@ -228,7 +228,7 @@ def test_names_that_could_leave_the_folder_are_refused(
     assert error.name == name
 
 
-def test_percent_signs_and_semicolons_are_plain_characters(tmp_path: Path) -> None:
+def test_percent_signs_and_semicolons_are_allowed_in_names(tmp_path: Path) -> None:
     names = ["%2e%2e", "%252e", "a;b", "...", "..a", "ünï/日本.py"]
     archive = tar_of(tmp_path / "a.tar.gz", *[(name, b"1") for name in names])
     extract(archive, tmp_path / "out")
@@ -286,9 +286,7 @@ def test_setuid_setgid_and_sticky_bits_are_refused(mode: int, tmp_path: Path) ->
         ("a/b", "a", "both as a file"),
     ],
 )
-def test_names_that_overwrite_each_other_are_refused(
-    first: str, second: str, reason: str, tmp_path: Path
-) -> None:
+def test_clashing_names_are_refused(first: str, second: str, reason: str, tmp_path: Path) -> None:
     archive = tar_of(tmp_path / "a.tar.gz", (first, b"1"), (second, b"2"))
     assert reason in refusal(archive, tmp_path).reason
 
@@ -302,7 +300,7 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_expands(tmp_path: Path) -> None:
-    # 90 MiB of zeros shrink about 1000 times: over the ratio of 200 once 16 MiB are out.
+    # 90 MiB of zeros shrink about 1000 times, above the ratio of 200 that is checked after 16 MiB.
     info = entry_of("zeros")
     info.size = 90 * 2**20
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar, Path("/dev/zero").open("rb") as zeros:
@@ -318,7 +316,7 @@ def test_content_over_the_limit_is_refused_at_its_header(tmp_path: Path) -> None
     assert error.value.name == "b"
 
 
-def test_a_header_that_promises_much_is_refused(tmp_path: Path) -> None:
+def test_a_header_with_a_huge_size_is_refused(tmp_path: Path) -> None:
     info = entry_of("x")
     info.size = 2**50
     path = tmp_path / "a.tar.gz"
@@ -341,14 +339,14 @@ def test_a_directory_with_content_is_refused(tmp_path: Path) -> None:
     assert "its size cannot be 512" in refusal(path, tmp_path).reason
 
 
-def test_a_long_tail_is_not_read_for_ever(tree: Path, tmp_path: Path) -> None:
+def test_a_long_tail_is_refused(tree: Path, tmp_path: Path) -> None:
     with pack(tree) as archive:
         path = tmp_path / "a.tar.gz"
         path.write_bytes(archive.path.read_bytes() + gzip.compress(bytes(2**20)))
     assert "longer than any real one" in refusal(path, tmp_path).reason
 
 
-def test_every_cut_and_every_flipped_byte_is_noticed(tree: Path, tmp_path: Path) -> None:
+def test_cuts_and_flipped_bytes_are_detected(tree: Path, tmp_path: Path) -> None:
     with pack(tree) as archive:
         whole = archive.path.read_bytes()
     path = tmp_path / "a.tar.gz"
@@ -356,14 +354,14 @@ def test_every_cut_and_every_flipped_byte_is_noticed(tree: Path, tmp_path: Path)
         path.write_bytes(whole[:length])
         with pytest.raises(ArchiveInvalid):
             inspect(path)
-    # Byte 9 of the gzip header names the operating system and guards nothing.
+    # Byte 9 of the gzip header names the operating system, and is not verified.
     for place in range(10, len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         with pytest.raises(ArchiveInvalid):
             inspect(path)
 
 
-def test_an_existing_folder_is_never_overwritten(tree: Path, tmp_path: Path) -> None:
+def test_extract_refuses_a_non_empty_folder(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     (tmp_path / "empty").mkdir()
@@ -401,7 +399,7 @@ def test_damaged_headers_are_refused_or_harmless(tmp_path: Path, data: st.DataOb
 
 
 @given(st.text(max_size=20))
-def test_an_accepted_name_stays_inside(name: str) -> None:
+def test_accepted_names_stay_inside_the_folder(name: str) -> None:
     try:
         check_name(name)
     except ArchiveInvalid:
@@ -409,9 +407,9 @@ def test_an_accepted_name_stays_inside(name: str) -> None:
     assert os.path.normpath(f"/root/{name}") == f"/root/{name}"
 
 
-def test_packing_refuses_what_unpacking_would_call_a_bomb(tree: Path) -> None:
+def test_packing_refuses_content_that_unpacking_refuses_as_a_bomb(tree: Path) -> None:
     with (tree / "zeros").open("wb") as file:
         file.truncate(17 * 2**20)
-    # 17 MiB of zeros are over the 16 MiB that may shrink at will.
+    # 17 MiB of zeros exceed the 16 MiB that may expand without a limit.
     with pytest.raises(ArchiveInvalid, match="expands more than 200 times"):
         pack(tree)

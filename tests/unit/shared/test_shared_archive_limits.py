@@ -1,4 +1,4 @@
-"""Small archives that are dear to read: each limit is counted in what the reader does."""
+"""Limits on small archives that are expensive to read."""
 
 import gzip
 import io
@@ -34,7 +34,7 @@ def refusal(tmp_path: Path, compressed: bytes) -> str:
     return refused.value.reason
 
 
-def test_each_part_of_a_name_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_names_are_case_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     folded: list[str] = []
     fold = archive_names._folded_part
 
@@ -47,19 +47,19 @@ def test_each_part_of_a_name_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> 
     names = ["/".join(["é"] * 60 + [str(n)]) for n in range(20)]
     for name in names:
         checker.add(name, is_directory=False)
-    # 20 names of 60 folders and a file: never a folder together with those around it.
+    # 20 names of 60 folders and a file: parts are folded separately, not as paths.
     assert len(folded) == 20 * 61
     assert sum(map(len, folded)) <= sum(map(len, names))
 
 
-def test_a_name_has_so_many_parts_at_most() -> None:
+def test_number_of_parts_of_a_name_is_limited() -> None:
     checker = NameChecker()
     checker.add("/".join(["d"] * 64), is_directory=False)
     with pytest.raises(ArchiveInvalid, match="has 65 parts, the limit is 64"):
         checker.add("/".join(["e"] * 65), is_directory=False)
 
 
-def test_folders_that_names_imply_count_as_files() -> None:
+def test_implied_folders_count_towards_the_file_limit() -> None:
     checker = NameChecker(files_max=5)
     checker.add("a/b/c", is_directory=False)
     checker.add("a/b/d", is_directory=False)
@@ -69,7 +69,7 @@ def test_folders_that_names_imply_count_as_files() -> None:
         checker.add("a/f", is_directory=False)
 
 
-def test_the_bytes_of_all_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_bytes_of_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_names, "NAMES_BYTES_MAX", 1000)
     checker = NameChecker()
     for n in range(10):
@@ -78,7 +78,7 @@ def test_the_bytes_of_all_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         checker.add("e", is_directory=False)
 
 
-def test_a_character_that_folds_into_a_slash_claims_what_it_hides() -> None:
+def test_a_character_that_folds_into_a_slash_clashes_with_the_folded_path() -> None:
     checker = NameChecker()
     checker.add("a/b", is_directory=False)
     with pytest.raises(ArchiveInvalid, match="it clashes with 'a/b'"):
@@ -89,7 +89,7 @@ def test_a_character_that_folds_into_a_slash_claims_what_it_hides() -> None:
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE])
-def test_headers_before_one_entry_are_counted(tmp_path: Path, kind: bytes) -> None:
+def test_number_of_headers_before_an_entry_is_limited(tmp_path: Path, kind: bytes) -> None:
     chain = pax_header(b"6 a=b\n", kind)
     path = tmp_path / "good.tar.gz"
     path.write_bytes(gzip.compress(chain * 4 + tar_file() + chain * 4 + tar_file("b") + END))
@@ -98,14 +98,14 @@ def test_headers_before_one_entry_are_counted(tmp_path: Path, kind: bytes) -> No
     assert refusal(tmp_path, content) == "it has more than 4 headers before one entry"
 
 
-def test_one_header_for_all_entries_is_enough(tmp_path: Path) -> None:
+def test_a_second_global_header_is_refused(tmp_path: Path) -> None:
     everywhere = pax_header(b"6 a=b\n", tarfile.XGLTYPE)
     content = gzip.compress(everywhere + tar_file() + everywhere + tar_file("b") + END)
     assert refusal(tmp_path, content) == "it has more than 1 global headers"
 
 
-def test_a_header_for_all_entries_is_short(tmp_path: Path) -> None:
-    # 85 records of 6 bytes are 510; one more is over 512.
+def test_size_of_a_global_header_is_limited(tmp_path: Path) -> None:
+    # 85 records of 6 bytes are 510 bytes; 86 records exceed 512.
     path = tmp_path / "good.tar.gz"
     short, long = (pax_header(b"6 a=b\n" * count, tarfile.XGLTYPE) for count in (85, 86))
     path.write_bytes(gzip.compress(short + tar_file() + END))
@@ -114,8 +114,8 @@ def test_a_header_for_all_entries_is_short(tmp_path: Path) -> None:
     assert refusal(tmp_path, content) == "it has more than 512 bytes in a global header"
 
 
-def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    # 2,730 records of 6 bytes are 16,380; one more is over 16 KiB.
+def test_a_long_header_is_refused_unread(tmp_path: Path) -> None:
+    # 2,730 records of 6 bytes are 16,380 bytes; 2,731 records exceed 16 KiB.
     for records, is_refused in ((2_730, False), (2_731, True)):
         content = gzip.compress(pax_header(b"6 a=b\n" * records) + tar_file() + END)
         if is_refused:
@@ -125,11 +125,11 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
             assert inspect(tmp_path / "good.tar.gz").files == 1
 
 
-def test_the_headers_of_all_entries_are_bounded(
+def test_total_bytes_of_headers_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_reader, "EXTENSIONS_BYTES_MAX", 60)
-    # Ten headers of 6 bytes are allowed, the eleventh is not.
+    # Ten headers of 6 bytes are allowed; the eleventh exceeds 60 bytes.
     entries = [pax_header(b"6 a=b\n") + tar_file(str(n)) for n in range(11)]
     path = tmp_path / "good.tar.gz"
     path.write_bytes(gzip.compress(b"".join(entries[:10]) + END))
@@ -138,7 +138,7 @@ def test_the_headers_of_all_entries_are_bounded(
     assert refusal(tmp_path, content) == "it has more than 60 bytes in its headers"
 
 
-def test_empty_pieces_are_not_read_one_by_one(tmp_path: Path) -> None:
+def test_number_of_gzip_members_is_limited(tmp_path: Path) -> None:
     read: list[int] = []
 
     class CountingFile(io.BytesIO):
@@ -152,13 +152,13 @@ def test_empty_pieces_are_not_read_one_by_one(tmp_path: Path) -> None:
     assert len(read) == 1
 
 
-def test_what_is_packed_is_within_the_limits_of_who_reads(tmp_path: Path) -> None:
+def test_packed_archives_respect_the_readers_limits(tmp_path: Path) -> None:
     deep = tmp_path / "tree" / "/".join(["é" * 100] * 4)
     deep.mkdir(parents=True)
     for n in range(30):
         (deep / f"{n}.py").touch()
     with pack(tmp_path / "tree") as archive:
-        # Four folders and thirty files with names of 800 bytes, each in a header of its own.
+        # Four folders and thirty files with names of 800 bytes, in separate headers.
         assert inspect(archive.path).files == 30
     (deep / "/".join("d" * 61)).mkdir(parents=True)
     with pytest.raises(ArchiveInvalid, match="has 65 parts"):

@@ -1,4 +1,4 @@
-"""The log of a boot is shown without secrets, printable and bounded."""
+"""The log of a boot is shown without secrets and control characters, and of limited length."""
 
 import pytest
 
@@ -22,16 +22,16 @@ KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc",
             "-----BEGIN RSA PRIVATE KEY-----********",
         ),
-        # What is no secret stays, a digest of 64 among it.
+        # Lines without a secret are unchanged, including a digest of 64 digits.
         (f"sha256 {'0a' * 32} of /opt/x", f"sha256 {'0a' * 32} of /opt/x"),
         ("E: Unable to locate package docker.io", "E: Unable to locate package docker.io"),
     ],
 )
-def test_what_looks_like_a_secret_is_masked(line: str, shown: str) -> None:
+def test_secrets_in_a_boot_log_are_masked(line: str, shown: str) -> None:
     assert clean_boot_log(line) == shown
 
 
-def test_the_end_is_kept_and_a_secret_that_is_cut_is_none() -> None:
+def test_boot_log_keeps_the_end_without_cut_secrets() -> None:
     text = "first\n" + "password=" + "x" * 10_000 + "\n" + "last\n" * 1000
     cleaned = clean_boot_log(text)
     assert len(cleaned) <= BOOT_LOG_CHARACTERS_MAX
@@ -39,5 +39,5 @@ def test_the_end_is_kept_and_a_secret_that_is_cut_is_none() -> None:
     assert cleaned.endswith("last")
 
 
-def test_a_terminal_gets_no_commands() -> None:
+def test_boot_log_drops_control_sequences() -> None:
     assert clean_boot_log("\x1b[31mred\x1b[0m\r\n\x07bell\x00\r\n") == "red\nbell"

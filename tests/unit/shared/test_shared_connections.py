@@ -1,4 +1,4 @@
-"""Whether connections are readable."""
+"""Check whether a connection is readable."""
 
 import os
 import resource
@@ -11,7 +11,7 @@ from detcloud.shared.connections import is_readable
 
 @contextmanager
 def high_descriptor(connection: socket.socket) -> Iterator[int]:
-    """Yield a copy of a socket's descriptor with a number that `select` does not take."""
+    """Yield a copy of a socket's descriptor with the number 1500, too large for `select`."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
     descriptor = os.dup2(connection.fileno(), 1500)

@@ -42,12 +42,12 @@ def test_splits_assignment(text: str, names: tuple[str, ...], value: str) -> Non
         ('""=1', "has an empty name"),
     ],
 )
-def test_refuses_other_texts(text: str, message: str) -> None:
+def test_refuses_malformed_assignments(text: str, message: str) -> None:
     with pytest.raises(PathInvalid, match=message):
         split_assignment(text)
 
 
-def test_joined_names_are_read_as_same_names() -> None:
+def test_joined_names_are_parsed_as_identical_names() -> None:
     draws = random.Random(7)
     for _ in range(3_000):
         names = tuple(
@@ -83,7 +83,7 @@ def test_names_that_fit_several_keys_are_refused() -> None:
         resolve("a.b.c", {"a.b": {"c": 1}, "a": {"b.c": 1}}, {})
 
 
-def test_path_of_many_names_is_resolved_at_once() -> None:
+def test_path_of_many_names_is_resolved_quickly() -> None:
     names = ("a",) * 1_000
     path = DottedPath(names, (False,) * 1_000)
     assert resolve_path(path, [{"b": 1}]) == names

@@ -1,4 +1,4 @@
-"""Patterns that choose files: the same files as Python's glob finds, with what is in folders."""
+"""File patterns match the files that Python's glob finds, and all files in matching folders."""
 
 import time
 from glob import glob
@@ -58,17 +58,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_pattern_chooses_what_glob_finds(folder: Path, pattern: str) -> None:
+def test_patterns_match_like_glob(folder: Path, pattern: str) -> None:
     chosen = {name for name in FILES if matches_pattern(name, pattern)}
     assert chosen == found_by_glob(folder, pattern)
 
 
-def test_what_is_in_a_folder_is_no_file_of_its_name() -> None:
+def test_recursive_pattern_does_not_match_a_file_named_like_the_folder() -> None:
     assert not matches_pattern("a.pt", "a.pt/**")
     assert matches_pattern("a.pt/b", "a.pt/**")
 
 
-def test_drawn_patterns_choose_what_glob_finds(folder: Path) -> None:
+def test_random_patterns_match_like_glob(folder: Path) -> None:
     part = st.sampled_from(["*", "**", "a.pt", "dir", "deep", "d*", "?.pt", ".*", "[a-d]*", "x"])
 
     @settings(max_examples=300, deadline=None, derandomize=True)
@@ -82,22 +82,22 @@ def test_drawn_patterns_choose_what_glob_finds(folder: Path) -> None:
 
 
 def found_by_glob(folder: Path, pattern: str) -> set[str]:
-    """The files that glob finds, and those in the folders that it finds."""
-    paths = glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - the rules are its own.
-    # With `**` at its end glob also finds files as if they were folders.
-    found = {Path(path) for path in paths if path and not is_file_as_folder(folder, path)}
+    """Return the files that glob finds, and the files in folders that glob finds."""
+    paths = glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - compares with glob.
+    # For a pattern with `**` at the end, glob also lists files as folders.
+    matches = {Path(path) for path in paths if path and not is_file_as_folder(folder, path)}
     within = {Path(name) for name in FILES}
-    return {str(name) for name in within if found & {name, *name.parents} - {Path()}}
+    return {str(name) for name in within if matches & {name, *name.parents} - {Path()}}
 
 
 def is_file_as_folder(folder: Path, path: str) -> bool:
     return path.endswith("/") and (folder / path).is_file()
 
 
-def test_hostile_patterns_take_no_longer_than_their_length_allows() -> None:
+def test_hostile_patterns_take_bounded_time() -> None:
     path = "/".join(["a" * 100] * 40)
     deep = "/".join(["**", "*a*a*a*a*a*b"] * (PATTERN_LENGTH_MAX // 16))
     began = time.thread_time()
     assert not matches_any(path, [deep, "*a" * (PATTERN_LENGTH_MAX // 2) + "b"])
-    # A matcher that tries all ways takes years.
+    # A backtracking matcher would take years.
     assert time.thread_time() - began < 20

@@ -9,7 +9,7 @@ import pytest
 from detcloud.shared.files import delete_tree, read_json_object, read_regular_file
 
 
-def test_deleting_never_follows_links_and_opens_closed_directories(tmp_path: Path) -> None:
+def test_delete_tree_follows_no_links_and_opens_closed_directories(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").touch()
@@ -26,15 +26,15 @@ def test_deleting_never_follows_links_and_opens_closed_directories(tmp_path: Pat
     assert (kept / "file").exists()
 
 
-def test_a_file_that_is_no_object_reads_as_nothing(tmp_path: Path) -> None:
+def test_read_json_object_returns_none_without_an_object(tmp_path: Path) -> None:
     (tmp_path / "list").write_text(json.dumps([1]))
     assert read_json_object(tmp_path / "list") is None
     assert read_json_object(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize("depth", [1_200, 5_000])
-def test_a_tree_of_any_depth_is_deleted(tmp_path: Path, depth: int) -> None:
-    # Names of 9 characters 1,200 deep are 12,000 bytes: no path can say where the last one is.
+def test_delete_tree_deletes_deep_trees(tmp_path: Path, depth: int) -> None:
+    # 1,200 names of 9 characters are 12,000 bytes, too long for a path.
     tree = tmp_path / "tree"
     tree.mkdir()
     folder = os.open(tree, os.O_RDONLY)
@@ -49,12 +49,14 @@ def test_a_tree_of_any_depth_is_deleted(tmp_path: Path, depth: int) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_read_regular_file_ignores_pipes_folders_and_links(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    found = [read_regular_file(tmp_path / name, 3) for name in ("pipe", "folder", "link", "file")]
-    assert found == [None, None, None, b"123"]
+    contents = [
+        read_regular_file(tmp_path / name, 3) for name in ("pipe", "folder", "link", "file")
+    ]
+    assert contents == [None, None, None, b"123"]
     assert read_regular_file(tmp_path / "link", follows_links=True) == b"12345"
     assert read_json_object(tmp_path / "pipe") is None

@@ -1,4 +1,4 @@
-"""A process that exchanged tensors by Gloo ends as its code ends, not with an abort."""
+"""A process that used Gloo ends with the exit code of its program, not with an abort."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from detcloud.shared.clean_exit import AT_START
 from detcloud.shared.gloo_threads import await_gloo_threads
 from tests.patience import PROCESS_SECONDS_MAX
 
-# The thread of Gloo waits for the interpreter, which the code keeps until it ends: without the wait
-# for it this aborts every time.
+# Gloo's thread waits for the interpreter lock, which the program keeps until the end. Without the
+# wait under test, this program always aborts.
 ENDS_AT_ONCE = """
 import sys, time
 import torch
@@ -31,7 +31,7 @@ OWN_CUSTOMIZATION = "import sys\nsys.own = __file__\n"
 
 
 def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with the folder of ours first on the path, then the given one."""
+    """Run a program in `folder`; PYTHONPATH has detcloud's sitecustomize first, then `folder`."""
     return subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=folder,
@@ -43,14 +43,14 @@ def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_process_that_ends_with_its_last_exchange_ends_with_its_own_code(
+def test_exit_code_survives_a_running_gloo_thread(
     tmp_path: Path,
 ) -> None:
     done = run(tmp_path, ENDS_AT_ONCE, "3")
     assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_the_sitecustomize_of_others_runs_in_the_place_of_ours(tmp_path: Path) -> None:
+def test_foreign_sitecustomize_is_run(tmp_path: Path) -> None:
     own = tmp_path / "sitecustomize.py"
     own.write_text(OWN_CUSTOMIZATION)
     program = "import sys, sitecustomize; print(sys.own, sitecustomize.__file__)"
@@ -62,13 +62,13 @@ def test_the_sitecustomize_of_others_runs_in_the_place_of_ours(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("looks", "waits"),
+    ("checks", "waits"),
     [
-        # There is none.
+        # No Gloo thread exists.
         ([{}], 0),
-        # Still at once, for instance because the peer is dead.
+        # Unchanged between the first two checks, for instance because the peer is dead.
         ([{"7": "State:\tS 4"}, {"7": "State:\tS 4"}], 1),
-        # It ran meanwhile; it runs; a second one has ended.
+        # The thread ran between the checks; the thread is running; a second thread has ended.
         ([{"7": "State:\tS 4"}, {"7": "State:\tS 5"}, {"7": "State:\tS 5"}], 2),
         (
             [
@@ -82,13 +82,13 @@ def test_the_sitecustomize_of_others_runs_in_the_place_of_ours(tmp_path: Path) -
         ([{"7": "S", "8": "S"}, {"7": "S"}, {"7": "S"}], 2),
     ],
 )
-def test_threads_are_awaited_until_two_looks_find_them_unchanged(
-    looks: list[dict[str, str]], waits: int
+def test_gloo_threads_are_awaited_until_unchanged_between_two_checks(
+    checks: list[dict[str, str]], waits: int
 ) -> None:
-    found: Iterator[dict[str, str]] = iter(looks)
+    remaining: Iterator[dict[str, str]] = iter(checks)
     sleeps: list[float] = []
-    await_gloo_threads(lambda: next(found), sleeps.append)
+    await_gloo_threads(lambda: next(remaining), sleeps.append)
     assert len(sleeps) == waits
-    assert list(found) == []
-    # A thread that waits for the interpreter's lock shows that within each of them.
+    assert list(remaining) == []
+    # A thread that waits for the interpreter lock changes state within each sleep.
     assert all(seconds > sys.getswitchinterval() for seconds in sleeps)

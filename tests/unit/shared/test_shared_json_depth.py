@@ -10,7 +10,7 @@ from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
 
 def nest(depth: int, leaf: Any) -> Any:
-    """The leaf inside so many objects and lists, by turns."""
+    """Return `leaf` within `depth` alternating lists and objects."""
     for level in range(depth):
         leaf = {"a": leaf, "b": 1} if level % 2 else [0, leaf]
     return leaf
@@ -34,10 +34,10 @@ def nest(depth: int, leaf: Any) -> Any:
         "empty",
         "at the limit",
         "an empty list more",
-        "one more",
+        "a level more",
         "far",
         "wide",
     ],
 )
-def test_what_lies_deeper_than_the_limit_is_too_deep(value: object, is_deep: bool) -> None:
+def test_values_beyond_the_depth_limit_are_too_deep(value: object, is_deep: bool) -> None:
     assert is_too_deep(value) is is_deep

@@ -8,7 +8,7 @@ from detcloud.shared.notices import FileNotices
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"deadline_ms": "soon"}', '{"deadline'])
-def test_a_file_that_says_something_else_is_no_notice(tmp_path: Path, content: str) -> None:
+def test_missing_or_malformed_notice_file_is_no_notice(tmp_path: Path, content: str) -> None:
     path = tmp_path / "notice.json"
     assert FileNotices(path).poll() is None
     path.write_text(content)

@@ -1,4 +1,4 @@
-"""The proxy of an address, by the variables of the environment."""
+"""The proxy of a URL by environment variables."""
 
 import pytest
 
@@ -13,20 +13,20 @@ def shown_proxy(url: str, **environment: str) -> str | None:
     return None if proxy is None else str(proxy)
 
 
-def test_each_scheme_has_a_variable_of_its_own() -> None:
+def test_schemes_have_separate_proxy_variables() -> None:
     assert shown_proxy("https://cluster.example", **BOTH) == "http://secure:3128"
     assert shown_proxy("http://cluster.example", **BOTH) == "http://plain:3128"
     assert shown_proxy("http://cluster.example", HTTPS_PROXY="http://secure:3128") is None
     assert shown_proxy("https://cluster.example") is None
 
 
-def test_small_letters_win_even_if_empty() -> None:
+def test_lower_case_variables_win_even_if_empty() -> None:
     both = {**BOTH, "https_proxy": "http://small:1"}
     assert shown_proxy("https://cluster.example", **both) == "http://small:1"
     assert shown_proxy("https://cluster.example", **{**BOTH, "https_proxy": ""}) is None
 
 
-def test_a_cgi_script_ignores_the_variable_that_a_client_sets() -> None:
+def test_a_cgi_script_ignores_http_proxy_in_capitals() -> None:
     assert shown_proxy("http://cluster.example", **BOTH, REQUEST_METHOD="GET") is None
     assert shown_proxy("http://cluster.example", http_proxy="http://p:1", REQUEST_METHOD="GET")
 
@@ -58,8 +58,8 @@ def test_this_machine_never_has_a_proxy(host: str) -> None:
     ],
 )
 def test_no_proxy_lists_names_and_domains(entries: str, is_excepted: bool) -> None:
-    found = shown_proxy("https://cluster.example:8443", **BOTH, NO_PROXY=entries)
-    assert (found is None) == is_excepted
+    proxy = shown_proxy("https://cluster.example:8443", **BOTH, NO_PROXY=entries)
+    assert (proxy is None) == is_excepted
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_no_proxy_lists_addresses_and_networks(url: str, entries: str, is_except
     assert (shown_proxy(url, **BOTH, no_proxy=entries) is None) == is_excepted
 
 
-def test_user_and_password_are_a_header_and_never_shown() -> None:
+def test_proxy_login_becomes_a_header_and_is_not_shown() -> None:
     proxy = find_proxy("http://c.example", {"HTTP_PROXY": "http://ada:se%40cret@proxy:8080"})
     assert proxy is not None
     assert str(proxy) == "http://proxy:8080"
@@ -86,7 +86,7 @@ def test_user_and_password_are_a_header_and_never_shown() -> None:
     assert dict(proxy.headers) == {"Proxy-Authorization": "Basic YWRhOnNlQGNyZXQ="}
 
 
-def test_an_address_without_scheme_and_port_is_plain_http() -> None:
+def test_a_proxy_without_scheme_and_port_is_plain_http() -> None:
     assert (
         shown_proxy("https://c.example", HTTPS_PROXY="proxy.example") == "http://proxy.example:80"
     )

@@ -1,4 +1,4 @@
-"""The way to a bucket: what users name is shown without logins, and leads nowhere else."""
+"""S3 buckets: logins are never shown, redirects are not followed, and bad answers are errors."""
 
 import io
 from collections.abc import Callable
@@ -20,17 +20,17 @@ PLACE = BucketPlace(
 
 
 def answer(status: int, content: bytes = b"", **headers: str) -> Callable[..., Any]:
-    """A handler that answers in place of the network, and counts itself in `asked`."""
+    """Return a handler with a fixed HTTP answer; its attribute `urls` lists the requested URLs."""
     from botocore.awsrequest import AWSResponse
 
     def send(request: Any, **_: object) -> Any:
-        asked.append(request.url)
+        urls.append(request.url)
         raw = io.BytesIO(content)
         raw.stream = lambda **_: iter([content])  # type: ignore[attr-defined]
         return AWSResponse(request.url, status, headers, raw)
 
-    asked: list[str] = []
-    send.asked = asked  # type: ignore[attr-defined]
+    urls: list[str] = []
+    send.urls = urls  # type: ignore[attr-defined]
     return send
 
 
@@ -49,13 +49,13 @@ def bucket_that(send: Callable[..., Any]) -> Bucket:
         ("http://store.test/a@b", "http://store.test/a@b"),
     ],
 )
-def test_a_login_in_an_endpoint_is_left_out(given: str, kept: str) -> None:
+def test_a_login_in_an_endpoint_is_removed(given: str, kept: str) -> None:
     place = BucketPlace("data", endpoint_url=given)
     assert place.endpoint_url == kept
     assert str(place) == f"s3://data at {kept}"
 
 
-def test_parts_that_are_listed_without_an_end_are_an_error() -> None:
+def test_an_endless_list_of_parts_is_an_error() -> None:
     listed = b"""<?xml version="1.0"?><ListMultipartUploadsResult><Upload><Key>k</Key>
         <UploadId>u</UploadId><Initiated>2026-01-01T00:00:00.000Z</Initiated></Upload>
         <IsTruncated>false</IsTruncated></ListMultipartUploadsResult>"""
@@ -67,18 +67,18 @@ def test_parts_that_are_listed_without_an_end_are_an_error() -> None:
     events.register("before-send.s3.ListParts", send := answer(200, parts))
     with pytest.raises(BucketError, match="lists parts of k without an end"):
         S3PartsUpload(bucket, "k", 1).stored_parts()
-    # From the beginning, and behind part 1.
-    assert len(send.asked) == 2  # type: ignore[attr-defined]
+    # The first list starts at the beginning, the second after part 1.
+    assert len(send.urls) == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_web_page_in_place_of_answer_is_a_bucket_error(status: int) -> None:
+def test_a_web_page_as_answer_is_a_bucket_error(status: int) -> None:
     bucket = bucket_that(answer(status, b"<html><p>Sign in to this network"))
     with pytest.raises(BucketError):
         list(bucket.list_objects("folder/"))
 
 
-def test_no_error_and_no_address_shows_the_login() -> None:
+def test_errors_and_signed_urls_do_not_show_the_login() -> None:
     bucket = bucket_that(answer(403))
     with pytest.raises(BucketError) as refused:
         list(bucket.list_objects(""))
@@ -93,6 +93,6 @@ def test_a_redirect_is_not_followed(status: int) -> None:
     send = answer(status, location="http://169.254.169.254/latest/meta-data")
     with pytest.raises(BucketError, match=f"a redirect .{status}., which is not followed"):
         list(bucket_that(send).list_objects(""))
-    assert [url.split("?")[0] for url in send.asked] == [  # type: ignore[attr-defined]
+    assert [url.split("?")[0] for url in send.urls] == [  # type: ignore[attr-defined]
         "http://store.test:9000/base/data"
     ]

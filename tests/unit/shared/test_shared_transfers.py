@@ -26,10 +26,10 @@ MB = 1 << 20
     ("size", "part", "at_once"),
     [
         (0, 5 * MB, 6),
-        # 10,000 parts of 5 MiB are 50,000 MiB; of four times that they have to be of 20.
+        # 10,000 parts of 5 MiB are 50,000 MiB; 200,000 MiB need parts of 20 MiB.
         (50_000 * MB, 5 * MB, 6),
         (200_000 * MB, 20 * MB, 3),
-        # A part of 100 MiB is more than may be in memory, and goes alone.
+        # A part of 100 MiB exceeds the memory limit, so that parts are sent singly.
         (1_000_000 * MB, 100 * MB, 1),
     ],
 )
@@ -39,17 +39,17 @@ def test_parts_are_as_large_as_needed_and_few_in_memory(size: int, part: int, at
 
 
 TB = 1 << 40
-# The most bytes of an object, the most parts, the least and most bytes of one but the last, and
-# those of a small file.
+# Maximum bytes of an object, allowed parts, maximum parts, minimum and maximum bytes of a part
+# other than the last, and bytes of a small file's parts.
 SERVICES = [
     pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, s3.SENT_PART_BYTES, id="s3"),
-    # 50,000 blocks of 4,000 MiB are more than any file here.
+    # 50,000 blocks of 4,000 MiB exceed the largest file here.
     pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, 5 * MB, id="azure"),
 ]
 
 
 @pytest.mark.parametrize(("most", "allowed", "parts_max", "least", "part_max", "first"), SERVICES)
-def test_every_file_that_a_service_takes_is_cut_as_it_allows(
+def test_part_sizes_respect_the_limits_of_the_service(
     most: int, allowed: int, parts_max: int, least: int, part_max: int, first: int
 ) -> None:
     assert allowed <= parts_max
@@ -64,7 +64,7 @@ def test_every_file_that_a_service_takes_is_cut_as_it_allows(
         assert count <= parts_max
         assert least <= part <= part_max
         assert 0 <= last <= part
-        # No more is in memory than the limit, or one part where that is larger.
+        # The parts in memory exceed the limit only if a single part exceeds the limit.
         assert parts_at_once(part) * part <= max(transfers.MEMORY_BYTES_MAX, part)
         if count < 200:
             assert len(list(file_parts(Path("any"), size, part))) == (count if size else 0)
@@ -73,7 +73,7 @@ def test_every_file_that_a_service_takes_is_cut_as_it_allows(
 
 
 def sizes_up_to(most: int, parts_max: int) -> st.SearchStrategy[int]:
-    """Sizes around whole numbers of parts, at which one part more is needed, and any others."""
+    """Return a strategy of sizes up to `most`: around multiples of part sizes, and any size."""
     around = st.builds(
         lambda parts, part, off: max(0, min(most, parts * part + off)),
         st.sampled_from([1, 2, parts_max - 1, parts_max, parts_max + 1, 2 * parts_max]),
@@ -83,12 +83,12 @@ def sizes_up_to(most: int, parts_max: int) -> st.SearchStrategy[int]:
     return st.one_of(around, st.integers(0, most))
 
 
-def test_a_stream_is_cut_into_parts_that_google_takes() -> None:
-    # All but the last have a multiple of 256 KiB, and there may be any number of them.
+def test_part_size_for_google_is_a_multiple_of_256_kib() -> None:
+    # Google requires a multiple of 256 KiB except for the last part, and limits no part count.
     assert gcs.PART_BYTES % (256 * 1024) == 0
 
 
-def test_no_more_are_at_work_or_waiting_than_may_be() -> None:
+def test_number_of_running_and_waiting_calls_is_limited() -> None:
     taken, ended, most = [0], [0], [0]
     lock = threading.Lock()
 
@@ -105,11 +105,11 @@ def test_no_more_are_at_work_or_waiting_than_may_be() -> None:
         return number * 2
 
     assert call_at_once(work, numbers(), 3) == [number * 2 for number in range(50)]
-    # Three at work, and the one that is taken when there is room for it.
+    # Three running calls, and a number that is taken as soon as a call ends.
     assert most[0] <= 4
 
 
-def test_a_slow_call_holds_up_no_other() -> None:
+def test_a_slow_call_does_not_block_other_calls() -> None:
     others_ended = threading.Event()
     ended = iter(range(1, 100))
 
@@ -122,7 +122,7 @@ def test_a_slow_call_holds_up_no_other() -> None:
     call_at_once(work, range(51), 3)
 
 
-def test_after_an_error_nothing_runs_and_it_is_raised() -> None:
+def test_an_error_stops_further_calls_and_is_raised() -> None:
     begun: list[int] = []
 
     def fail_at_five(number: int) -> None:
@@ -135,7 +135,7 @@ def test_after_an_error_nothing_runs_and_it_is_raised() -> None:
     assert len(begun) < 20
 
 
-def test_a_file_is_cut_and_put_together(tmp_path: Path) -> None:
+def test_a_file_is_split_and_reassembled(tmp_path: Path) -> None:
     content = bytes(range(250))
     (tmp_path / "source").write_bytes(content)
     parts = [read() for read in file_parts(tmp_path / "source", 250, 100)]
@@ -144,7 +144,7 @@ def test_a_file_is_cut_and_put_together(tmp_path: Path) -> None:
     assert (tmp_path / "copy").read_bytes() == content
 
 
-def test_what_became_shorter_is_an_error(tmp_path: Path) -> None:
+def test_a_shrunk_file_or_answer_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"x" * 150)
     first, second = file_parts(tmp_path / "source", 200, 100)
     assert len(first()) == 100
@@ -156,7 +156,7 @@ def test_what_became_shorter_is_an_error(tmp_path: Path) -> None:
         )
 
 
-def test_what_is_in_memory_is_bounded() -> None:
+def test_memory_of_concurrent_parts_is_limited() -> None:
     assert transfers.PART_BYTES * transfers.PARTS_AT_ONCE <= transfers.MEMORY_BYTES_MAX
 
 
@@ -181,5 +181,5 @@ has_begun.wait()
 """
 
 
-def test_a_process_ends_while_parts_are_on_their_way() -> None:
+def test_running_transfers_do_not_block_the_process_exit() -> None:
     subprocess.run([sys.executable, "-c", LEAVER], check=True, timeout=PROCESS_SECONDS_MAX)

@@ -20,7 +20,7 @@ from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import direct, make_trial
 
 
-def test_a_specification_is_read_and_what_it_lacks_has_a_default(tmp_path: Path) -> None:
+def test_missing_fields_of_a_specification_have_defaults(tmp_path: Path) -> None:
     reference = {"uuid": "a", "trial_id": 4, "path": "3/4/1/a", "newer": True}
     spec = TrialDirectory(make_trial(tmp_path, latest_checkpoint=reference, later_field=1)).spec
     assert (spec.experiment_id, spec.trial_id, spec.scheduling_unit) == (3, 4, 100)
@@ -44,7 +44,7 @@ def test_a_wrong_field_is_named(tmp_path: Path, fields: dict[str, Any], message:
         TrialDirectory(make_trial(tmp_path, **fields))
 
 
-def test_a_missing_or_broken_specification_says_where(tmp_path: Path) -> None:
+def test_error_for_a_broken_specification_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(DetcloudError, match=r"spec\.json does not exist"):
         TrialDirectory(tmp_path)
     (tmp_path / "in").mkdir()
@@ -53,7 +53,7 @@ def test_a_missing_or_broken_specification_says_where(tmp_path: Path) -> None:
         TrialDirectory(tmp_path)
 
 
-def test_directives_are_the_defaults_until_there_is_a_file(tmp_path: Path) -> None:
+def test_missing_directives_file_gives_defaults(tmp_path: Path) -> None:
     trial = make_trial(tmp_path)
     file = DirectivesFile(trial / "in" / "directives.json")
     assert file.read() == Directives()
@@ -93,7 +93,7 @@ def test_an_unchanged_file_is_not_read_again(
     assert file.read().length == 10
 
 
-def test_a_report_is_one_line_with_its_kind_and_time(tmp_path: Path) -> None:
+def test_a_report_is_a_line_with_kind_and_time(tmp_path: Path) -> None:
     report = ReportFile(tmp_path / "out" / "report-0.jsonl")
     report.append("progress", value=0.5)
     report.append("completed", length=3, metric=1)
@@ -112,7 +112,7 @@ def test_numbers_that_json_lacks_are_strings(tmp_path: Path) -> None:
     assert metrics == {"a": "NaN", "b": "Infinity", "c": ["-Infinity", 1.5]}
 
 
-def test_text_that_utf_8_lacks_is_reported_with_question_marks(tmp_path: Path) -> None:
+def test_unencodable_text_is_reported_with_question_marks(tmp_path: Path) -> None:
     report = ReportFile(tmp_path / "report-0.jsonl")
     report.append("exit", message="no file a\udcff", metrics={"\ud800é": 1})
     report.close()
@@ -128,7 +128,7 @@ def test_text_that_utf_8_lacks_is_reported_with_question_marks(tmp_path: Path) -
         ({"text": "x" * LINE_BYTES_MAX}, "the limit is 262144"),
     ],
 )
-def test_what_cannot_be_reported_is_refused_and_nothing_is_written(
+def test_unreportable_values_are_refused_without_a_write(
     tmp_path: Path, value: dict[Any, Any], message: str
 ) -> None:
     report = ReportFile(tmp_path / "report-0.jsonl")
@@ -139,8 +139,8 @@ def test_what_cannot_be_reported_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("depth", [64, 65, 150, 200, 254, 260, 5000])
-def test_what_readers_could_not_take_is_not_written(tmp_path: Path, depth: int) -> None:
-    # The line is one of the objects, so that its value may have 63.
+def test_too_deep_values_are_not_written(tmp_path: Path, depth: int) -> None:
+    # The line itself is a level, so that a value may have 63 levels.
     value: Any = float("nan")
     for level in range(depth - 1):
         value = {"a": value} if level % 2 else (value,)
@@ -160,7 +160,7 @@ def test_the_longest_line_has_exactly_256_kib(tmp_path: Path) -> None:
     report = ReportFile(tmp_path / "report-0.jsonl")
     report.append("x", text="")
     empty = report.path.stat().st_size
-    # A line grows by one byte with each character of its text.
+    # A line grows by a byte per character of the text.
     report.append("x", text="a" * (256 * 1024 - empty))
     with pytest.raises(DetcloudError, match="262145 bytes"):
         report.append("x", text="a" * (256 * 1024 - empty + 1))
@@ -168,7 +168,7 @@ def test_the_longest_line_has_exactly_256_kib(tmp_path: Path) -> None:
     assert report.path.stat().st_size == empty + 256 * 1024
 
 
-def test_an_exit_line_of_an_earlier_process_does_not_count(tmp_path: Path) -> None:
+def test_an_exit_line_of_an_earlier_process_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "report-0.jsonl"
     earlier = ReportFile(path)
     earlier.append("exit", reason="idle")
@@ -202,7 +202,7 @@ def test_a_report_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_line_that_a_full_disk_cut_does_not_run_into_the_next(tmp_path: Path) -> None:
+def test_a_line_cut_by_a_full_disk_is_terminated(tmp_path: Path) -> None:
     report = ReportFile(tmp_path / "report-0.jsonl")
     report.append("progress", value=0.5)
     size = report.path.stat().st_size
@@ -212,7 +212,7 @@ def test_a_line_that_a_full_disk_cut_does_not_run_into_the_next(tmp_path: Path) 
             report.append("exit", reason="completed")
         with pytest.raises(DetcloudError, match=r"could not be written to .*File too large; free"):
             report.append("exit", reason="completed")
-    # Another process of the same rank, such as the launcher, had the file open before.
+    # A second process of the rank, such as the launcher, has opened the file earlier.
     other.append("progress", value=0.75)
     report.append("progress", value=1.0)
     first, half, *rest = report.path.read_text().splitlines()
@@ -222,7 +222,7 @@ def test_a_line_that_a_full_disk_cut_does_not_run_into_the_next(tmp_path: Path) 
     other.close()
 
 
-def test_the_era_is_one_of_two(tmp_path: Path) -> None:
+def test_unknown_era_is_refused(tmp_path: Path) -> None:
     assert TrialDirectory(make_trial(tmp_path / "a")).spec.era == "length"
     assert TrialDirectory(make_trial(tmp_path / "b", era="steps")).spec.era == "steps"
     with pytest.raises(DetcloudError, match="era is 'epochs', not steps or length"):

@@ -1,4 +1,4 @@
-"""YAML that reads as it was written, whoever reads it."""
+"""Written YAML is parsed as the original value by any reader."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from detcloud.cli.rendering.output import render_json
 from detcloud.shared.yaml_writer import render_yaml
 
-# Texts that a reader could take for something else, or for another shape.
+# Texts that a reader could parse as a different type or structure.
 WORDS = "yes No ~ null 1e5 1_000 0x1f .inf 12:30:45 2020-01-01 - ? : # & * ! | > ' % @ ` = <<"
 SHAPES = ("", " ", "a: b", "a #b", "- x", "a\nb", "a\n\nb\n", " a\nb", "a\n b", "a\n", "\n")
 STRANGE = ("a\r\nb", "é\nü", "😀", "\ufeff", "a\n \nb", "\x1b[2J", "\x85", "\u2028", "a\tb\nc")
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(VALUES)
-def test_what_is_written_reads_the_same(value: Any) -> None:
+def test_written_yaml_is_parsed_unchanged(value: Any) -> None:
     assert yaml.safe_load(render_yaml(value)) == value
 
 
@@ -36,7 +36,7 @@ def test_tricky_texts_stay_texts(text: str) -> None:
     assert yaml.safe_load(render_yaml({text: [text]})) == {text: [text]}
 
 
-def test_it_looks_like_yaml() -> None:
+def test_yaml_layout() -> None:
     value = {
         "id": 1,
         "labels": ["first one", "2"],
@@ -70,20 +70,20 @@ def test_it_looks_like_yaml() -> None:
     )
 
 
-def test_nothing_invisible_reaches_a_terminal() -> None:
+def test_yaml_escapes_invisible_characters() -> None:
     assert render_yaml({"name": "a\x1b[2J\u202e"}) == 'name: "a\\u001b[2J\\u202e"\n'
 
 
-def test_numbers_that_are_none_have_their_names() -> None:
+def test_nan_and_infinity_have_yaml_names() -> None:
     assert render_yaml([float("nan"), float("inf"), -float("inf")]) == "- .nan\n- .inf\n- -.inf\n"
 
 
-def test_what_json_does_not_know_is_refused() -> None:
+def test_yaml_refuses_non_json_types() -> None:
     with pytest.raises(TypeError, match="set"):
         render_yaml({"a": {1}})
 
 
-def test_json_escapes_what_steers_a_terminal() -> None:
+def test_json_escapes_control_characters() -> None:
     text = "a\x7f\x1b\u202eé"
     shown = render_json({text: text}, indent=None)
     assert shown.isprintable()

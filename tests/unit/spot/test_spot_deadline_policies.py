@@ -1,4 +1,6 @@
-"""Policies at single moments: 60 minutes of work due 100 minutes after the submission."""
+"""Decisions of policies at single moments, with 60 minutes of work due 100 minutes after
+submission.
+"""
 
 import pytest
 
@@ -42,17 +44,17 @@ def snapshot(
     return JobSnapshot(now * MINUTE, done * MINUTE, machine, starting * MINUTE, spot, price, 1.0)
 
 
-EVERY = (on_demand_policy, greedy_policy, uniform_progress_policy, reserved_slack_policy)
-WITH_SPOT = EVERY[1:]
+POLICIES = (on_demand_policy, greedy_policy, uniform_progress_policy, reserved_slack_policy)
+SPOT_POLICIES = POLICIES[1:]
 
 
-@pytest.mark.parametrize("policy", EVERY)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("machine", MachineKind)
 def test_finished_work_uses_no_machine(policy: Policy, machine: MachineKind) -> None:
     assert policy(job(), snapshot(70, 60, machine, spot=True)) is NONE
 
 
-@pytest.mark.parametrize("policy", WITH_SPOT)
+@pytest.mark.parametrize("policy", SPOT_POLICIES)
 @pytest.mark.parametrize(
     ("standing", "chosen"),
     [
@@ -81,7 +83,7 @@ def test_safety_net_and_exploitation(
     assert policy(job(), standing) is chosen
 
 
-@pytest.mark.parametrize("policy", WITH_SPOT)
+@pytest.mark.parametrize("policy", SPOT_POLICIES)
 def test_tick_reduces_slack_for_waiting(policy: Policy) -> None:
     # Changeover 1, tick 5: slack 5 is more than 2 changeovers, but 0 are left at the next decision.
     assert policy(job(changeover=1), snapshot(65, 30)) is ON_DEMAND
@@ -109,7 +111,7 @@ def test_greedy_uses_on_demand_at_safety_net_until_the_end(
         # ep(20) = 20 * 60 / 100 = 12.
         (snapshot(20, 12), NONE),
         (snapshot(20, 11), ON_DEMAND),
-        # Risks are taken although it is behind.
+        # The policy uses spot machines although the work is behind.
         (snapshot(20, 0, spot=True), SPOT),
         # On-demand until cp >= ep(20 + 2 * 5) = 18, with or without spot machines.
         (snapshot(20, 17, ON_DEMAND, spot=True), ON_DEMAND),
@@ -132,10 +134,10 @@ def test_uniform_progress_follows_expected_progress(
         # Slack 30 is the tick, the changeover and the reserve.
         (snapshot(10, 0), NONE),
         (snapshot(11, 0), ON_DEMAND),
-        # With 30 left the reserve is 15: slack 25 will do.
+        # With 30 minutes of work left, the reserve is 15 and slack 25 suffices.
         (snapshot(45, 30), NONE),
         (snapshot(46, 30), ON_DEMAND),
-        # From on-demand back to spot as soon as that is safe; never to nothing.
+        # From on-demand back to spot as soon as that is safe, never to no machine.
         (snapshot(20, 0, ON_DEMAND, spot=True), SPOT),
         (snapshot(60, 30, ON_DEMAND, spot=True), SPOT),
         (snapshot(61, 30, ON_DEMAND, spot=True), ON_DEMAND),
@@ -151,12 +153,12 @@ def test_reserved_slack_waits_while_slack_exceeds_reserve(
 @pytest.mark.parametrize(
     ("standing", "chosen"),
     [
-        # From nothing, 60 + 5 minutes at 1.0 on-demand, and the same time at the spot price.
+        # Without a machine, 60 + 5 minutes at 1.0 on-demand or at the spot price.
         (snapshot(0, 0, spot=True, price=0.99), SPOT),
         (snapshot(0, 0, spot=True, price=1.0), NONE),
-        # 2 left on-demand cost 2; on a spot machine (2 + 5) * 0.3 = 2.1.
+        # 2 minutes of work cost 2 on-demand and (2 + 5) * 0.3 = 2.1 on a spot machine.
         (snapshot(0, 58, ON_DEMAND, spot=True), ON_DEMAND),
-        # 3 left on-demand cost 3; on a spot machine (3 + 5) * 0.3 = 2.4.
+        # 3 minutes of work cost 3 on-demand and (3 + 5) * 0.3 = 2.4 on a spot machine.
         (snapshot(0, 57, ON_DEMAND, spot=True), SPOT),
         # The 60 minutes on the present spot machine at 1.08 cost 64.8. On-demand takes 60 + 5 = 65.
         (snapshot(0, 0, SPOT, spot=True, price=1.08), SPOT),
@@ -170,7 +172,7 @@ def test_reserved_slack_chooses_by_price(standing: JobSnapshot, chosen: MachineK
 
 
 def test_reserve_is_two_changeovers_per_spell_and_two_more() -> None:
-    # 2 * 5 * (1 + 60/240) = 12.5 minutes, and 10 when nothing is left.
+    # 2 * 5 * (1 + 60/240) = 12.5 minutes, and 10 without work left.
     assert reserve_ms(job(spell=240), snapshot(0, 0)) == 750_000
     assert reserve_ms(job(spell=240), snapshot(0, 60)) == 600_000
 

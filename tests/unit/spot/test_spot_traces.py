@@ -1,4 +1,4 @@
-"""Traces: generated like the published ones, and read from files."""
+"""Generated traces with the statistics of published traces, and traces from files."""
 
 import json
 from itertools import groupby

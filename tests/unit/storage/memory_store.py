@@ -1,4 +1,4 @@
-"""A checkpoint store of somebody else, as a package outside detcloud may have one."""
+"""A checkpoint store in memory, in place of a store from another package."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from detcloud.storage import KeyExists, KeyNotFound, StorageError, checked_key
 
-# By the configuration's `shelf`: the files by their keys.
+# Files by key, for each `shelf` of a configuration.
 shelves: dict[str, dict[str, bytes]] = {}
 
 
 class MemoryStore:
-    """Keeps files in this process."""
+    """Store in the memory of the process."""
 
     root = None
 
@@ -40,7 +40,7 @@ class MemoryStore:
 
 
 def build_memory_store(config: Mapping[str, Any]) -> MemoryStore:
-    """The store of the configuration's `shelf`."""
+    """Return the store of the configuration's `shelf`."""
     if not config.get("shelf"):
         raise StorageError("storage shelf is missing")
     return MemoryStore(shelves.setdefault(config["shelf"], {}))

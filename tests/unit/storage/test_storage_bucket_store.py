@@ -1,4 +1,4 @@
-"""A bucket that lists what it was not asked for, as one with an error or an enemy in it may."""
+"""A faulty or hostile bucket that lists keys outside the requested prefix."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ PREFIX = "/".join((*PARTS, ""))
 
 
 class WrongBucket:
-    """A bucket whose listing ends with a key of another prefix."""
+    """Bucket with a key of another prefix at the end of each listing."""
 
     place = "wrong://bucket"
 
@@ -45,12 +45,12 @@ class WrongBucket:
         return ""
 
 
-def test_a_trial_is_not_told_of_files_elsewhere() -> None:
+def test_foreign_keys_in_a_listing_are_an_error() -> None:
     with pytest.raises(StorageError, match=f"lists '3/4/1/another/weights' below '{PREFIX}'"):
         BucketStore(WrongBucket()).list(PREFIX.rstrip("/"))
 
 
-def test_nothing_elsewhere_is_deleted_or_listed() -> None:
+def test_foreign_keys_are_not_deleted_or_listed() -> None:
     bucket = WrongBucket()
     files = BucketFiles(bucket)
     with pytest.raises(OSError, match="lists '3/4/1/another/weights'"):

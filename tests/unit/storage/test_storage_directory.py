@@ -10,7 +10,7 @@ from detcloud.storage.types.directory import DirectoryStore
 from tests.conformance.checkpoint_store import KEY
 
 
-def test_a_link_in_the_store_does_not_lead_out_of_it(tmp_path: Path) -> None:
+def test_a_link_out_of_the_store_is_refused(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "store")
     (tmp_path / "store").mkdir()
     (tmp_path / "secret").write_text("x")
@@ -19,7 +19,7 @@ def test_a_link_in_the_store_does_not_lead_out_of_it(tmp_path: Path) -> None:
         store.get("out/secret", tmp_path / "copy")
 
 
-def test_links_that_lead_to_each_other_are_an_error_that_names_the_path(tmp_path: Path) -> None:
+def test_error_for_a_link_loop_names_the_path(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "store")
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "a").symlink_to("b")
@@ -38,7 +38,7 @@ def test_links_that_lead_to_each_other_are_an_error_that_names_the_path(tmp_path
         looping.list("3")
 
 
-def test_nothing_half_written_is_left_behind(
+def test_failed_writes_leave_no_partial_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
@@ -58,7 +58,7 @@ def test_nothing_half_written_is_left_behind(
     assert store.list("3") == {KEY: 1}
 
 
-def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> None:
+def test_remains_of_a_killed_writer_are_removed_after_a_day(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("x")
     store = DirectoryStore(tmp_path / "store")
@@ -74,7 +74,7 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> Non
 def test_an_unfinished_write_is_named_after_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collector removes by that name what a killed process left."""
+    # By the name, the collector removes unfinished files of a killed process.
     source = tmp_path / "source"
     source.write_text("x")
     names: list[str] = []
@@ -85,7 +85,7 @@ def test_an_unfinished_write_is_named_after_its_checkpoint(
     assert [name.split(".")[:-1] for name in names] == [["uuid"], ["uuid"], []]
 
 
-def test_one_of_two_writers_succeeds_without_hard_links(
+def test_first_of_two_writers_succeeds_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -99,7 +99,7 @@ def test_one_of_two_writers_succeeds_without_hard_links(
 
     def rename_after_a_second_writer(staged: Path, destination: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        # The second writer comes after the first one has seen that the key is free.
+        # The second write starts after the first write has found the key free.
         with pytest.raises(KeyExists):
             store.put("3/4/1/uuid/a", tmp_path / "second")
         return rename(staged, destination)
@@ -112,7 +112,7 @@ def test_one_of_two_writers_succeeds_without_hard_links(
     assert list((tmp_path / "store/.staging").iterdir()) == []
 
 
-def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(
+def test_parent_folders_of_a_stored_file_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[int] = set()
@@ -129,7 +129,7 @@ def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(
     assert {folder.stat().st_ino for folder in folders} <= synced
 
 
-def test_the_last_deletion_takes_the_empty_folders_along(tmp_path: Path) -> None:
+def test_last_deletion_removes_empty_folders(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("x")
     store = DirectoryStore(tmp_path / "store")
@@ -138,10 +138,10 @@ def test_the_last_deletion_takes_the_empty_folders_along(tmp_path: Path) -> None
     assert not (tmp_path / "store" / "3").exists()
 
 
-def test_a_clock_that_is_ahead_removes_no_write_of_others(
+def test_a_fast_clock_does_not_remove_foreign_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of a machine says nothing of files that a server of their own stamps."""
+    # A file server stamps the files by its own clock.
     staging = tmp_path / "store" / ".staging"
     staging.mkdir(parents=True)
     (staging / "uuid.other").write_bytes(b"half of it")

@@ -10,7 +10,7 @@ from tests.conftest import require
 from tests.unit.core.trial_files import enter, kinds, make_trial
 from tests.unit.storage import memory_store
 
-# Modules that are there to be imported, and no types.
+# Names of importable modules, but of no storage types.
 ELSEWHERE = ("..store", "s3.x", "__init__", "os", "", "Directory", "s3\n")
 KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
 
@@ -31,7 +31,7 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
         ({"type": "hdfs", "hdfs_path": "/a"}, "storage hdfs_url is None: a value is needed"),
     ],
 )
-def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: str) -> None:
+def test_error_for_an_invalid_store_names_the_cause(config: dict[str, Any], message: str) -> None:
     with pytest.raises(StorageError, match=message):
         build_store(config)
 
@@ -43,13 +43,13 @@ def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: 
         ({**KEYS, "endpoint_url": "nowhere"}, "Invalid endpoint: nowhere"),
     ],
 )
-def test_what_boto3_does_not_take_is_said(config: dict[str, Any], message: str) -> None:
+def test_options_refused_by_boto3_are_named(config: dict[str, Any], message: str) -> None:
     require("boto3")
     with pytest.raises(StorageError, match=message):
         build_store(config)
 
 
-def test_without_its_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *others: Any, **named: Any) -> Any:
@@ -64,7 +64,7 @@ def test_without_its_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
             build_store({"type": storage_type, **named})
 
 
-def test_a_store_from_outside_is_one_registration(
+def test_a_registered_store_keeps_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_registered", {})

@@ -1,11 +1,22 @@
 """Templates: storage, use in configurations, ownership, secrets and limits."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from control_plane.access.principals import Role
-from control_plane.usecases.templates import BYTES_MAX
+from control_plane.access.principals import Principal, Role
+from control_plane.errors import Code, RequestError
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import StateTable
+from control_plane.usecases.templates import (
+    BYTES_MAX,
+    TemplateRecord,
+    delete_template,
+    load_template,
+    put_template,
+)
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -46,6 +57,32 @@ def test_template_is_stored_shown_and_listed(cluster: Cluster) -> None:
     assert (answer.status, answer.json) == (200, expected)
     assert request_template(cluster, "GET", "base").json == expected
     assert request_template(cluster, "GET").json == {"items": [expected], "next_cursor": None}
+
+
+@pytest.mark.parametrize("is_deletion", [False, True], ids=["replace", "delete"])
+def test_change_does_not_reach_a_template_that_was_created_again(is_deletion: bool) -> None:
+    table = MemoryTable()
+    first, second = (Principal(user, Role.USER) for user in ("first", "second"))
+
+    def store(caller: Principal, at_ms: int, through: StateTable = table) -> TemplateRecord:
+        template = TemplateRecord("base", TEXT, "", at_ms, at_ms, caller.user)
+        return put_template(through, template, caller, lambda stored: ())
+
+    def create_again() -> None:
+        delete_template(table, "base", first, lambda stored: ())
+        store(second, NOW_MS + 1)
+
+    store(first, NOW_MS)
+    racing = InterleavingTable(table, create_again)
+    change = partial(delete_template, racing, "base", first, lambda stored: ())
+    if not is_deletion:
+        change = partial(store, first, NOW_MS + 2, racing)
+    with pytest.raises(RequestError) as refused:
+        change()
+    assert refused.value.code is Code.FORBIDDEN
+    template = load_template(table, "base")
+    assert template is not None
+    assert template.user == "second"
 
 
 def test_replacing_changes_only_text_and_time(cluster: Cluster) -> None:

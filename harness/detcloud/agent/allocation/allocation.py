@@ -82,7 +82,9 @@ class Allocation:
     ) -> Allocation:
         """Restore an earlier agent's allocation from the stored records and directives.
 
-        Ignore stored directives that are missing or have an invalid revision.
+        Write and start nothing. The launch counts as over, so `poll` records `lost` for a trial
+        that never started. Unreadable records count as missing, and so do directives with an
+        invalid revision.
         """
         allocation = cls(directory, runtime, log_bytes_max)
         allocation._launching = False
@@ -167,7 +169,11 @@ class Allocation:
                 self._write_directives()
 
     def notify(self, notice: Notice) -> None:
-        """Write the machine's notice into an active trial's directives. OSError if this fails."""
+        """Write the machine's notice into the directives of a trial without a recorded exit.
+
+        Before the first directives, only keep the notice for them. Do nothing after the exit, or if
+        the notice is unchanged. After an OSError, which passes, `poll` repeats the write.
+        """
         with self._lock:
             if not self._exited and notice != self._notice:
                 self._notice = notice
@@ -354,10 +360,11 @@ class Allocation:
             self._states.append(state)
 
     def _write_exit(self, status: Status) -> None:
-        """Append the `exited` record, and let the runtime remove the ended trial's process records.
+        """Append the `exited` record, and let the runtime free the resources of the ended launch.
 
-        The record combines the status, the ranks' `exit` reports and the end of the log. `lasting`
-        marks a failure that a restart would repeat. Raises OSError if a write fails.
+        If the trial itself has begun, first record RUNNING, unless it is recorded already. The
+        exit's record combines the status, the ranks' `exit` reports and the end of the log.
+        `lasting` marks a failure that a restart would repeat. Raises OSError if a write fails.
         """
         if status.stage == "trial":
             # The trial may have begun and ended between two polls.

@@ -57,8 +57,10 @@ class ForwardedReports:
     def read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
         """Return a running trial's complete lines after `offset`, about `bytes_max` bytes.
 
-        Too long and invalid lines are warnings, which the trial's log shows once. The list may be
-        empty: skipped bytes of too long lines are limited per second, and later calls continue.
+        Warnings replace too long and invalid lines. Each warning is also written to the trial's log
+        once, up to WARNINGS_MAX; failures of the log are ignored. The list is empty without new
+        lines or if the file is unreadable. It may also be empty because the skipped bytes of too
+        long lines are limited per second; later calls continue.
         """
         lines = self._read_running(writer, offset, bytes_max)
         self._warn_of_lines(writer, lines)
@@ -71,7 +73,8 @@ class ForwardedReports:
 
         The backlog limits the lines. The first call computes the backlog from the offsets `acked`
         and writes a notice of omitted lines to the trial's log. The first call with `killed`
-        computes the backlog again, with lower limits. Warnings are as for `read_running`.
+        computes the backlog again, with lower limits. Warnings replace too long and invalid
+        lines, and are written to the trial's log once.
         """
         if self._end_backlog is None or killed > self._is_backlog_of_kill:
             self._is_backlog_of_kill = killed
@@ -102,7 +105,7 @@ class ForwardedReports:
         ]
 
     def _read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
-        """Return a writer's lines as `read_running` does, without warnings in the trial's log."""
+        """Return a writer's complete lines after `offset`, without warnings in the trial's log."""
         look_bytes_max = max(0, int(self._look_bytes.allowance()))
         before = self._reader.skipped_bytes
         lines = self._reader.read_lines(writer, offset, bytes_max, look_bytes_max=look_bytes_max)

@@ -61,7 +61,8 @@ def make_links(mounts: list[BindMount], folder: Path) -> None:
 
     `folder` is the working directory with the model code. Missing parent folders of a link are
     created. Raise MountImpossible if the host path of any mount does not exist, if a link would
-    lie outside the folder or inside another link, or if its place is taken. Earlier links stay.
+    lie outside the folder or inside another link, or if its place is taken. Raise OSError if a link
+    or folder cannot be created for another reason. Earlier links stay.
     """
     for mount in mounts:
         if not is_there(Path(mount.host_path)):

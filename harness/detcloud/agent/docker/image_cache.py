@@ -47,11 +47,21 @@ class ImageCache:
         is_needed: Callable[[], bool],
         write_notice: Callable[[str], None],
     ) -> Image:
-        """Return an image as `images.obtain_image` does, with the same arguments and errors.
+        """Return the requested image, which is pulled if missing or if `force_pull` is set.
 
         First record the use of an image that this agent has pulled. If the disk is nearly full,
         remove the least recently used images. Failures of these steps are ignored. Afterwards
         record a newly pulled image.
+
+        Args:
+            request: the request.
+            is_needed: returns False once the trial was killed.
+            write_notice: writes a line to the trial's log.
+
+        Raises:
+            LaunchImpossible: the registry refuses the image or the login.
+            PullFailed: all attempts failed.
+            PullStopped: `is_needed` returned False.
         """
         with self._lock, suppress(EngineUnavailable, EngineError, OSError):
             present = self._engine.find_image(request.name)

@@ -211,7 +211,10 @@ class ContainerLaunch:
                 log.write(f"[detcloud] {cause}\n")
 
     def _stage(self) -> str:
-        """Return the stage that runs, from the supervisor's records. "" if no stage is known."""
+        """Return the stage that runs, from the supervisor's records, for example `trial`.
+
+        Return "" if nothing has begun, or if no stage is recorded.
+        """
         if not self._request.get("has_hook") or os.path.lexists(self._records / PASSED_FILE):
             return "trial" if os.path.lexists(self._records / "begun") else ""
         process = read_untrusted_json_object(self._records / "process.json") or {}

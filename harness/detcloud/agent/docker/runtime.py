@@ -107,7 +107,8 @@ class DockerRuntime:
 
         Raises:
             LaunchImpossible: a mount, a device or the image is impossible or not allowed.
-            PullFailed, PullStopped: see `obtain_image`.
+            PullFailed: all attempts to pull the image failed.
+            PullStopped: `is_needed` returned False.
             EngineUnavailable, EngineError: the engine failed.
             OSError: a file cannot be written.
         """

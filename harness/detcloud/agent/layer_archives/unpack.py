@@ -67,8 +67,10 @@ def _write_entries(
 ) -> list[tuple[str, str]]:
     """Write the folders and files of an archive, and return the name and target of each link.
 
-    The parameters are those of `unpack_layer`. Raise LayerRefused if an entry is invalid or the
-    archive exceeds a limit, ValueError if a line is no JSON, OSError if a file cannot be written.
+    `owner` is the user and group of all entries, None for the agent's user. `check` is called
+    before each entry and block; an exception ends the unpacking. Raise LayerRefused if an entry is
+    invalid or the archive exceeds a limit, ValueError if a line is no JSON, OSError if a file
+    cannot be written.
     """
     links: list[tuple[str, str]] = []
     content_bytes = entries = 0

@@ -96,9 +96,14 @@ class LayerUploads:
     def _archive(self, layers: TrialLayers, used: UsedLayer, is_active: Callable[[], bool]) -> str:
         """Pack a layer and upload the archive. Return the reason of the cluster's refusal, or "".
 
-        Do nothing, and return "", if the layer is not found, is already archived or refused, or if
-        the trial has ended. Raise TrialEnded if the trial ends meanwhile. Raise OSError or
-        DetcloudError if the packing or a request fails.
+        Do nothing, and return "", if the layer is not found, is already archived or refused, if the
+        trial has ended, or if the cluster keeps no archives.
+
+        Raises:
+            TrialEnded: the trial ends meanwhile.
+            OSError: the packing fails or the cluster does not answer.
+            DetcloudError: the cluster or the store refuses a request.
+            LayerRefused: the cluster lists an invalid archive.
         """
         found = find_used_layer(used, layers.directory.overlay)
         if found is None:

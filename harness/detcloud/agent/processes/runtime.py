@@ -202,8 +202,10 @@ class ProcessRuntime:
     def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
         """Write the request to kill.json, and send SIGTERM to a living supervisor.
 
-        Return at once. The supervisor stops the trial as `ContainerRuntime.kill` describes, also
-        for `saves`. A starting supervisor reads the file later.
+        Return at once. The supervisor then stops the trial, and sends SIGKILL after the grace. A
+        process that reads its directives gets SIGTERM only late in the grace, another program at
+        once. With `saves`, a program that neither reads directives nor catches SIGTERM may run
+        until the end of the grace. A starting supervisor reads the file later.
 
         Raise OSError if the file cannot be written. A living supervisor gets the signal even then,
         and stops the trial with an earlier request's grace or the launch's default grace.

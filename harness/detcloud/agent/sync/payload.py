@@ -202,7 +202,7 @@ class FairPacker:
         self._packed: dict[str, int] = {}
 
     def pack(self, sources: Sequence[PayloadSource], entries_max: int = ENTRIES_MAX) -> SyncPayload:
-        """Pack the next payload from the allocations, as `pack_payload` does.
+        """Pack the next payload from at most 30 allocations with unsent data.
 
         The least recently packed allocations come first within each priority. `entries_max` limits
         report lines and pieces of logs.

@@ -5,7 +5,7 @@ from pathlib import Path
 from detcloud.agent.allocation.agent_report import AgentReport
 
 
-def test_a_torn_own_record_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+def test_record_after_a_torn_record_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "report-agent.jsonl"
     path.write_bytes(b'{"kind":"container"}\n{"ki')
     report = AgentReport(path)

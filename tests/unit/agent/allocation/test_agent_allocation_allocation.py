@@ -13,7 +13,9 @@ from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.shared.notices import Notice
 
 
-def test_older_directives_are_ignored_and_a_notice_stays(directory: AllocationDirectory) -> None:
+def test_older_directives_are_ignored_and_the_notice_is_kept(
+    directory: AllocationDirectory,
+) -> None:
     allocation = Allocation(directory, ProcessRuntime())
     allocation.apply_directives({"revision": 5, "length": 100})
     allocation.apply_directives({"revision": 4, "length": 50})
@@ -26,11 +28,11 @@ def test_older_directives_are_ignored_and_a_notice_stays(directory: AllocationDi
     }
 
 
-def test_a_flood_of_lines_is_slowed_down(directory: AllocationDirectory) -> None:
+def test_a_flood_of_lines_is_throttled(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime())
     allocation.charge_lines(4000)
     assert not allocation.is_throttled
-    # 9,000 lines at once: at most 5,000 and what a moment refills are allowed.
+    # 9,000 lines at once exceed the burst of 5,000 and the refill of a moment.
     allocation.charge_lines(5000)
     assert allocation.is_throttled
 
@@ -41,14 +43,14 @@ def test_an_agent_of_a_gang_sends_whole_lines_until_the_end(tmp_path: Path) -> N
     directory.write_spec({"nodes": 2})
     allocation = Allocation(directory, ProcessRuntime(None))
     directory.log.write_text("one\ntwo")
-    # Seven bytes, of which the last three are no line yet; where there is more, pieces are full.
+    # The last three of seven bytes are an incomplete line, held back only if the piece is not full.
     assert allocation.read_log(100) == (0, "one\n", False)
     assert allocation.read_log(2) == (0, "on", True)
     allocation.record_failure("lost", "gone")
     assert allocation.read_log(100) == (0, "one\ntwo", False)
 
 
-def test_a_log_ends_where_its_trial_made_a_hole(directory: AllocationDirectory) -> None:
+def test_a_log_is_cut_at_a_hole(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime(None))
     directory.log.write_bytes(b"before\n")
     os.truncate(directory.log, 256 << 20)
@@ -58,19 +60,19 @@ def test_a_log_ends_where_its_trial_made_a_hole(directory: AllocationDirectory) 
         assert offset == len(sent)
         sent += text
         allocation.log.acked = len(sent)
-    # The line and, of the piece that began with it, what it left of 64 KiB.
+    # The NUL bytes fill the rest of the 64 KiB piece that begins with the line.
     assert sent.rstrip("\n").endswith("[detcloud] the rest of the log is not forwarded")
     assert sent.count("\0") == NULS_MAX - len("before\n")
 
 
-def test_a_few_bytes_of_nothing_end_no_log(directory: AllocationDirectory) -> None:
+def test_a_few_null_bytes_do_not_cut_a_log(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime(None))
     content = bytes(NULS_MAX - 1) + b"after\n"
     directory.log.write_bytes(content)
     assert allocation.read_log(len(content)) == (0, content.decode(), False)
 
 
-def test_the_search_in_endless_lines_is_charged_to_their_trial(
+def test_bytes_searched_in_endless_lines_are_limited(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.agent.allocation.limits.LOOK_BYTES_PER_SECOND", 0)
@@ -81,29 +83,29 @@ def test_the_search_in_endless_lines_is_charged_to_their_trial(
         allocation.scan_output()
         for writer in allocation.writers()[1:]:
             assert allocation.lines(writer, None, 1 << 20) == []
-    # The burst, and the piece of 4 MiB that was begun within it.
+    # The burst, and a piece of 4 MiB that began within the burst.
     assert allocation._reader.skipped_bytes <= LOOK_BYTES_BURST + (4 << 20)
 
 
-def test_each_writer_has_its_turn_in_scans(
+def test_scans_rotate_over_writers(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.agent.allocation.limits.SCANNED_BYTES_MAX", 1)
     allocation = Allocation(directory, ProcessRuntime(None))
     for writer in range(3):
         (directory.out / f"report-{writer}.jsonl").write_text('{"kind":"checkpoint"}\n')
-    # Each scan reaches one writer.
+    # Each scan reaches a single writer.
     assert [allocation.scan_output().has_urgent for _ in range(4)] == [True, True, True, False]
 
 
 def send_all(allocation: Allocation) -> list[str]:
-    """The kinds of the lines that a call carries, and of those read again."""
+    """Return the kinds of the lines for a call; assert that a second read has identical kinds."""
     lines = allocation.lines("0", None, 1 << 20)
     assert [line.kind for line in allocation.lines("0", None, 1 << 20)] == [x.kind for x in lines]
     return [line.kind for line in lines]
 
 
-def test_a_trial_reads_in_its_log_which_lines_are_not_passed_on(
+def test_skipped_lines_are_noted_in_the_trial_log(
     directory: AllocationDirectory,
 ) -> None:
     allocation = Allocation(directory, ProcessRuntime())
@@ -119,7 +121,7 @@ def test_a_trial_reads_in_its_log_which_lines_are_not_passed_on(
     assert "nested more than 64 levels deep" in second
 
 
-def test_a_line_that_the_cluster_refuses_is_sent_no_more_and_told_once(
+def test_refused_line_is_replaced_and_noted_once(
     directory: AllocationDirectory,
 ) -> None:
     allocation = Allocation(directory, ProcessRuntime())
@@ -130,16 +132,16 @@ def test_a_line_that_the_cluster_refuses_is_sent_no_more_and_told_once(
     assert directory.log.read_text().count("the cluster refused a line") == 1
 
 
-def test_a_flood_of_lines_that_say_nothing_fills_no_log(directory: AllocationDirectory) -> None:
+def test_number_of_notices_in_the_log_is_limited(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime())
     (directory.out / "report-0.jsonl").write_text("nonsense\n" * 1000)
     assert send_all(allocation) == ["agent_warning"] * 1000
-    *told, last = directory.log.read_text().splitlines()
-    assert len(told) == WARNINGS_MAX
+    *notices, last = directory.log.read_text().splitlines()
+    assert len(notices) == WARNINGS_MAX
     assert "are not reported here" in last
 
 
-def test_a_notice_is_written_into_nothing_that_a_trial_put_in_its_logs_place(
+def test_notices_are_not_written_through_a_link_or_pipe(
     directory: AllocationDirectory, tmp_path: Path
 ) -> None:
     allocation = Allocation(directory, ProcessRuntime())

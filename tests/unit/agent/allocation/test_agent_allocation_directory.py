@@ -8,6 +8,6 @@ from detcloud.agent.allocation.directory import AllocationDirectory
 
 
 @pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "a" * 200])
-def test_only_plain_names_are_allocations(tmp_path: Path, name: str) -> None:
+def test_rejects_malformed_allocation_ids(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="allocation id"):
         AllocationDirectory(tmp_path, name)

@@ -1,4 +1,4 @@
-"""The backlog of an ended trial: so much of it is sent, all about checkpoints, and a notice."""
+"""The backlog of an ended trial: a limited number of lines, all checkpoints, and a notice."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CHECKPOINT = '{"kind":"checkpoint","uuid":"%d"}\n'
 
 
 def read_all(backlog: EndBacklog, bytes_max: int = 1000) -> list[ReportLine]:
-    """The lines as a packer reads them, each piece twice as after a call that failed."""
+    """Return all lines; read each piece twice, as after a failed call, and compare the offsets."""
     lines: list[ReportLine] = []
     offset = 0
-    while found := backlog.lines("0", offset, bytes_max):
+    while piece := backlog.lines("0", offset, bytes_max):
         again = backlog.lines("0", offset, bytes_max)
-        assert [line.offset for line in again] == [line.offset for line in found]
-        lines += found
-        offset = found[-1].offset
+        assert [line.offset for line in again] == [line.offset for line in piece]
+        lines += piece
+        offset = piece[-1].offset
     return lines
 
 
@@ -36,14 +36,16 @@ def write_reports(directory: AllocationDirectory, text: str) -> None:
     (directory.out / "report-0.jsonl").write_text(text)
 
 
-def test_the_backlog_of_minutes_is_whole_after_an_exit(directory: AllocationDirectory) -> None:
+def test_a_backlog_of_minutes_is_sent_completely_after_an_exit(
+    directory: AllocationDirectory,
+) -> None:
     write_reports(directory, TRAINING * 12_000)
     backlog = EndBacklog(ReportReader(directory.out), {})
     assert (backlog.left_out, backlog.notice) == (0, "")
     assert len(read_all(backlog, 1 << 20)) == 12_000
 
 
-def test_checkpoints_and_validations_are_kept_in_order_and_the_rest_is_counted(
+def test_backlog_keeps_checkpoints_and_validations_and_counts_the_rest(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
@@ -62,13 +64,13 @@ def test_checkpoints_and_validations_are_kept_in_order_and_the_rest_is_counted(
     assert backlog.left_out == 60
     assert lines[-3].fields["message"] == backlog.notice
     assert backlog.notice.startswith("60 lines are omitted")
-    # Every offset ends a line, for an agent that takes over from there.
+    # Every offset is the end of a line, so that a later agent can continue from any offset.
     content = text.encode()
     assert all(content[offset - 1 : offset] == b"\n" for offset in offsets[:-1])
 
 
 @pytest.mark.parametrize("line", [CHECKPOINT % 1, TRAINING, "nonsense\n", "\n"])
-def test_whatever_a_flood_says_its_end_comes_after_so_many_lines(
+def test_backlog_of_a_flood_is_limited(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     for name in ("KILLED_LINES_MAX", "KEPT_LINES_MAX"):
@@ -82,11 +84,11 @@ def test_whatever_a_flood_says_its_end_comes_after_so_many_lines(
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("dot", [b"x", b'\n{"kind":"metrics"}\n'], ids=["one line", "many lines"])
-def test_a_sparse_file_of_any_size_is_planned_within_a_bound(
+@pytest.mark.parametrize("dot", [b"x", b'\n{"kind":"metrics"}\n'], ids=["a line", "many lines"])
+def test_bytes_read_of_a_sparse_file_are_limited(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, dot: bytes, killed: bool
 ) -> None:
-    # A byte in every 4 MiB: no hole is long enough to be skipped, and nothing takes room.
+    # A byte in every 4 MiB: no hole is long enough to be skipped, and the file takes little room.
     for writer in range(3):
         with (directory.out / f"report-{writer}.jsonl").open("wb") as file:
             for place in range(1_000):
@@ -103,12 +105,12 @@ def test_a_sparse_file_of_any_size_is_planned_within_a_bound(
     monkeypatch.setattr(os, "pread", count)
     backlog = EndBacklog(ReportReader(directory.out), {}, killed=killed)
     assert backlog.is_unread
-    # 64 MiB that are sent and 64 that are searched; each is read three times at most.
+    # 64 MiB are sent and 64 MiB are searched; each byte is read at most three times.
     assert sum(read) <= 6 * (64 << 20)
 
 
 def send_everything(allocation: Allocation) -> tuple[list[str], str]:
-    """The kinds of all lines and the text of the log, as calls carry them."""
+    """Pack and acknowledge calls until nothing is left; return the kinds of lines and the log."""
     kinds: list[str] = []
     text = ""
     while not (payload := pack_payload([allocation])).is_empty:
@@ -121,7 +123,7 @@ def send_everything(allocation: Allocation) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("killed_first", [True, False], ids=["a kill", "a kill after the end"])
-def test_the_end_of_a_killed_trial_follows_few_lines_and_a_notice(
+def test_killed_trial_ends_after_few_lines_and_a_notice(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, killed_first: bool
 ) -> None:
     monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
@@ -138,7 +140,7 @@ def test_the_end_of_a_killed_trial_follows_few_lines_and_a_notice(
     assert text.count("[detcloud] out/: 291 lines are omitted") == 1
 
 
-def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirectory) -> None:
+def test_forwarded_part_of_a_huge_log_is_limited(directory: AllocationDirectory) -> None:
     limit = 100_000
     allocation = Allocation(directory, ProcessRuntime(), limit)
     allocation.acknowledge({}, 0)
@@ -150,7 +152,7 @@ def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirector
     assert text.endswith("\n[detcloud] the rest of the log is not forwarded\n")
 
 
-def test_of_a_killed_trials_log_the_rest_holds_up_no_end(directory: AllocationDirectory) -> None:
+def test_rest_of_a_killed_trials_log_is_not_forwarded(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime())
     allocation.acknowledge({}, 0)
     directory.log.write_bytes(b"x" * (KILLED_LOG_BYTES_MAX + 5000))

@@ -1,4 +1,4 @@
-"""Which failures of an entrypoint each further run would repeat."""
+"""Failures of an entrypoint that every further run would repeat."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lasts(
         ("sh: line 1: pyhton3: command not found", 127),
     ],
 )
-def test_code_that_cannot_be_loaded(line: str, code: int) -> None:
+def test_unloadable_code_is_a_lasting_failure(line: str, code: int) -> None:
     log = f"starting\n{line}\n[detcloud] rank 0 failed; all workers were ended\n"
     assert lasts(log, code)
     assert not lasts(log, code, has_reports=True)
@@ -55,9 +55,9 @@ def test_code_that_cannot_be_loaded(line: str, code: int) -> None:
         "",
     ],
 )
-def test_failures_that_another_run_may_not_have(line: str) -> None:
+def test_transient_failures_are_not_lasting(line: str) -> None:
     assert not lasts(f"{line}\n")
 
 
-def test_an_empty_log_tells_nothing() -> None:
+def test_empty_log_is_no_lasting_failure() -> None:
     assert not lasts("", 127)

@@ -16,7 +16,7 @@ from detcloud.agent.runtime import Phase, Status
         (Status(Phase.ENDED, "trial", 0), [{"reason": "completed"}], "completed"),
         (Status(Phase.ENDED, "trial", 0), [], "errored"),
         (Status(Phase.ENDED, "trial", 1), [{"reason": "idle"}], "idle"),
-        # What follows a good end is part of the code, too.
+        # Code after a reported completion counts, too.
         (Status(Phase.ENDED, "trial", 1), [{"reason": "completed"}], "errored"),
         (Status(Phase.ENDED, "trial", 1), [{"reason": "stop_requested"}], "errored"),
         (Status(Phase.ENDED, "trial", None, 11), [{"reason": "completed"}], "errored"),
@@ -35,7 +35,7 @@ from detcloud.agent.runtime import Phase, Status
             [{"reason": "preempted"}, {"reason": "errored"}],
             "errored",
         ),
-        # The others fail for want of the rank that refused, whichever of them is the first.
+        # Ranks fail if a rank refuses the hyperparameters; the refusal counts in any order.
         (
             Status(Phase.ENDED, "trial", 1),
             [{"reason": "errored"}, {"reason": "invalid_hp"}, {"reason": "errored"}],
@@ -48,23 +48,24 @@ from detcloud.agent.runtime import Phase, Status
         ),
     ],
 )
-def test_the_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reason: str) -> None:
+def test_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reason: str) -> None:
     assert exit_record(status, exits, "", revision=3)["reason"] == reason
 
 
-def test_a_command_that_fails_without_a_word_is_known_by_the_end_of_its_log() -> None:
+def test_message_of_a_silent_failure_quotes_the_log() -> None:
     status = Status(Phase.ENDED, "trial", code=2)
     record = exit_record(status, [{"reason": "errored"}], "no such data\n", revision=3)
     assert record["message"] == (
         "the trial's process ended with exit code 2; the end of its log:\nno such data\n"
     )
-    said = exit_record(Status(Phase.ENDED, "trial", code=0), [], "", revision=3)["message"]
+    message = exit_record(Status(Phase.ENDED, "trial", code=0), [], "", revision=3)["message"]
     assert (
-        said == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
+        message
+        == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
     )
 
 
-def test_a_failure_after_a_good_end_says_so() -> None:
+def test_message_of_a_failure_after_a_reported_completion() -> None:
     status = Status(Phase.ENDED, "trial", code=1)
     record = exit_record(status, [{"reason": "completed"}], "ValueError: no plot\n", revision=3)
     assert record["message"] == (
@@ -73,7 +74,7 @@ def test_a_failure_after_a_good_end_says_so() -> None:
     )
 
 
-def test_how_a_run_began_is_no_word_of_its_end() -> None:
+def test_message_omits_the_first_log_line_of_detcloud() -> None:
     began = "[detcloud] run 2 of trial 4, from the beginning\n"
     status = Status(Phase.ENDED, "trial", code=3)
     message = exit_record(status, [], began, revision=3)["message"]
@@ -82,14 +83,14 @@ def test_how_a_run_began_is_no_word_of_its_end() -> None:
     assert message == "the trial's process ended with exit code 3; the end of its log:\nno data\n"
 
 
-def test_a_signal_is_named_that_a_shell_tells_as_a_code() -> None:
-    # 137 = 128 + 9, of which a shell makes an exit code.
+def test_exit_code_above_128_is_named_as_a_signal() -> None:
+    # A shell turns signal 9 into the exit code 128 + 9 = 137.
     message = exit_record(Status(Phase.ENDED, "trial", code=137), [], "", revision=3)["message"]
-    said = "ended with exit code 137, that is SIGKILL (out of memory?); its log is empty"
-    assert message == f"the trial's process {said}"
+    ending = "ended with exit code 137, that is SIGKILL (out of memory?); its log is empty"
+    assert message == f"the trial's process {ending}"
 
 
-def test_a_failure_without_words_quotes_signal_and_log() -> None:
+def test_message_of_a_signal_names_signal_and_log() -> None:
     status = Status(Phase.ENDED, "trial", None, signal.SIGKILL)
     record = exit_record(status, [], "last words", revision=3)
     assert record["message"].startswith("the trial's process was ended by SIGKILL (out of memory?)")
@@ -97,42 +98,40 @@ def test_a_failure_without_words_quotes_signal_and_log() -> None:
     assert record["directive_revision"] == 3
 
 
-def test_an_exit_that_a_trial_words_oddly_can_still_be_sent() -> None:
+def test_malformed_exit_of_a_trial_becomes_valid_json() -> None:
     status = Status(Phase.ENDED, "trial", 1)
-    said = {"reason": ["x"], "directive_revision": 10**400, "message": "no file a\udcff"}
-    record = exit_record(status, [said], "", revision=3)
+    trial_exit = {"reason": ["x"], "directive_revision": 10**400, "message": "no file a\udcff"}
+    record = exit_record(status, [trial_exit], "", revision=3)
     assert (record["reason"], record["message"]) == ("errored", "no file a?")
     assert record["directive_revision"] == 3
     assert json.dumps(record, ensure_ascii=False).encode()
 
 
-def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
+def test_exit_record_contains_the_termination_notice() -> None:
     status = Status(Phase.ENDED, code=0, stage="trial")
-    said = [{"reason": "preempted", "directive_revision": 2}]
-    record = exit_record(status, said, "", revision=1, notice="spot" + "x" * 300)
+    exits = [{"reason": "preempted", "directive_revision": 2}]
+    record = exit_record(status, exits, "", revision=1, notice="spot" + "x" * 300)
     assert record["notice"] == "spot" + "x" * 196
-    assert "notice" not in exit_record(status, said, "", revision=1)
+    assert "notice" not in exit_record(status, exits, "", revision=1)
 
 
 @pytest.mark.parametrize(
     ("notice", "exits", "outcome"),
     [
         ("spot", [{"reason": "preempted", "notice_outcome": "saved"}], "saved"),
-        # The machine of another node ends: the chief tells all the same.
+        # A different node's machine ends: the chief reports the outcome as well.
         ("", [{"reason": "preempted", "notice_outcome": "kept"}], "kept"),
         ("spot", [{"reason": "preempted"}, {"notice_outcome": "finished"}], "finished"),
         ("spot", [{"reason": "preempted"}], None),
         ("spot", [{"reason": "preempted", "notice_outcome": ["saved"]}], None),
         ("spot", [{"reason": "preempted", "notice_outcome": "cut"}], None),
-        # It was to leave, and failed or was ended before it could.
+        # The trial had to leave, and failed or was killed first.
         ("spot", [{"reason": "errored"}], "cut"),
         ("spot", [], "cut"),
         ("spot", [{"reason": "idle"}], None),
         ("", [], None),
     ],
 )
-def test_the_outcome_of_a_notice(
-    notice: str, exits: list[dict[str, Any]], outcome: str | None
-) -> None:
+def test_outcome_of_a_notice(notice: str, exits: list[dict[str, Any]], outcome: str | None) -> None:
     record = exit_record(Status(Phase.ENDED, "trial", 1), exits, "", revision=1, notice=notice)
     assert record.get("notice_outcome") == outcome

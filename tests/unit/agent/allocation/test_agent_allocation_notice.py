@@ -17,7 +17,7 @@ from detcloud.shared.notices import Notice
         ({"deadline_ms": 3000, "reason": "drain"}, 2000),
     ],
 )
-def test_the_earlier_deadline_counts(clusters: dict[str, Any] | None, expected: int) -> None:
+def test_the_earlier_deadline_wins(clusters: dict[str, Any] | None, expected: int) -> None:
     merged = merge_notice({"revision": 4, "preempt": clusters}, Notice(2000, "spot"))
     assert merged["preempt"]["deadline_ms"] == expected
     assert merged["revision"] == 4

@@ -13,13 +13,13 @@ from detcloud.agent.allocation.trial_log import (
 )
 
 
-def test_decoded_text_has_as_many_bytes_as_it_stands_for() -> None:
+def test_decoded_text_keeps_the_number_of_bytes() -> None:
     raw = b"ok \xff\xc3\xa9 \xe2\x82"
     assert decode_log(raw) == "ok ?é ??"
     assert len(decode_log(raw).encode()) == len(raw)
 
 
-def test_a_character_cut_by_the_end_waits_for_its_rest(tmp_path: Path) -> None:
+def test_an_incomplete_character_waits_for_more_bytes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes("ab€".encode()[:-1])
     assert read_log(log, 0, 100, ended=False) == "ab"
@@ -29,22 +29,22 @@ def test_a_character_cut_by_the_end_waits_for_its_rest(tmp_path: Path) -> None:
     assert read_log(log, 0, 4, ended=True) == "ab"
 
 
-def test_the_tail_has_the_last_lines(tmp_path: Path) -> None:
+def test_log_tail_returns_the_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"{n}\n" for n in range(100)))
     assert log_tail(log, 3) == "97\n98\n99"
 
 
-def test_lines_that_are_not_whole_wait() -> None:
+def test_incomplete_lines_are_held_back() -> None:
     for text, whole in (("a\nb", "a\n"), ("10%\r20%\r3", "10%\r20%\r"), ("a", ""), ("a\n", "a\n")):
         assert whole_lines(text) == whole
 
 
-def test_a_log_is_marked_at_most_every_quarter_of_a_second() -> None:
+def test_log_marks_are_at_least_250_ms_apart() -> None:
     marks = LogMarks()
     for size, time_ms in [(0, 1000), (10, 1000), (20, 1100), (30, 1250), (30, 9000), (40, 9000)]:
         marks.record_size(size, time_ms)
-    # Bytes 0 to 19 came by 1,100, within 250 ms of the first mark; 20 to 29 and 30 to 39 later.
+    # Bytes 0 to 19 arrived by 1,100 ms, within 250 ms of the first mark; bytes 20 to 39 later.
     assert marks.marks_between(0, 40) == [(0, 1000), (20, 1250), (30, 9000)]
     assert marks.marks_between(20, 30) == [(20, 1250)]
     assert marks.marks_between(25, 35) == [(20, 1250), (30, 9000)]
@@ -53,12 +53,12 @@ def test_a_log_is_marked_at_most_every_quarter_of_a_second() -> None:
     assert marks.marks_between(0, 1) == []
 
 
-def test_marks_that_nobody_takes_become_fewer() -> None:
+def test_number_of_unread_marks_is_limited() -> None:
     marks = LogMarks()
     for n in range(3 * MARKS_MAX):
         marks.record_size(n + 1, 250 * n)
-    found = marks.marks_between(0, 3 * MARKS_MAX)
-    assert found[0] == (0, 0)
-    assert MARKS_SENT_MAX // 4 < len(found) <= MARKS_SENT_MAX
-    # A mark still holds the time of its own byte.
-    assert all(time_ms == 250 * offset for offset, time_ms in found)
+    kept = marks.marks_between(0, 3 * MARKS_MAX)
+    assert kept[0] == (0, 0)
+    assert MARKS_SENT_MAX // 4 < len(kept) <= MARKS_SENT_MAX
+    # A remaining mark keeps the time of the byte at the mark's offset.
+    assert all(time_ms == 250 * offset for offset, time_ms in kept)

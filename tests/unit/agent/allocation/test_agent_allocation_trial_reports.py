@@ -1,4 +1,4 @@
-"""Report files hold what a trial put there: torn lines, links, pipes, garbage, too much."""
+"""Report files as hostile trials write them: torn lines, links, pipes, garbage, huge files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def report(out_folder: Path, rank: int = 0) -> Path:
     return out_folder / f"report-{rank}.jsonl"
 
 
-def test_lines_are_read_to_the_last_newline(out_folder: Path) -> None:
-    # Two lines of 11 bytes each ({"kind":"a"} is 12 with its newline 13), then a torn one.
+def test_lines_are_read_up_to_the_last_newline(out_folder: Path) -> None:
+    # Two lines of 12 bytes and a newline, so 13 bytes each, then a torn line.
     report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"ki')
     reader = ReportReader(out_folder)
     lines = reader.read_lines("0", 0)
@@ -41,12 +41,12 @@ def test_lines_are_read_to_the_last_newline(out_folder: Path) -> None:
     assert [line.kind for line in reader.read_lines("0", 26)] == ["c"]
 
 
-def test_a_small_budget_still_gives_one_line(out_folder: Path) -> None:
+def test_a_small_budget_returns_a_single_line(out_folder: Path) -> None:
     report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n')
     assert [line.kind for line in ReportReader(out_folder).read_lines("0", 0, bytes_max=5)] == ["a"]
 
 
-def test_writers_are_plain_ranks_in_order(out_folder: Path) -> None:
+def test_writers_are_sorted_plain_ranks(out_folder: Path) -> None:
     names = ("report-10.jsonl", "report-2.jsonl", "report-agent.jsonl", "report-007.jsonl", "x")
     for name in names:
         (out_folder / name).touch()
@@ -66,7 +66,7 @@ def test_symbolic_links_are_not_followed(out_folder: Path, tmp_path: Path) -> No
     assert ReportReader(out_folder).read_lines("0", 0) == []
 
 
-def test_a_second_name_of_another_file_is_not_read(out_folder: Path, tmp_path: Path) -> None:
+def test_hard_links_are_not_read(out_folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b'{"kind":"secret"}\n')
     os.link(secret, report(out_folder))
@@ -82,7 +82,7 @@ def test_a_link_in_place_of_out_is_not_followed(out_folder: Path, tmp_path: Path
     assert reader.read_lines("0", 0) == []
 
 
-def test_pipes_and_directories_neither_block_nor_count(out_folder: Path) -> None:
+def test_pipes_and_directories_are_ignored(out_folder: Path) -> None:
     os.mkfifo(report(out_folder, 0))
     report(out_folder, 1).mkdir()
     reader = ReportReader(out_folder)
@@ -91,12 +91,12 @@ def test_pipes_and_directories_neither_block_nor_count(out_folder: Path) -> None
     assert reader.last_record("0", "exit") is None
 
 
-def test_a_shrunk_file_is_quiet_until_it_has_grown_past_what_was_taken(out_folder: Path) -> None:
+def test_a_truncated_file_is_read_after_growing_past_the_offset(out_folder: Path) -> None:
     report(out_folder).write_bytes(b'{"kind":"a"}\n')
     reader = ReportReader(out_folder)
     assert reader.read_lines("0", 20) == []
     report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"kind":"c"}\n')
-    # Offset 20 lies inside the second line: what is left of it is no JSON.
+    # Offset 20 lies inside the second line: the rest of the line is no JSON.
     assert [line.kind for line in reader.read_lines("0", 20)] == ["agent_warning", "c"]
 
 
@@ -124,7 +124,7 @@ def test_a_replaced_file_is_read_by_offset(out_folder: Path) -> None:
     ],
     ids=["words", "list", "bytes", "nan", "open", "long-number", "empty", "half", "half-key"],
 )
-def test_what_is_no_json_object_becomes_a_warning_at_its_offset(raw: bytes) -> None:
+def test_malformed_line_becomes_a_warning_at_its_offset(raw: bytes) -> None:
     line = parse_line(raw, 77)
     assert (line.kind, line.offset) == ("agent_warning", 77)
     assert line.warning
@@ -132,22 +132,22 @@ def test_what_is_no_json_object_becomes_a_warning_at_its_offset(raw: bytes) -> N
 
 
 @pytest.mark.parametrize("depth", [65, 150, 196, 200, 230, 254, 260, 1100, 60_000])
-def test_a_line_that_is_nested_too_deep_becomes_a_warning(depth: int) -> None:
-    # The line itself is one of the objects.
+def test_deeply_nested_line_becomes_a_warning(depth: int) -> None:
+    # The line is the outermost of the `depth` objects.
     raw = b'{"a":' * depth + b'"NaN"' + b"}" * depth
     line = parse_line(raw[: 256 * 1024], 77)
     assert (line.kind, line.offset) == ("agent_warning", 77)
     assert "nested more than 64 levels deep" in line.warning or depth == 60_000
 
 
-def test_a_line_of_the_greatest_depth_passes_with_text_of_any_language() -> None:
+def test_line_of_maximum_depth_with_unicode_passes() -> None:
     raw = b'{"a":' * 64 + rb'"\u00e9 \ud83d\ude00"' + b"}" * 64
     line = parse_line(raw, 77)
     assert (line.raw, line.warning) == (raw, "")
 
 
-def test_an_over_long_line_is_replaced_and_the_next_one_read(out_folder: Path) -> None:
-    # Its end lies beyond the 4 MiB that are read at once, and is yet to be written.
+def test_an_overlong_line_is_replaced_and_the_next_line_is_read(out_folder: Path) -> None:
+    # The end of the line lies beyond a piece of 4 MiB, and is written later.
     size = 6 << 20
     report(out_folder).write_bytes(b"x" * size)
     reader = ReportReader(out_folder)
@@ -160,8 +160,8 @@ def test_an_over_long_line_is_replaced_and_the_next_one_read(out_folder: Path) -
     assert [line.kind for line in reader.read_lines("0", warning.offset)] == ["b"]
 
 
-def test_what_follows_an_over_long_line_is_found_at_the_first_look(out_folder: Path) -> None:
-    # An exit record is sent when nothing else is left to read, so "nothing" must mean the end.
+def test_the_first_read_finds_the_end_of_an_overlong_line(out_folder: Path) -> None:
+    # The exit record is sent after the last line, so an empty result must mean the end of the file.
     size = 9 << 20
     report(out_folder).write_bytes(b"x" * size + b'\n{"kind":"exit"}\n')
     (warning,) = ReportReader(out_folder).read_lines("0", 0)
@@ -169,7 +169,7 @@ def test_what_follows_an_over_long_line_is_found_at_the_first_look(out_folder: P
 
 
 def make_sparse_file(path: Path, size: int, content: bytes = b"", end: bytes = b"") -> None:
-    """Make a file of that size which takes no room but for its content and its end."""
+    """Create a sparse file of `size` bytes that begins with `content` and ends with `end`."""
     with path.open("wb") as file:
         file.write(content)
         file.truncate(size)
@@ -179,7 +179,7 @@ def make_sparse_file(path: Path, size: int, content: bytes = b"", end: bytes = b
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of what is read of files."""
+    """Patch os.pread; return the list to which each call appends the number of bytes read."""
     read: list[int] = []
 
     def read_counted(descriptor: int, length: int, offset: int) -> bytes:
@@ -192,7 +192,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("end", [b"", b'\n{"kind":"exit"}\n'], ids=["without an end", "with one"])
-def test_a_huge_sparse_file_costs_next_to_nothing(
+def test_a_huge_sparse_file_costs_few_reads(
     out_folder: Path, bytes_read: list[int], end: bytes
 ) -> None:
     make_sparse_file(report(out_folder), 8 << 40, b'{"kind":"a"}\n', end)
@@ -200,28 +200,26 @@ def test_a_huge_sparse_file_costs_next_to_nothing(
     assert [line.kind for line in reader.read_lines("0", 0)] == ["a"]
     (warning,) = reader.read_lines("0", 13)
     assert (warning.kind, warning.offset) == ("agent_warning", FILE_BYTES_MAX)
-    # Another agent's process needs to remember nothing of it.
+    # A new process of the agent continues by the offset alone.
     assert ReportReader(out_folder).read_lines("0", warning.offset) == []
     assert reader.last_record("0", "exit") == ({"kind": "exit"} if end else None)
     assert sum(bytes_read) <= 8 << 20
 
 
-def test_a_look_at_an_endless_line_reads_so_much_and_no_more(
-    out_folder: Path, bytes_read: list[int]
-) -> None:
+def test_bytes_read_of_an_endless_line_are_limited(out_folder: Path, bytes_read: list[int]) -> None:
     report(out_folder).write_bytes(b"x" * (2 * LOOK_BYTES_MAX + 7) + b'\n{"kind":"b"}\n')
     reader = ReportReader(out_folder)
-    found, offset = [], 0
+    kinds, offset = [], 0
     while lines := reader.read_lines("0", offset):
         assert sum(bytes_read) <= LOOK_BYTES_MAX + LINE_BYTES_MAX + 1
         bytes_read.clear()
-        found += [line.kind for line in lines]
+        kinds += [line.kind for line in lines]
         offset = lines[-1].offset
-    # Two pieces of 16 MiB, the seven bytes that are left, and the next line.
-    assert found == ["agent_warning"] * 3 + ["b"]
+    # Two pieces of 16 MiB, the remaining seven bytes, and the next line.
+    assert kinds == ["agent_warning"] * 3 + ["b"]
 
 
-def test_no_more_of_a_file_is_read_than_its_limit(out_folder: Path) -> None:
+def test_a_file_is_read_only_up_to_the_limit(out_folder: Path) -> None:
     make_sparse_file(report(out_folder), 8 << 40)
     reader = ReportReader(out_folder)
     offset = FILE_BYTES_MAX - 5
@@ -233,29 +231,29 @@ def test_no_more_of_a_file_is_read_than_its_limit(out_folder: Path) -> None:
 
 def test_lines_before_the_limit_of_a_file_are_read(out_folder: Path) -> None:
     lines = b'\n{"kind":"a"}\n{"kind":"b"}\n'
-    # Of the last one a byte lies behind the limit.
+    # The last byte of the last line lies behind the limit.
     make_sparse_file(report(out_folder), FILE_BYTES_MAX + 1, end=lines)
     offset = FILE_BYTES_MAX + 2 - len(lines)
-    found = ReportReader(out_folder).read_lines("0", offset)
-    assert [line.kind for line in found] == ["a", "agent_warning"]
-    assert found[-1].offset == FILE_BYTES_MAX
+    read = ReportReader(out_folder).read_lines("0", offset)
+    assert [line.kind for line in read] == ["a", "agent_warning"]
+    assert read[-1].offset == FILE_BYTES_MAX
 
 
-def test_an_endless_line_that_grows_is_read_once(out_folder: Path, bytes_read: list[int]) -> None:
+def test_a_growing_endless_line_is_read_once(out_folder: Path, bytes_read: list[int]) -> None:
     reader = ReportReader(out_folder)
     report(out_folder).write_bytes(b"x" * (2 << 20))
     assert reader.read_lines("0", 0) == []
     assert sum(bytes_read) == (2 << 20) + LINE_BYTES_MAX + 1
     bytes_read.clear()
     assert reader.read_lines("0", 0) == []
-    # The search goes on at the end that it knows.
+    # The search resumes at the known end of the file.
     assert sum(bytes_read) == 0
 
 
-def test_a_search_goes_on_after_the_bytes_that_it_was_allowed(out_folder: Path) -> None:
+def test_a_line_search_resumes_after_the_allowed_bytes(out_folder: Path) -> None:
     report(out_folder).write_bytes(b"x" * (9 << 20) + b'\n{"kind":"b"}\n')
     reader = ReportReader(out_folder)
-    # Pieces of 4 MiB are read: the first call finds no end within one, the second none within two.
+    # Pieces of 4 MiB are read: the first call searches the first piece, the second call the second.
     assert reader.read_lines("0", 0, look_bytes_max=1) == []
     assert reader.read_lines("0", 0, look_bytes_max=1) == []
     assert reader.read_lines("0", 0, look_bytes_max=0) == []
@@ -271,12 +269,12 @@ def test_a_line_of_exactly_the_limit_passes(out_folder: Path) -> None:
     assert line.kind == filler
 
 
-def test_the_last_exit_line_is_found_behind_much_else(out_folder: Path) -> None:
+def test_the_last_exit_line_is_found_after_many_lines(out_folder: Path) -> None:
     exits = b'{"kind":"exit","reason":"idle"}\n{"kind":"exit","reason":"preempted"}\n'
     report(out_folder).write_bytes(b'{"kind":"metrics"}\n' * 60_000 + exits)
-    said = ReportReader(out_folder).last_record("0", "exit")
-    assert said is not None
-    assert said["reason"] == "preempted"
+    last_exit = ReportReader(out_folder).last_record("0", "exit")
+    assert last_exit is not None
+    assert last_exit["reason"] == "preempted"
 
 
 @pytest.mark.parametrize(
@@ -292,5 +290,5 @@ def test_the_last_exit_line_is_found_behind_much_else(out_folder: Path) -> None:
         (b'{"kind":"something new"}', True),
     ],
 )
-def test_training_metrics_may_wait_and_decisions_may_not(raw: bytes, urgent: bool) -> None:
+def test_training_metrics_are_not_urgent_and_decisions_are(raw: bytes, urgent: bool) -> None:
     assert parse_line(raw, 1).is_urgent is urgent

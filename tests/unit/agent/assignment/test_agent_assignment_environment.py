@@ -19,7 +19,7 @@ from detcloud.agent.slots import (
 )
 
 
-def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
+def test_trial_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
     own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
     gpu = Slot(1, "cuda", "GPU-b", "H100")
     environment = trial_environment(shared_environment(own, 4), {}, directory, [gpu], reserved={})
@@ -31,7 +31,7 @@ def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> Non
     assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "4"
 
 
-def test_the_configuration_may_set_variables_but_not_the_trials_place(
+def test_configured_variables_cannot_replace_home_and_trial_folder(
     directory: AllocationDirectory,
 ) -> None:
     variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
@@ -44,8 +44,8 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
     assert environment["DETCLOUD_TRIAL_DIR"] == str(directory.path)
 
 
-def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
-    # What is appended to the root: "/4.1/home/tmp", 13 bytes.
+def test_overlong_temporary_folder_is_replaced_by_the_system_default() -> None:
+    # "/4.1/home/tmp", 13 bytes, is appended to the root.
     for length, is_own in ((57, True), (58, False)):
         root = Path("/" + "d" * (length - 1))
         environment = trial_environment(
@@ -67,7 +67,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
         ("A=1", {}),
     ],
 )
-def test_variables_are_read_in_every_form(variables: object, expected: dict[str, str]) -> None:
+def test_variables_are_read_in_all_forms(variables: object, expected: dict[str, str]) -> None:
     config = {"environment": {"environment_variables": variables}}
     assert variables_by_name(configured_variables(config), cuda=True) == expected
 
@@ -83,10 +83,10 @@ SPEC: dict[str, Any] = {
 }
 
 
-def test_the_nodes_of_a_trial_find_each_other_by_their_environment(
+def test_gang_variables_name_all_nodes_of_a_trial(
     directory: AllocationDirectory,
 ) -> None:
-    found = trial_environment(
+    variables = trial_environment(
         shared_environment({}, 1),
         ["RANK=7", "DETCLOUD_NODES=9"],
         directory,
@@ -107,10 +107,10 @@ def test_the_nodes_of_a_trial_find_each_other_by_their_environment(
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
     }
-    assert {name: found[name] for name in expected} == expected
+    assert {name: variables[name] for name in expected} == expected
 
 
-def test_a_trial_on_one_node_is_not_taken_for_a_distributed_one() -> None:
+def test_single_node_trial_gets_no_distributed_variables() -> None:
     alone = gang_variables({"nodes": 1, "hosts": ["127.0.0.1"], "slots": [3]})
     assert (alone["DETCLOUD_NODES"], alone["DETCLOUD_SLOTS"]) == ("1", "1")
     assert all(name.startswith("DETCLOUD_") for name in alone)

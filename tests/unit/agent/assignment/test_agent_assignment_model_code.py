@@ -16,7 +16,7 @@ from tests.integration.agent_cluster import tar
 
 
 class Downloads:
-    """Downloads of archives by path, with their number."""
+    """Download function over archives by path; `count` is the number of downloads."""
 
     def __init__(self, archives: dict[str, bytes]) -> None:
         self.archives = archives
@@ -27,7 +27,7 @@ class Downloads:
         return file.write(self.archives[path])
 
 
-def test_model_code_is_fetched_once_and_every_copy_is_its_own(tmp_path: Path) -> None:
+def test_model_code_is_fetched_once_and_copies_are_separate(tmp_path: Path) -> None:
     archive = tar({"model.py": "x = 1\n"})
     code = CodeReference(hashlib.sha256(archive).hexdigest(), len(archive), "/code")
     downloads = Downloads({"/code": archive})
@@ -42,7 +42,7 @@ def test_model_code_is_fetched_once_and_every_copy_is_its_own(tmp_path: Path) ->
     assert downloads.count == 2
 
 
-def test_code_with_another_digest_is_refused_and_not_kept(tmp_path: Path) -> None:
+def test_code_with_a_wrong_digest_is_refused_and_not_cached(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "cache", Downloads({"/code": b"other"}))
     with pytest.raises(CodeUnavailable, match="digest"):
         cache.unpack(CodeReference("0" * 64, 5, "/code"), tmp_path / "one")
@@ -51,7 +51,7 @@ def test_code_with_another_digest_is_refused_and_not_kept(tmp_path: Path) -> Non
         CodeReference.parse({"sha256": "../../etc", "path": "/"})
 
 
-def test_the_archives_used_last_are_kept(tmp_path: Path) -> None:
+def test_cache_keeps_the_most_recently_used_archives(tmp_path: Path) -> None:
     archives = [tar({"n": str(n)}) for n in range(ARCHIVES_KEPT + 2)]
     digests = [hashlib.sha256(archive).hexdigest() for archive in archives]
     cache = CodeCache(tmp_path / "cache", Downloads(dict(zip(digests, archives, strict=True))))

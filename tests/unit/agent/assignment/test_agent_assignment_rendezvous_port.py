@@ -12,9 +12,9 @@ from detcloud.shared.ports import find_free_port, is_port_free
 
 @pytest.fixture
 def directory(tmp_path: Path) -> AllocationDirectory:
-    found = AllocationDirectory(tmp_path, "4.1")
-    found.create()
-    return found
+    allocation = AllocationDirectory(tmp_path, "4.1")
+    allocation.create()
+    return allocation
 
 
 @pytest.fixture(params=["127.0.0.1", ""])
@@ -33,7 +33,7 @@ def test_trial_on_one_machine_gets_a_free_port(
     assert f"another program has port {taken_port}" in directory.log.read_text()
 
 
-def test_free_port_stays(directory: AllocationDirectory) -> None:
+def test_free_port_is_kept(directory: AllocationDirectory) -> None:
     port = find_free_port()
     spec = {"rendezvous_port": port, "nodes": 1, "node_rank": 0}
     replace_taken_port(spec, directory)
@@ -56,7 +56,7 @@ def test_other_machines_do_not_listen(directory: AllocationDirectory, taken_port
     assert spec["rendezvous_port"] == taken_port
 
 
-def test_assignment_without_port_stays_without(directory: AllocationDirectory) -> None:
+def test_assignment_without_a_port_is_unchanged(directory: AllocationDirectory) -> None:
     spec: dict[str, object] = {"nodes": 1}
     replace_taken_port(spec, directory)
     assert spec == {"nodes": 1}

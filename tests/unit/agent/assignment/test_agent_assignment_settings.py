@@ -1,4 +1,4 @@
-"""Settings for containers: those that a process can have, and the notices about the others."""
+"""Settings for containers in a process: supported settings, and notices about unsupported ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mounts(*pairs: tuple[Path | str, str], **fields: Any) -> list[BindMount]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory with model code, beside a data folder of the host."""
+    """Return a working directory with model code; its parent has a folder `data` with a file."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data/rows").write_text("1 2 3")
     code = tmp_path / "code"
@@ -56,7 +56,7 @@ def test_a_relative_path_becomes_a_link_in_the_working_directory(folder: Path) -
         ("package/..", "is not inside the working directory"),
     ],
 )
-def test_a_link_never_replaces_model_code_nor_leaves_the_directory(
+def test_a_mount_link_cannot_replace_code_or_leave_the_directory(
     folder: Path, container: str, why: str
 ) -> None:
     before = sorted(folder.rglob("*"))
@@ -66,7 +66,7 @@ def test_a_link_never_replaces_model_code_nor_leaves_the_directory(
     assert not (folder.parent / "outside").exists()
 
 
-def test_a_mount_inside_a_mount_would_write_into_the_hosts_folder(folder: Path) -> None:
+def test_a_mount_inside_a_mount_is_refused(folder: Path) -> None:
     data = folder.parent / "data"
     with pytest.raises(MountImpossible, match="inside another mount"):
         make_links(mounts((data, "data"), (data, "data/below")), folder)
@@ -82,7 +82,7 @@ def test_a_host_path_must_exist(folder: Path, container: str) -> None:
 @pytest.mark.parametrize(
     "entry", ["data", {"host_path": "/a"}, {"host_path": "a", "container_path": "b"}, {}, None]
 )
-def test_an_entry_that_is_no_mount_is_refused(entry: object) -> None:
+def test_malformed_mount_entry_is_refused(entry: object) -> None:
     with pytest.raises(MountImpossible, match="bind mount"):
         bind_mounts({"bind_mounts": [entry]})
 
@@ -116,14 +116,14 @@ def test_an_entry_that_is_no_mount_is_refused(entry: object) -> None:
         ),
     ],
 )
-def test_a_mount_that_is_not_all_that_was_asked_for_gives_one_notice(
+def test_a_partly_supported_mount_has_a_single_notice(
     fields: dict[str, Any], container: str, expected: list[str]
 ) -> None:
     entry = {"host_path": "/data", "container_path": container, **fields}
     assert notices({"bind_mounts": [entry]}, cuda=False) == expected
 
 
-def test_the_defaults_are_silent() -> None:
+def test_default_settings_have_no_notice() -> None:
     from control_plane.config.environment import Environment
     from control_plane.config.resources import Resources
 
@@ -135,7 +135,7 @@ def test_the_defaults_are_silent() -> None:
     assert notices(config, cuda=False) == notices(config, cuda=True) == notices({}, cuda=True) == []
 
 
-def test_each_setting_that_needs_a_container_gives_one_notice() -> None:
+def test_settings_for_containers_have_notices() -> None:
     config = {
         "environment": {
             "image": {"cpu": "org/cpu:1", "cuda": None, "rocm": None},
@@ -155,11 +155,11 @@ def test_each_setting_that_needs_a_container_gives_one_notice() -> None:
         "[detcloud] environment.ports is not used: containers use the machine's own network",
         "[detcloud] environment variables DETCLOUD_X, HOME: the runtime's value is used instead",
     ]
-    # Only the image of the kind of device that the trial runs on is missed.
+    # The notice names only the image for the trial's kind of device.
     assert not any("image org" in notice for notice in notices(config, cuda=True))
 
 
-def test_what_acts_neither_in_processes_nor_in_containers_gives_one_notice_in_both() -> None:
+def test_unsupported_settings_have_notices_in_processes_and_containers() -> None:
     config = {
         "environment": {"slurm": ["--exclusive"], "add_capabilities": ["SYS_PTRACE"], "pbs": []},
         "slurm": {"gpu_type": "v100"},
@@ -182,7 +182,7 @@ def test_what_acts_neither_in_processes_nor_in_containers_gives_one_notice_in_bo
 
 
 @pytest.mark.parametrize("cuda", [False, True])
-def test_the_image_of_a_configuration_that_names_none_is_silent(cuda: bool) -> None:
+def test_default_images_have_no_notice(cuda: bool) -> None:
     from control_plane.config.eras import STEP_ERA
 
     config = {"environment": {"image": {**STEP_ERA.defaults["environment"]["image"], "rocm": None}}}
@@ -191,12 +191,12 @@ def test_the_image_of_a_configuration_that_names_none_is_silent(cuda: bool) -> N
     assert len(notices(theirs, cuda=cuda)) == len(container_notices(theirs, "o", cuda=cuda)) == 1
 
 
-def test_a_configuration_that_no_variable_holds_is_told() -> None:
+def test_configuration_too_large_for_a_variable_has_a_notice() -> None:
     (line,) = notices({"data": "x" * (120 * 1024)}, cuda=False)
     assert "variable DET_EXPERIMENT_CONFIG is not set: the configuration has more than" in line
 
 
-def test_a_process_finds_cached_data_sets_where_the_host_has_them(tmp_path: Path) -> None:
+def test_data_layer_variable_names_the_host_path(tmp_path: Path) -> None:
     paths = {"host_storage_path": "/data/sets", "container_storage_path": "/sets"}
     config = {"data_layer": {"type": "shared_fs", **paths}}
     default = tmp_path / "own"
@@ -207,7 +207,7 @@ def test_a_process_finds_cached_data_sets_where_the_host_has_them(tmp_path: Path
         f"[detcloud] data_layer.container_storage_path is not used: {REASON}, which find the folder"
         " at /data/sets"
     ]
-    # Of the settings of another type none is meant.
+    # Settings of a different type of data layer are ignored.
     bucket = {"type": "s3", "local_cache_host_path": "/c", "local_cache_container_path": "/c/"}
     assert data_layer_variables({"data_layer": {**bucket, **paths}}, default) == {
         "DETCLOUD_DATA_LAYER_PATH": "/c"

@@ -1,4 +1,4 @@
-"""An instance signs its proof with the keys of its role, which stay with it."""
+"""An EC2 instance signs its identity with the secret keys of its role."""
 
 import json
 
@@ -20,7 +20,7 @@ METADATA = {
 
 
 class Metadata:
-    """The metadata that EC2 has of the machine, but for `missing` and `changed`."""
+    """EC2 metadata of the machine, without the path `missing` and with the values of `changed`."""
 
     def __init__(self, missing: str = "", changed: dict[str, str] | None = None) -> None:
         self._missing = missing
@@ -34,21 +34,21 @@ def proof(missing: str = "", changed: dict[str, str] | None = None) -> IdentityP
     return sign_identity("detcloud-vision", DIGEST, Metadata(missing, changed))
 
 
-def test_the_proof_has_the_fields_of_the_protocol_and_no_secret() -> None:
-    made = proof()
-    assert made.instance_id == "i-0123456789abcdef0"
-    assert set(made.fields) == {"authorization", "date", "security_token"}
-    assert "x-detcloud-cluster;x-detcloud-token" in made.fields["authorization"]
-    assert "/eu-central-1/sts/aws4_request" in made.fields["authorization"]
-    assert made.fields["security_token"] == "session"
-    assert "hush" not in json.dumps(dict(made.fields))
+def test_identity_proof_has_all_fields_and_no_secret() -> None:
+    signed = proof()
+    assert signed.instance_id == "i-0123456789abcdef0"
+    assert set(signed.fields) == {"authorization", "date", "security_token"}
+    assert "x-detcloud-cluster;x-detcloud-token" in signed.fields["authorization"]
+    assert "/eu-central-1/sts/aws4_request" in signed.fields["authorization"]
+    assert signed.fields["security_token"] == "session"
+    assert "hush" not in json.dumps(dict(signed.fields))
 
 
 @pytest.mark.parametrize(
     ("missing", "named"),
     [("latest/meta-data/placement/region", "placement/region"), (ROLE, "security-credentials")],
 )
-def test_metadata_that_are_not_there_yet_are_named(missing: str, named: str) -> None:
+def test_missing_metadata_are_named(missing: str, named: str) -> None:
     with pytest.raises(OSError, match=named):
         proof(missing)
 

@@ -1,4 +1,4 @@
-"""The journal of an agent on its way to CloudWatch."""
+"""Lines of the agent's systemd journal are shipped to CloudWatch Logs."""
 
 import json
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from tests.emulators.ministack import Ministack
 
 
 def entry(**fields: Any) -> str:
-    # As `journalctl --output=json` has it: times are microseconds, as text.
+    # The format of `journalctl --output=json`: times are microseconds, as text.
     line = {"MESSAGE": "hello", "__REALTIME_TIMESTAMP": "1800000000123456", "__CURSOR": "s=1"}
     return json.dumps({**line, **fields})
 
 
-def test_a_line_has_its_time_and_its_place() -> None:
+def test_journal_line_has_time_and_cursor() -> None:
     assert parse_line(entry()) == JournalLine("hello", 1_800_000_000_123, "s=1")
     long = parse_line(entry(MESSAGE="x" * (LINE_BYTES_MAX + 1)))
     assert long is not None
@@ -36,19 +36,19 @@ def test_a_line_has_its_time_and_its_place() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", entry(MESSAGE=[104, 105]), entry(MESSAGE=" ")])
-def test_what_is_no_text_is_left_out(text: str) -> None:
+def test_malformed_journal_entries_are_skipped(text: str) -> None:
     assert parse_line(text) is None
 
 
-def test_a_batch_is_no_larger_than_a_call_may_be() -> None:
+def test_batches_respect_the_limits_of_a_call() -> None:
     small = [JournalLine("x", 1, "c")] * (EVENTS_MAX + 1)
     assert len(first_batch(small)) == EVENTS_MAX
-    # 16384 + 26 bytes each: 54 of them are 886,140 bytes, and 55 are too many.
+    # 16384 + 26 bytes each: 54 lines are 886,140 bytes, and 55 lines are too many.
     large = [JournalLine("x" * LINE_BYTES_MAX, 1, "c")] * 60
     assert len(first_batch(large)) == BATCH_BYTES_MAX // (LINE_BYTES_MAX + 26) == 54
 
 
-def test_what_was_refused_is_sent_again_and_only_then_is_its_place_kept(tmp_path: Path) -> None:
+def test_refused_lines_are_resent_before_the_cursor_is_stored(tmp_path: Path) -> None:
     cursor, seen, slept = tmp_path / "cursor", list[list[str]](), list[float]()
     failures: list[Exception] = [LogRefused("ThrottlingException"), OSError("away")]
 
@@ -66,7 +66,7 @@ def test_what_was_refused_is_sent_again_and_only_then_is_its_place_kept(tmp_path
 
 
 class Metadata:
-    """An instance whose role has keys."""
+    """Metadata of an EC2 instance with a role and keys."""
 
     def get(self, path: str) -> str | None:
         keys = {"AccessKeyId": "test", "SecretAccessKey": "test", "Token": "session"}
@@ -79,7 +79,7 @@ class Metadata:
         }.get(path)
 
 
-def test_cloudwatch_takes_the_lines_in_the_order_of_their_times(
+def test_cloudwatch_receives_lines_sorted_by_time(
     aws: Ministack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = aws.client("logs")
@@ -87,16 +87,16 @@ def test_cloudwatch_takes_the_lines_in_the_order_of_their_times(
     monkeypatch.setenv("AWS_ENDPOINT_URL_LOGS", aws.url)
     now_ms = 1_800_000_000_000
     stream = LogStream("/company/agents", "", Metadata())
-    # The stream is made by the first call, and is there at the second.
+    # The first call creates the stream; the second call uses the existing stream.
     stream.write([JournalLine("second", now_ms + 1, "b"), JournalLine("first", now_ms, "a")])
     stream.write([JournalLine("third", now_ms + 2, "c")])
-    found = logs.get_log_events(
+    log = logs.get_log_events(
         logGroupName="/company/agents", logStreamName="i-1", startFromHead=True
     )
-    assert [event["message"] for event in found["events"]] == ["first", "second", "third"]
+    assert [event["message"] for event in log["events"]] == ["first", "second", "third"]
 
 
-def test_a_group_that_is_not_there_is_told_by_its_error(
+def test_missing_log_group_is_named_in_the_error(
     aws: Ministack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_LOGS", aws.url)

@@ -1,4 +1,4 @@
-"""The notices that a machine of EC2 reads from its metadata, at the simulated EC2."""
+"""Termination notices that an EC2 machine reads from its metadata, at the simulated EC2."""
 
 import time
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ BEGAN_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Ec2Server]:
-    with ec2_server(Region(lambda: BEGAN_MS)) as found:
-        yield found
+    with ec2_server(Region(lambda: BEGAN_MS)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -41,25 +41,25 @@ def machine(region: Region) -> str:
         "InstanceMarketOptions": {"MarketType": "spot"},
         "MetadataOptions": {"HttpTokens": "required"},
     }
-    found: str = launching.run_instances(region, params)["Instances"][0]["InstanceId"]
-    return found
+    instance_id: str = launching.run_instances(region, params)["Instances"][0]["InstanceId"]
+    return instance_id
 
 
 @pytest.fixture
 def metadata(server: Ec2Server, machine: str, monkeypatch: pytest.MonkeyPatch) -> Ec2Metadata:
-    # Nobody listens there: whoever went by a proxy would fail.
+    # No proxy listens on port 1: a request through a proxy would fail.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     return Ec2Metadata(server.metadata_url(machine))
 
 
 @pytest.fixture
 def notices(metadata: Ec2Metadata) -> Iterator[Ec2Notices]:
-    found = Ec2Notices(metadata, look_seconds=0.01).start()
-    yield found
-    found.stop()
+    source = Ec2Notices(metadata, look_seconds=0.01).start()
+    yield source
+    source.stop()
 
 
-def test_metadata_are_read_with_a_token_that_lasts(
+def test_metadata_requests_share_a_token(
     metadata: Ec2Metadata, region: Region, machine: str
 ) -> None:
     assert metadata.get("latest/meta-data/instance-id") == machine
@@ -68,7 +68,7 @@ def test_metadata_are_read_with_a_token_that_lasts(
     assert len(region.metadata_tokens) == 1
 
 
-def test_a_refused_token_is_replaced_at_the_next_look(
+def test_a_refused_token_is_replaced_at_the_next_request(
     metadata: Ec2Metadata, region: Region, machine: str
 ) -> None:
     metadata.get(ACTION_PATH)
@@ -78,7 +78,7 @@ def test_a_refused_token_is_replaced_at_the_next_look(
     assert metadata.get("latest/meta-data/instance-id") == machine
 
 
-def test_no_service_is_told_by_its_path() -> None:
+def test_error_of_a_missing_service_names_the_path() -> None:
     with pytest.raises(MetadataUnavailable, match=ACTION_PATH):
         Ec2Metadata("http://127.0.0.1:1").get(ACTION_PATH)
 
@@ -93,7 +93,7 @@ def test_an_interruption_is_a_notice_with_its_deadline(
     assert notices.poll() == Notice(BEGAN_MS + 120_000, text)
 
 
-def test_an_agent_may_be_told_to_listen_to_ec2(
+def test_notice_source_ec2_reads_ec2_metadata(
     server: Ec2Server, region: Region, machine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.metadata_url(machine))
@@ -105,25 +105,25 @@ def test_an_agent_may_be_told_to_listen_to_ec2(
     assert isinstance(notice_source("file", tmp_path), FileNotices)
 
 
-def test_a_notice_stands_while_nobody_answers(
+def test_a_notice_survives_a_disabled_metadata_service(
     notices: Ec2Notices, region: Region, machine: str
 ) -> None:
     region.interrupt(machine)
     wait_until(notices.poll)
     region.machines[machine].data = {"MetadataOptions": {"HttpEndpoint": "disabled"}}
-    # Several looks, each of which is refused.
+    # Several requests, all refused.
     time.sleep(0.05)
     assert notices.poll() is not None
 
 
-def test_advice_is_no_notice(notices: Ec2Notices, region: Region, machine: str) -> None:
+def test_rebalance_advice_is_no_notice(notices: Ec2Notices, region: Region, machine: str) -> None:
     region.advise(machine)
     wait_until(lambda: notices.is_end_likely)
     assert notices.poll() is None
 
 
 class _Saying:
-    """A service that says the same at every place."""
+    """Metadata service with the same text at every path."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -135,7 +135,7 @@ class _Saying:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"action": "stop", "time": 5}', '{"action": "stop", "time": "soon"}']
 )
-def test_a_notice_that_cannot_be_read_leaves_the_least_time(text: str) -> None:
+def test_an_unreadable_notice_gets_the_minimum_deadline(text: str) -> None:
     before_ms = time.time_ns() // 1_000_000
     notices = Ec2Notices(_Saying(text), look_seconds=0.01).start()
     wait_until(notices.poll)

@@ -1,4 +1,4 @@
-"""The requests to the engine and the meaning of its answers, without an engine."""
+"""Requests to a container engine, and the meaning of answers, without an engine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def body_of(folder: Path, *, limit: int = -1, **config: Any) -> dict[str, Any]:
     return container_body(assignment(folder, **config), rules, lambda _: limit)
 
 
-def test_a_trial_on_several_machines_gets_their_adapters(
+def test_multi_node_trial_gets_fabric_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("uverbs1", "uverbs0", "rdma_cm"):
@@ -70,18 +70,20 @@ def test_a_trial_on_several_machines_gets_their_adapters(
 
 
 @pytest.mark.parametrize("given", [None, "rshared"])
-def test_the_folder_of_checkpoints_is_mounted_as_the_configuration_says(
+def test_checkpoint_mount_uses_the_configured_propagation(
     tmp_path: Path, given: str | None
 ) -> None:
     storage = {"type": "shared_fs", "host_path": str(tmp_path), "propagation": given}
-    one = assignment(tmp_path / "work", checkpoint_storage=storage)
-    one = replace(one, spec={**one.spec, "storage": {"type": "shared_fs", "path": str(tmp_path)}})
-    body = container_body(one, ContainerRules(tmp_path, "node", 1000, 1000), lambda _: -1)
+    trial = assignment(tmp_path / "work", checkpoint_storage=storage)
+    trial = replace(
+        trial, spec={**trial.spec, "storage": {"type": "shared_fs", "path": str(tmp_path)}}
+    )
+    body = container_body(trial, ContainerRules(tmp_path, "node", 1000, 1000), lambda _: -1)
     (mount,) = (item for item in body["HostConfig"]["Mounts"] if item["Target"] == str(tmp_path))
     assert mount["BindOptions"]["Propagation"] == (given or "rprivate")
 
 
-def test_a_trial_gets_its_own_gpus_and_no_others(tmp_path: Path) -> None:
+def test_a_trial_gets_only_its_assigned_gpus(tmp_path: Path) -> None:
     given = assignment(tmp_path, GPUS)
     rules = ContainerRules(tmp_path, "node", 1000, 1000)
     body = container_body(given, rules, lambda _: -1)
@@ -95,7 +97,7 @@ def test_a_trial_gets_its_own_gpus_and_no_others(tmp_path: Path) -> None:
     assert (without["CUDA_VISIBLE_DEVICES"], without["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
 
 
-def test_a_container_has_nothing_of_the_agents_machine(tmp_path: Path) -> None:
+def test_a_container_inherits_no_variables_of_the_agent(tmp_path: Path) -> None:
     environment = assignment(tmp_path).environment(container_environment(2))
     assert not {"PATH", "LANG", "LD_LIBRARY_PATH"} & set(environment)
     assert environment["PYTHONPATH"] == "/run/detcloud"
@@ -110,12 +112,12 @@ def test_a_container_has_nothing_of_the_agents_machine(tmp_path: Path) -> None:
         (1 << 40, {"memlock": 1 << 40, "stack": 64 << 20, "nofile": 65_536}),
     ],
 )
-def test_limits_are_as_high_as_is_useful_and_allowed(
+def test_ulimits_are_capped_by_the_agents_limits(
     tmp_path: Path, limit: int, expected: dict[str, int]
 ) -> None:
     limits = body_of(tmp_path, limit=limit)["HostConfig"]["Ulimits"]
-    assert {one["Name"]: one["Soft"] for one in limits} == expected
-    assert all(one["Soft"] == one["Hard"] for one in limits)
+    assert {ulimit["Name"]: ulimit["Soft"] for ulimit in limits} == expected
+    assert all(ulimit["Soft"] == ulimit["Hard"] for ulimit in limits)
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 4 << 30), ({"shm_size": 7}, 7)])
@@ -125,10 +127,10 @@ def test_shared_memory_is_4_gib_unless_configured(
     assert body_of(tmp_path, resources=given)["HostConfig"]["ShmSize"] == expected
 
 
-def test_devices_are_passed_on_if_they_may_be(tmp_path: Path) -> None:
+def test_only_allowed_devices_are_passed_to_the_container(tmp_path: Path) -> None:
     device = {"host_path": "/dev/null", "container_path": "/dev/x", "mode": "rw"}
-    (found,) = body_of(tmp_path, resources={"devices": [device]})["HostConfig"]["Devices"]
-    assert found == {
+    (passed,) = body_of(tmp_path, resources={"devices": [device]})["HostConfig"]["Devices"]
+    assert passed == {
         "PathOnHost": "/dev/null",
         "PathInContainer": "/dev/x",
         "CgroupPermissions": "rw",
@@ -139,7 +141,7 @@ def test_devices_are_passed_on_if_they_may_be(tmp_path: Path) -> None:
         container_body(given, rules, lambda _: -1)
 
 
-def test_a_link_does_not_lead_out_of_what_may_be_mounted(tmp_path: Path) -> None:
+def test_a_link_out_of_the_allowed_folders_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/out").symlink_to("/etc")
     rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path / "data",))
@@ -154,7 +156,7 @@ def test_a_link_does_not_lead_out_of_what_may_be_mounted(tmp_path: Path) -> None
             assert made["BindOptions"] == {"Propagation": "rslave"}
 
 
-def test_what_was_checked_is_what_is_mounted(tmp_path: Path) -> None:
+def test_mounts_use_the_resolved_path(tmp_path: Path) -> None:
     (tmp_path / "data/v1").mkdir(parents=True)
     (tmp_path / "data/now").symlink_to("v1")
     (tmp_path / "data/null").symlink_to("/dev/null")
@@ -184,7 +186,7 @@ def test_a_relative_mount_stays_in_the_working_directory(tmp_path: Path, path: s
         body_of(tmp_path, bind_mounts=[mount])
 
 
-def test_the_machines_checkpoints_are_mounted_and_the_containers_own_are_not(
+def test_checkpoint_folder_is_mounted_except_for_type_directory(
     tmp_path: Path,
 ) -> None:
     rules, store = ContainerRules(tmp_path, "node", 1000, 1000), str(tmp_path / "store")
@@ -197,7 +199,7 @@ def test_the_machines_checkpoints_are_mounted_and_the_containers_own_are_not(
 
 
 def mount_targets(tmp_path: Path, kind: str, folder: str) -> list[str]:
-    """The targets of the mounts of a container with that storage."""
+    """Return the mount targets of a container with this storage; only /mnt/shared is allowed."""
     given = assignment(tmp_path)
     spec = {**given.spec, "storage": {"type": kind, "path": folder}}
     rules = ContainerRules(tmp_path, "node", 1000, 1000, (Path("/mnt/shared"),))
@@ -205,11 +207,11 @@ def mount_targets(tmp_path: Path, kind: str, folder: str) -> list[str]:
     return [mount["Target"] for mount in body["HostConfig"]["Mounts"]]
 
 
-def test_a_folder_of_checkpoints_that_the_configuration_names_must_be_allowed(
+def test_a_configured_checkpoint_folder_must_be_allowed(
     tmp_path: Path,
 ) -> None:
     assert "/srv/own" in mount_targets(tmp_path, "directory", "/srv/own")
-    # The second is a type from elsewhere.
+    # "scratch" is a type that detcloud does not know.
     for kind in ("shared_fs", "scratch"):
         assert "/mnt/shared/new" in mount_targets(tmp_path, kind, "/mnt/shared/new")
         for folder in ("/srv/own", "/mnt/shared/../other"):
@@ -218,7 +220,7 @@ def test_a_folder_of_checkpoints_that_the_configuration_names_must_be_allowed(
                 mount_targets(tmp_path, kind, folder)
 
 
-def test_links_that_lead_to_each_other_and_names_too_long_are_told(tmp_path: Path) -> None:
+def test_link_loops_and_overlong_names_are_errors(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     loop, long = f"{tmp_path}/a/in", f"{tmp_path}/{'x' * 300}"
@@ -231,7 +233,7 @@ def test_links_that_lead_to_each_other_and_names_too_long_are_told(tmp_path: Pat
         mount_targets(tmp_path, "directory", loop)
 
 
-def test_what_is_not_allowed_does_not_tell_whether_it_is_there(tmp_path: Path) -> None:
+def test_error_for_a_forbidden_path_hides_its_existence(tmp_path: Path) -> None:
     rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=())
     (tmp_path / "loop").symlink_to("loop")
     for path in ("/root", "/no/such", f"{tmp_path}/loop"):
@@ -240,11 +242,11 @@ def test_what_is_not_allowed_does_not_tell_whether_it_is_there(tmp_path: Path) -
             container_body(given, rules, lambda _: -1)
 
 
-def test_names_differ_between_work_directories_and_stay_the_same(tmp_path: Path) -> None:
-    one, other = (tmp_path / name / "allocations/4.1/agent" for name in "ab")
-    assert container_name(one) == container_name(one)
-    assert container_name(one) != container_name(other)
-    assert container_name(one).startswith("detcloud-4.1-")
+def test_container_names_are_stable_and_differ_between_work_directories(tmp_path: Path) -> None:
+    first, second = (tmp_path / name / "allocations/4.1/agent" for name in "ab")
+    assert container_name(first) == container_name(first)
+    assert container_name(first) != container_name(second)
+    assert container_name(first).startswith("detcloud-4.1-")
 
 
 RECORD = {"stage": "trial", "code": None, "signal": 9, "killed": False}
@@ -257,12 +259,12 @@ EXIT_3 = {**RECORD, "code": 3, "signal": None}
     [
         ({}, RECORD, True, False, Status(Phase.ENDED, "trial", None, 9)),
         ({}, KILLED, True, True, Status(Phase.ENDED, "trial", None, 9, killed=True)),
-        # Somebody else asked for the end.
+        # A process other than the agent asked for the end.
         ({}, KILLED, True, False, Status(Phase.ENDED, lost=True)),
         ({"ExitCode": 0}, None, True, False, Status(Phase.ENDED, lost=True)),
         ({"ExitCode": 137}, None, False, False, Status(Phase.ENDED, lost=True)),
         ({"ExitCode": 137}, None, True, True, Status(Phase.ENDED, code=137, killed=True)),
-        # The code of a supervisor that recorded what it says, and of others.
+        # Exit codes of the container that match the supervisor's record, and codes that do not.
         ({"ExitCode": 128 + 9}, RECORD, True, False, Status(Phase.ENDED, "trial", None, 9)),
         ({"ExitCode": 3}, EXIT_3, True, False, Status(Phase.ENDED, "trial", 3)),
         ({"ExitCode": 0}, EXIT_3, True, False, Status(Phase.ENDED, lost=True)),
@@ -275,7 +277,7 @@ EXIT_3 = {**RECORD, "code": 3, "signal": None}
         ({}, {"stage": "trial"}, True, False, Status(Phase.ENDED, lost=True)),
     ],
 )
-def test_an_end_is_the_engines_word_and_its_way_the_supervisors(
+def test_exit_status_requires_a_consistent_supervisor_record(
     state: dict[str, Any],
     record: dict[str, Any] | None,
     begun: bool,
@@ -297,14 +299,14 @@ def test_failure_of_each_stage_is_recorded(tmp_path: Path) -> None:
         assert ended == Status(Phase.ENDED, stage, 1)
 
 
-def test_memory_that_ran_out_is_told_in_words() -> None:
+def test_out_of_memory_is_named_as_the_cause() -> None:
     state = {"OOMKilled": True, "ExitCode": 137}
     words = "out of memory: the kernel ended a process at the container's limit of 64 MiB"
     for record in (RECORD, None):
         ended = exit_status(EndedContainer(state, record, True, False, 64 << 20))
         assert ended.cause == words
         assert exit_record(ended, [], "", revision=1)["reason"] == "errored"
-    # It did without the process that was ended.
+    # The trial succeeded without the killed process.
     well = {**RECORD, "code": 0, "signal": None}
     state["ExitCode"] = 0
     assert exit_status(EndedContainer(state, well, True, False)).cause == ""
@@ -313,9 +315,7 @@ def test_memory_that_ran_out_is_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"), [(400, "errored"), (404, "start_failed"), (500, "start_failed")]
 )
-def test_a_container_that_cannot_be_is_the_trials_failure_or_the_machines(
-    status: int, reason: str
-) -> None:
+def test_refused_container_is_the_trials_or_the_machines_failure(status: int, reason: str) -> None:
     ended = creation_refused_status(EngineError(status, "no space left on device"))
     record = exit_record(ended, [], "a line of the log", revision=1)
     assert record["reason"] == reason
@@ -325,7 +325,7 @@ def test_a_container_that_cannot_be_is_the_trials_failure_or_the_machines(
     )
 
 
-def test_what_a_trial_writes_is_read_only_if_it_is_a_small_plain_file(tmp_path: Path) -> None:
+def test_untrusted_json_is_read_only_from_small_regular_files(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text('{"a": 1}')
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     os.mkfifo(tmp_path / "pipe")
@@ -347,8 +347,10 @@ def test_what_a_trial_writes_is_read_only_if_it_is_a_small_plain_file(tmp_path: 
         ("host:5000/image:1@sha256:ab", ("host:5000/image", "sha256:ab")),
     ],
 )
-def test_an_images_name_has_a_tag_or_a_digest(name: str, expected: tuple[str, str]) -> None:
-    # Without a tag an engine would pull every one of them.
+def test_image_reference_is_split_into_name_and_tag_or_digest(
+    name: str, expected: tuple[str, str]
+) -> None:
+    # Without a tag an engine would pull all tags.
     assert split_reference(name) == expected
 
 
@@ -365,7 +367,9 @@ def test_an_images_name_has_a_tag_or_a_digest(name: str, expected: tuple[str, st
         (500, "received unexpected HTTP status: 503 Service Unavailable", False),
     ],
 )
-def test_a_refusal_is_told_from_trouble(status: int, message: str, refusal: bool) -> None:
+def test_refusals_of_a_registry_differ_from_transient_errors(
+    status: int, message: str, refusal: bool
+) -> None:
     assert is_refusal(EngineError(status, message)) == refusal
 
 
@@ -383,17 +387,19 @@ def test_a_refusal_is_told_from_trouble(status: int, message: str, refusal: bool
         ("Host:5000/image", "host:5000/v2/", "host:5000/v2/"),
     ],
 )
-def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expected: str) -> None:
+def test_a_login_is_sent_to_the_images_registry(
+    name: str, server: str | None, expected: str
+) -> None:
     login = {"username": "me", "password": "secret", "server": server, "email": None}
-    asked = image_request(name, {"force_pull_image": True}, login)
-    assert asked.login == {"username": "me", "password": "secret", "serveraddress": expected}
-    assert asked.force_pull
-    assert "secret" not in repr(asked)
+    request = image_request(name, {"force_pull_image": True}, login)
+    assert request.login == {"username": "me", "password": "secret", "serveraddress": expected}
+    assert request.force_pull
+    assert "secret" not in repr(request)
     assert image_request(name, {}, None) == ImageRequest(name)
     token = {"identitytoken": "secret", "password": None, "serveraddress": server}
-    asked = image_request(name, {}, token)
-    assert asked.login == {"identitytoken": "secret", "serveraddress": expected}
-    assert "secret" not in repr(asked)
+    request = image_request(name, {}, token)
+    assert request.login == {"identitytoken": "secret", "serveraddress": expected}
+    assert "secret" not in repr(request)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +413,7 @@ def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expe
         ("ghcr.io/x", "ghcr.io.evil.example"),
     ],
 )
-def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> None:
+def test_a_login_for_a_foreign_registry_is_not_sent(name: str, server: str) -> None:
     request = image_request(name, {}, {"auth": "secret", "serveraddress": server})
     assert request.login is None
     request = image_request(name, {}, {"username": "me", "password": "secret", "server": server})
@@ -426,7 +432,7 @@ def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> Non
         obtain_image(RefusingEngine(""), request, lambda: True, lambda _: None)
 
 
-def test_gpus_are_asked_for_by_cdi_where_the_engine_knows_all_of_them(tmp_path: Path) -> None:
+def test_gpus_are_requested_by_cdi_if_the_engine_knows_all(tmp_path: Path) -> None:
     made = assignment(tmp_path, GPUS)
 
     def request_for(*known: str) -> Any:
@@ -440,7 +446,7 @@ def test_gpus_are_asked_for_by_cdi_where_the_engine_knows_all_of_them(tmp_path: 
     assert request_for() == request_for(names[0]) == [by_hook]
 
 
-def test_the_engine_must_be_on_this_machine() -> None:
+def test_engine_must_be_on_this_machine() -> None:
     assert socket_path({}) == "/var/run/docker.sock"
     assert socket_path({"DOCKER_HOST": "unix:///x.sock"}) == "/x.sock"
     for host in ("tcp://1.2.3.4:2375", "ssh://me@host", "unix://x.sock"):
@@ -448,7 +454,7 @@ def test_the_engine_must_be_on_this_machine() -> None:
             socket_path({"DOCKER_HOST": host})
 
 
-def test_settings_that_containers_have_no_use_for_are_told() -> None:
+def test_settings_without_effect_in_containers_have_notices() -> None:
     config = {
         "environment": {
             "image": {"cpu": "determinedai/environments:py-3.8", "cuda": None},
@@ -467,7 +473,7 @@ def test_settings_that_containers_have_no_use_for_are_told() -> None:
     assert container_notices({}, "ours:1", cuda=True) == []
 
 
-def test_cached_data_sets_are_mounted_if_they_may_be(tmp_path: Path) -> None:
+def test_only_allowed_data_layer_folders_are_mounted(tmp_path: Path) -> None:
     paths = {"host_storage_path": str(tmp_path / "sets"), "container_storage_path": "/sets"}
     config: dict[str, Any] = {"data_layer": {"type": "shared_fs", **paths}}
     mount = body_of(tmp_path, **config)["HostConfig"]["Mounts"][-1]

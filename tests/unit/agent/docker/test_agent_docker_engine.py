@@ -16,16 +16,16 @@ from detcloud.agent.docker.engine import EngineClient, EngineError, agree_versio
 @pytest.mark.parametrize(
     ("newest", "oldest", "agreed"),
     [
-        # Ours is 1.44: an older engine is asked in its newest, a newer one in ours.
+        # The agent speaks 1.44, and the newest version of an older engine.
         ("1.41", "1.12", "1.41"),
         ("1.44", "1.24", "1.44"),
         ("1.50", "1.24", "1.44"),
-        # And one that knows ours no more in its oldest.
+        # An engine without 1.44 is asked in the engine's oldest version.
         ("1.60", "1.50", "1.50"),
         ("", "", "1.44"),
     ],
 )
-def test_the_older_of_both_is_taken(newest: str, oldest: str, agreed: str) -> None:
+def test_agrees_on_the_older_api_version(newest: str, oldest: str, agreed: str) -> None:
     assert agree_version({"ApiVersion": newest, "MinAPIVersion": oldest}) == agreed
 
 
@@ -35,7 +35,7 @@ def test_an_engine_without_requests_for_devices_is_refused() -> None:
 
 
 class Engine(socketserver.ThreadingUnixStreamServer):
-    """An engine that knows one version of the API and writes down what it was asked."""
+    """HTTP server as an engine that knows only `api_version`; `paths` lists all requests."""
 
     daemon_threads = True
     api_version = "1.43"
@@ -78,7 +78,7 @@ def serving(folder: Path) -> Iterator[Engine]:
         engine.shutdown()
 
 
-def test_calls_name_the_version_that_was_agreed_once(tmp_path: Path) -> None:
+def test_api_version_is_negotiated_once(tmp_path: Path) -> None:
     with serving(tmp_path) as engine:
         client = EngineClient(str(tmp_path / "docker.sock"))
         assert client.root_folder() == "/x"
@@ -86,7 +86,7 @@ def test_calls_name_the_version_that_was_agreed_once(tmp_path: Path) -> None:
         assert engine.paths == ["/version", "/v1.43/info", "/v1.43/info"]
 
 
-def test_an_engine_that_was_exchanged_is_asked_anew(tmp_path: Path) -> None:
+def test_api_version_is_renegotiated_after_an_engine_change(tmp_path: Path) -> None:
     with serving(tmp_path) as engine:
         client = EngineClient(str(tmp_path / "docker.sock"))
         client.root_folder()

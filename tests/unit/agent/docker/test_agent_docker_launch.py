@@ -1,4 +1,4 @@
-"""One launch of a container against an engine that behaves as told."""
+"""The launch of a container, against a fake engine with injected faults."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tests.patience import wait_until
 
 
 class FakeEngine:
-    """Has at most one container, whose supervisor begins at once in `records`; `faults` are raised
-    by the calls of that name, one each.
+    """Engine with at most a single container.
+
+    A start creates the supervisor's file `begun` in `records` at once. A call raises the first
+    exception left in `faults` under the call's name, after the call has had its effect.
     """
 
     def __init__(self, records: Path) -> None:
@@ -68,8 +70,8 @@ def engine(tmp_path: Path) -> FakeEngine:
 def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> ContainerLaunch:
     monkeypatch.setattr(container_launch, "TROUBLE_SECONDS", 0.01)
     (tmp_path / RECORDS).mkdir()
-    asked = {"launch": "one", "log": str(tmp_path / "log"), "has_hook": False, "body": {}}
-    write_atomically(tmp_path / REQUEST_FILE, asked)
+    request = {"launch": "one", "log": str(tmp_path / "log"), "has_hook": False, "body": {}}
+    write_atomically(tmp_path / REQUEST_FILE, request)
     return ContainerLaunch(cast(EngineClient, engine), tmp_path, lambda message: None)
 
 
@@ -82,7 +84,7 @@ def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) 
         ("inspect", EngineError(500, "for once")),
     ],
 )
-def test_an_answer_that_is_lost_starts_nothing_twice(
+def test_lost_answer_does_not_start_a_second_container(
     engine: FakeEngine, launch: ContainerLaunch, call: str, fault: Exception
 ) -> None:
     engine.faults[call] = [fault]
@@ -96,7 +98,7 @@ def test_an_answer_that_is_lost_starts_nothing_twice(
 @pytest.mark.parametrize("change", ["link", "link above", "gone"])
 @pytest.mark.parametrize("state", ["absent", "created"])
 @pytest.mark.parametrize("kind", [("Mounts", "Source"), ("Devices", "PathOnHost")])
-def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
+def test_a_mount_changed_after_the_check_prevents_the_start(
     engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str, kind: Any
 ) -> None:
     source = tmp_path / "data/set"
@@ -117,7 +119,7 @@ def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
     assert not launch.poll().not_started
 
 
-def test_a_mount_that_leads_where_it_did_is_started(
+def test_an_unchanged_mount_allows_the_start(
     engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
 ) -> None:
     launch._request["body"] = {"HostConfig": {"Mounts": [{"Source": str(tmp_path)}]}}
@@ -126,7 +128,7 @@ def test_a_mount_that_leads_where_it_did_is_started(
     launch.close()
 
 
-def test_what_could_not_be_started_for_minutes_is_given_up(
+def test_launch_is_abandoned_after_the_start_timeout(
     engine: FakeEngine, launch: ContainerLaunch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.1)
@@ -136,11 +138,11 @@ def test_what_could_not_be_started_for_minutes_is_given_up(
     assert (launch.poll().not_started, launch.poll().lost) == (True, False)
 
 
-def test_what_runs_is_never_given_up(
+def test_running_container_is_never_abandoned(
     engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.0)
-    # Another agent had begun it.
+    # An earlier agent has started the container.
     (tmp_path / RECORDS / "begun").touch()
     engine.state = "running"
     engine.faults["inspect"] = [EngineUnavailable("no engine")] * 5
@@ -150,7 +152,7 @@ def test_what_runs_is_never_given_up(
     launch.close()
 
 
-def test_a_supervisor_that_does_not_hear_is_killed_by_the_engine(
+def test_engine_kills_a_supervisor_that_ignores_sigterm(
     engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_launch, "KILL_MARGIN_SECONDS", 0.1)
@@ -163,7 +165,7 @@ def test_a_supervisor_that_does_not_hear_is_killed_by_the_engine(
     assert launch.poll().killed
 
 
-def test_a_kill_before_the_start_starts_nothing(
+def test_a_kill_before_the_start_prevents_the_start(
     engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
 ) -> None:
     write_atomically(tmp_path / KILL_FILE, {"grace_ms": 0})

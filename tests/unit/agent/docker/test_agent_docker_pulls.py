@@ -1,4 +1,4 @@
-"""The pulls of images, from an engine that is played."""
+"""Pulls of images, with a fake engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from detcloud.agent.docker.engine import EngineClient, EngineError
 from detcloud.agent.docker.images import PullFailed, PullProgress, image_request, obtain_image
 
 
-def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
+def test_pull_attempts_use_fresh_logins_of_the_cluster() -> None:
     name = "111111111111.dkr.ecr.eu-west-1.amazonaws.com/ml/trial:1"
-    sent, told = list[object](), list[str]()
+    sent, logged = list[object](), list[str]()
 
     class FailingEngine(EngineClient):
         def find_image(self, name: str) -> None:
@@ -30,25 +30,25 @@ def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
 
     request = image_request(name, {}, None, issue_login)
     assert request.login is None
-    about = (lambda: True), told.append
+    about = (lambda: True), logged.append
     with pytest.raises(PullFailed, match="the cluster issues no login for it"):
         obtain_image(FailingEngine(""), request, *about, sleep=lambda _: None)
-    # Two pulls; the login of the third and fourth attempt of four never came.
+    # Two of four attempts pull; the cluster issues no login for attempts 3 and 4.
     host = name.partition("/")[0]
     assert sent == [
         {"username": "AWS", "password": f"hush{number}", "serveraddress": host} for number in (1, 2)
     ]
-    assert "hush" not in " ".join(told)
-    # A login of the configuration's own goes before that.
+    assert "hush" not in " ".join(logged)
+    # A login in the configuration takes precedence.
     own = image_request(name, {}, {"username": "me", "password": "x"}, issue_login)
     with pytest.raises(PullFailed):
         obtain_image(FailingEngine(""), own, *about, sleep=lambda _: None)
     assert sent[-1] == {"username": "me", "password": "x", "serveraddress": host}
 
 
-def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:
-    now, told = [0.0], list[str]()
-    progress = PullProgress("org/x:1", told.append, lambda: now[0])
+def test_pull_progress_is_logged_at_intervals() -> None:
+    now, logged = [0.0], list[str]()
+    progress = PullProgress("org/x:1", logged.append, lambda: now[0])
 
     def report_download(layer: str, current: int) -> None:
         detail = {"current": current, "total": 60_000_000}
@@ -65,8 +65,8 @@ def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:
     now[0] = 21.5
     progress.record_event({"status": "Pull complete", "id": "b"})
     progress.report_end()
-    # 30 + 5 of 60 + 60, then all of both.
-    assert told == [
+    # 30 + 5 of 60 + 60 MB, then all 120 MB.
+    assert logged == [
         "pulling image org/x:1: 35 of 120 MB",
         "pulling image org/x:1: 120 MB",
         "image org/x:1 was pulled in 22 s, 120 MB",

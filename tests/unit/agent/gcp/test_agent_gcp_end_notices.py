@@ -1,4 +1,4 @@
-"""The notices that a Compute Engine instance reads from its metadata, at a metadata server."""
+"""Termination notices that a Compute Engine instance reads from a simulated metadata server."""
 
 import time
 from collections.abc import Iterator
@@ -24,21 +24,21 @@ def machine() -> MachineMetadata:
 
 @pytest.fixture
 def host(machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # Nobody listens there: whoever went by a proxy would fail.
+    # No proxy listens on port 1: a request through a proxy would fail.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with metadata_server(machine) as found:
-        yield found
+    with metadata_server(machine) as address:
+        yield address
 
 
 @pytest.fixture
 def notices(host: str) -> Iterator[GceNotices]:
-    found = GceNotices(GceMetadata(host), retry_seconds=0.01).start()
-    yield found
-    found.stop()
+    source = GceNotices(GceMetadata(host), retry_seconds=0.01).start()
+    yield source
+    source.stop()
 
 
 def ends_within(notice: Notice, seconds: int, since_ms: int) -> bool:
-    """Whether the deadline is that many seconds after a moment between `since_ms` and now."""
+    """Return whether the deadline is `seconds` after some moment between `since_ms` and now."""
     earliest, latest = (
         number + seconds * 1000 for number in (since_ms, time.time_ns() // 1_000_000)
     )
@@ -59,7 +59,7 @@ def test_a_preemption_is_a_notice_of_thirty_seconds(
     assert not notices.is_end_likely
 
 
-def test_an_agent_may_be_told_to_listen_and_how_long_the_notice_is(
+def test_notice_source_gce_uses_the_configured_notice_seconds(
     host: str, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", host)
@@ -74,19 +74,19 @@ def test_an_agent_may_be_told_to_listen_and_how_long_the_notice_is(
     assert ends_within(notice, 120, since_ms)
 
 
-def test_a_change_is_heard_of_without_being_asked_for(host: str, machine: MachineMetadata) -> None:
+def test_wait_for_change_returns_at_a_change(host: str, machine: MachineMetadata) -> None:
     metadata = GceMetadata(host)
     first = metadata.wait_for_change("instance/preempted", "", 60)
     assert first.text == "FALSE"
     unchanged = metadata.wait_for_change("instance/preempted", first.etag, 1)
     assert unchanged == first
     machine.set_preempted()
-    # Whoever asks late hears of it at once: the tag is another one.
+    # A late request returns at once, since the tag has changed.
     changed = metadata.wait_for_change("instance/preempted", first.etag, 60)
     assert changed.text == "TRUE"
 
 
-def test_maintenance_that_ends_the_instance_is_a_notice_and_one_that_moves_it_is_none(
+def test_terminating_maintenance_is_a_notice_and_migration_is_not(
     notices: GceNotices, machine: MachineMetadata
 ) -> None:
     since_ms = time.time_ns() // 1_000_000
@@ -99,17 +99,15 @@ def test_maintenance_that_ends_the_instance_is_a_notice_and_one_that_moves_it_is
     wait_until(lambda: notices.poll() is None)
 
 
-def test_of_two_notices_the_earlier_end_counts(
-    notices: GceNotices, machine: MachineMetadata
-) -> None:
+def test_the_earlier_of_two_notices_wins(notices: GceNotices, machine: MachineMetadata) -> None:
     machine.set_maintenance_event("TERMINATE_ON_HOST_MAINTENANCE")
     wait_until(notices.poll)
     machine.set_preempted()
-    # In 30 seconds instead of 60.
+    # The preemption ends the instance in 30 seconds, the maintenance in 60.
     wait_until(lambda: (notice := notices.poll()) is not None and notice.reason == PREEMPTED)
 
 
-def test_a_notice_is_heard_of_after_a_time_without_answers_and_stands_in_another(
+def test_a_notice_survives_outages_of_the_metadata_server(
     notices: GceNotices, machine: MachineMetadata
 ) -> None:
     machine.set_down(True)
@@ -121,7 +119,7 @@ def test_a_notice_is_heard_of_after_a_time_without_answers_and_stands_in_another
     assert notices.poll() is not None
 
 
-def test_who_does_not_answer_as_a_metadata_server_is_none(host: str) -> None:
+def test_missing_metadata_server_and_missing_values_are_errors(host: str) -> None:
     with pytest.raises(MetadataUnavailable, match="instance/name"):
         GceMetadata("127.0.0.1:1").get("instance/name")
     assert GceMetadata(host).get("instance/nothing") is None

@@ -1,4 +1,4 @@
-"""The journal of an agent on its way to Cloud Logging."""
+"""Lines of the agent's systemd journal are shipped to Cloud Logging."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ LINES = [
 
 
 class Logging:
-    """Cloud Logging, as far as it takes entries of who has a token of the machine's."""
+    """Substitute for Cloud Logging: records entries in `written`; refuses foreign tokens by 403."""
 
     def __init__(self, machine: MachineMetadata) -> None:
         self.written: list[dict[str, Any]] = []
@@ -57,10 +57,10 @@ def machine() -> MachineMetadata:
 
 @pytest.fixture
 def logging(machine: MachineMetadata) -> Iterator[Logging]:
-    found = Logging(machine)
-    with found.server as server:
+    service = Logging(machine)
+    with service.server as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield found
+        yield service
         server.shutdown()
 
 
@@ -71,9 +71,7 @@ def log(machine: MachineMetadata, logging: Logging) -> Iterator[CloudLog]:
         yield CloudLog(GceMetadata(host), endpoint)
 
 
-def test_lines_are_entries_of_the_instance_and_have_their_times(
-    log: CloudLog, logging: Logging
-) -> None:
+def test_log_entries_name_instance_and_time(log: CloudLog, logging: Logging) -> None:
     log.write(LINES)
     [body] = logging.written
     assert body["logName"] == "projects/team-project/logs/detcloud-agent"
@@ -86,7 +84,7 @@ def test_lines_are_entries_of_the_instance_and_have_their_times(
     ]
 
 
-def test_a_line_that_is_sent_again_is_the_same_entry(log: CloudLog, logging: Logging) -> None:
+def test_a_resent_line_keeps_its_insert_id(log: CloudLog, logging: Logging) -> None:
     log.write(LINES)
     log.write(LINES)
     first, second = ([entry["insertId"] for entry in body["entries"]] for body in logging.written)
@@ -94,7 +92,7 @@ def test_a_line_that_is_sent_again_is_the_same_entry(log: CloudLog, logging: Log
     assert len(set(first)) == 2
 
 
-def test_a_refusal_is_told_by_its_name(
+def test_refusal_of_cloud_logging_is_named(
     log: CloudLog, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "access_tokens", ())

@@ -1,4 +1,4 @@
-"""Google's clients in a trial's code take the tokens that the cluster issued for it."""
+"""Google's clients in a trial's code use the tokens that the cluster issued for the trial."""
 
 import json
 import os
@@ -29,16 +29,16 @@ print(project, credentials.service_account_email, credentials.token, credentials
 
 @dataclass
 class Cluster:
-    """Gives out tokens of an account, or of whatever `account` says, unless it is away."""
+    """Source of tokens for `account`; raises TimeoutError while `is_away`."""
 
     account: str = ACCOUNT
     is_away: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def fetch(self, holder: str) -> StorageKeys | StorageToken:
         if self.is_away:
             raise TimeoutError("the cluster did not answer")
-        self.asked.append(holder)
+        self.requests.append(holder)
         ends_ms = int((time.time() + 3600) * 1000)
         return StorageToken(f"token-of-{holder}", ends_ms, self.account)
 
@@ -63,11 +63,11 @@ def ask(host: str, path: str, flavor: str = "Google") -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_googles_own_client_finds_the_token_the_account_and_the_project(
+def test_google_client_finds_token_account_and_project(
     server: CredentialServer, tmp_path: Path
 ) -> None:
     pytest.importorskip("google.auth")
-    # Nothing of this machine's: the client would prefer a person's credentials.
+    # The environment has nothing of this machine: the client would prefer a person's credentials.
     given = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables_of(server)}
     done = subprocess.run(
         [sys.executable, "-c", CODE],
@@ -80,22 +80,20 @@ def test_googles_own_client_finds_the_token_the_account_and_the_project(
     assert done.stdout.split() == ["acme-ml", ACCOUNT, "token-of-4.1/data", "True"]
 
 
-def test_the_store_has_another_token_than_the_code(
-    server: CredentialServer, cluster: Cluster
-) -> None:
-    found = variables_of(server)
-    uri = found["DETCLOUD_STORAGE_CREDENTIALS_URI"]
+def test_store_and_code_have_different_tokens(server: CredentialServer, cluster: Cluster) -> None:
+    variables = variables_of(server)
+    uri = variables["DETCLOUD_STORAGE_CREDENTIALS_URI"]
     request = urllib.request.Request(
-        uri, headers={"Authorization": found["DETCLOUD_STORAGE_CREDENTIALS_TOKEN"]}
+        uri, headers={"Authorization": variables["DETCLOUD_STORAGE_CREDENTIALS_TOKEN"]}
     )
     with urllib.request.urlopen(request) as answer:
         assert json.loads(answer.read())["access_token"] == "token-of-4.1"
-    assert "NO_GCE_CHECK" not in found
-    # Where the code gets none, it does not wait for a machine that is closed to it.
+    assert "NO_GCE_CHECK" not in variables
+    # Code without a token of its own does not wait for the closed metadata server.
     assert server.variables("4.1", google=True)["NO_GCE_CHECK"] == "true"
 
 
-def test_nobody_gets_the_token_of_another_allocation(
+def test_token_of_a_foreign_allocation_is_refused(
     server: CredentialServer, cluster: Cluster
 ) -> None:
     own, other = (variables_of(server, name)["GCE_METADATA_HOST"] for name in ("4.1", "5.1"))
@@ -106,12 +104,12 @@ def test_nobody_gets_the_token_of_another_allocation(
     for host in (stolen, other[:-1], other.rpartition("/")[0]):
         for path in ("", token, "/computeMetadata/v1/project/project-id"):
             assert ask(host, path)[0] in (403, 404), (host, path)
-    # What a page or a redirect may make a program ask for has no such header.
+    # Requests forged by a web page or a redirect lack the header.
     assert ask(own, token, "Mozilla")[0] == 403
-    assert cluster.asked == ["4.1/data"]
+    assert cluster.requests == ["4.1/data"]
 
 
-def test_what_is_not_there_is_not_found_and_a_cluster_that_is_away_is_waited_for(
+def test_unknown_metadata_are_404_and_an_unreachable_cluster_is_503(
     server: CredentialServer, cluster: Cluster
 ) -> None:
     host = variables_of(server)["GCE_METADATA_HOST"]
@@ -121,7 +119,7 @@ def test_what_is_not_there_is_not_found_and_a_cluster_that_is_away_is_waited_for
     assert ask(host, f"{accounts}/other@acme-ml.iam.gserviceaccount.com/token")[0] == 404
     assert ask(host, f"{accounts}/default/identity?audience=x")[0] == 404
     assert ask(host, f"{accounts}/{ACCOUNT}/email") == (200, ACCOUNT)
-    # An account of a project's own is not named after its project.
+    # The name of a default service account does not contain the project's id.
     cluster.account = "123-compute@developer.gserviceaccount.com"
     away = variables_of(server, "6.1")["GCE_METADATA_HOST"]
     assert ask(away, f"{root}/project/project-id")[0] == 404
@@ -131,18 +129,18 @@ def test_what_is_not_there_is_not_found_and_a_cluster_that_is_away_is_waited_for
     )
 
 
-def test_a_spec_says_which_cloud_the_tokens_are_of(tmp_path: Path) -> None:
+def test_spec_selects_the_cloud_of_the_tokens(tmp_path: Path) -> None:
     grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print)
     google = grants.variables("4.1", {"data_credentials": "google"})
     assert set(google) == {"GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"}
     assert "AWS_EC2_METADATA_DISABLED" in grants.variables("4.1", {"data_credentials": "given"})
 
 
-def test_code_with_credentials_of_its_own_is_offered_none(server: CredentialServer) -> None:
-    found = variables_of(server)
+def test_user_credentials_replace_offered_credentials(server: CredentialServer) -> None:
+    offered = variables_of(server)
     for own in (["GOOGLE_APPLICATION_CREDENTIALS=/keys/a.json"], ["GCE_METADATA_HOST=other:80"]):
-        left = without_user_variables(found, own, cuda=False)
-        assert {name for name in found if name not in left} == {
-            name for name in found if name.startswith("GCE_METADATA_")
+        left = without_user_variables(offered, own, cuda=False)
+        assert {name for name in offered if name not in left} == {
+            name for name in offered if name.startswith("GCE_METADATA_")
         }
-    assert without_user_variables(found, ["AWS_REGION=eu-west-1"], cuda=False) == found
+    assert without_user_variables(offered, ["AWS_REGION=eu-west-1"], cuda=False) == offered

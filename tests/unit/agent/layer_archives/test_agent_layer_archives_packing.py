@@ -1,4 +1,4 @@
-"""Archives of layers: what is packed, what is unpacked, and what hostile trials can do."""
+"""Archives of package layers: packing, unpacking, and hostile content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYER = "build-one"
 
 @pytest.fixture
 def layer(tmp_path: Path) -> Path:
-    """A layer with a module, a program and a link."""
+    """Create and return a layer with a module, a program and a link."""
     folder = tmp_path / "cache" / LAYER
     (folder / "lib/a").mkdir(parents=True)
     (folder / "lib/a/module.py").write_text("X = 1\n")
@@ -42,7 +42,10 @@ def pack_archive(layer: Path) -> tuple[Path, int]:
 
 def write_archive(path: Path, *entries: list[object] | bytes, end: bytes = END) -> Path:
     """Write an archive of raw entries."""
-    lines = [one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n" for one in entries]
+    lines = [
+        entry if isinstance(entry, bytes) else json.dumps(entry).encode() + b"\n"
+        for entry in entries
+    ]
     path.write_bytes(gzip.compress(MAGIC + b"".join(lines) + end))
     return path
 
@@ -53,10 +56,10 @@ def test_unpacked_layer_equals_the_packed_layer(layer: Path, tmp_path: Path) -> 
     module = tmp_path / "out/lib/a/module.py"
     assert omitted == 0
     assert module.read_text() == "X = 1\n"
-    # Compiled files name the time of their source.
+    # Compiled files record the time of the source file.
     assert module.stat().st_mtime == 1_700_000_000
     assert (tmp_path / "out/lib/link").readlink() == Path("a/module.py")
-    # The set-id bit is gone: 0o4755 & 0o755 = 0o755.
+    # The set-id bit is removed: 0o4755 & 0o755 = 0o755.
     assert stat.S_IMODE((tmp_path / "out/bin/tool").stat().st_mode) == 0o755
 
 
@@ -139,7 +142,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, entries: list[list[object]
     assert [path.name for path in private.iterdir()] == ["out"]
 
 
-def test_file_behind_a_link_is_written_into_the_folder_alone(tmp_path: Path) -> None:
+def test_file_below_a_link_is_not_written(tmp_path: Path) -> None:
     entries: list[list[object]] = [["link", "a", "b"], ["file", "a/evil", 0o644, 0, 0]]
     with pytest.raises(FileNotFoundError):
         unpack_layer(write_archive(tmp_path / "archive", *entries), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Fetching layers before a launch: what is placed, and what a failure costs."""
+"""Package layers are fetched before a launch; a failure becomes a line of the trial log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "a" * 64
 
 @dataclass
 class LocalArchives(ClusterArchives):
-    """Archives in memory, as a cluster would send them."""
+    """Archives in memory in place of the cluster; a download calls `on_download` first."""
 
     content: bytes = b""
     stored: list[StoredArchive] = field(default_factory=list)
@@ -44,7 +44,7 @@ class LocalArchives(ClusterArchives):
 
 @dataclass
 class Fixture:
-    """One allocation whose experiment has one archive."""
+    """Allocation 1.1 with a single stored archive; `is_wanted` is False after a stop request."""
 
     folder: Path
     is_wanted: bool = True
@@ -79,102 +79,102 @@ class Fixture:
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Fixture:
+def trial(tmp_path: Path) -> Fixture:
     return Fixture(tmp_path)
 
 
-def test_missing_layer_is_fetched_once(one: Fixture) -> None:
-    one.layers.obtain(DECLARED, one.cache, KEY)
-    assert find_layer(one.cache, KEY) is None
-    one.layers.obtain(HOOK, one.cache, KEY)
-    layer = find_layer(one.cache, KEY)
+def test_missing_layer_is_fetched_once(trial: Fixture) -> None:
+    trial.layers.obtain(DECLARED, trial.cache, KEY)
+    assert find_layer(trial.cache, KEY) is None
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    layer = find_layer(trial.cache, KEY)
     assert layer is not None
     assert (layer / "module.py").read_text() == "X = 1"
-    assert "startup-hook.sh: packages fetched in" in one.log()
-    one.archives.content = b""
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert one.journal == []
-    assert one.leftovers() == []
+    assert "startup-hook.sh: packages fetched in" in trial.log()
+    trial.archives.content = b""
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert trial.journal == []
+    assert trial.leftovers() == []
 
 
-def test_all_layers_of_a_kind_are_fetched_without_a_key(one: Fixture) -> None:
-    one.layers.obtain(HOOK, one.cache, "")
-    assert find_layer(one.cache, KEY) is not None
+def test_all_layers_of_a_kind_are_fetched_without_a_key(trial: Fixture) -> None:
+    trial.layers.obtain(HOOK, trial.cache, "")
+    assert find_layer(trial.cache, KEY) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 10_000])
-def test_damaged_archive_is_a_line_of_the_log(one: Fixture, content: bytes) -> None:
-    one.archives.content = content
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert find_layer(one.cache, KEY) is None
-    assert "could not be fetched and are installed: the archive has" in one.log()
-    assert len(one.journal) == 1
-    assert one.leftovers() == []
+def test_damaged_archive_is_a_line_of_the_log(trial: Fixture, content: bytes) -> None:
+    trial.archives.content = content
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert find_layer(trial.cache, KEY) is None
+    assert "could not be fetched and are installed: the archive has" in trial.log()
+    assert len(trial.journal) == 1
+    assert trial.leftovers() == []
 
 
-def test_archive_with_the_right_digest_may_still_be_hostile(one: Fixture) -> None:
+def test_archive_with_the_right_digest_may_still_be_hostile(trial: Fixture) -> None:
     content = b"no archive"
     digest = hashlib.sha256(content).hexdigest()
-    one.archives.content = content
-    one.archives.stored = [StoredArchive(HOOK, KEY, digest, len(content), "/url")]
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert "the archive is damaged" in one.log()
-    assert one.leftovers() == []
+    trial.archives.content = content
+    trial.archives.stored = [StoredArchive(HOOK, KEY, digest, len(content), "/url")]
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert "the archive is damaged" in trial.log()
+    assert trial.leftovers() == []
 
 
-def test_unreachable_store_is_a_line_of_the_log(one: Fixture) -> None:
+def test_unreachable_store_is_a_line_of_the_log(trial: Fixture) -> None:
     def fail() -> None:
         raise Unreachable("no answer")
 
-    one.archives.on_download = fail
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert "could not be fetched and are installed: no answer" in one.log()
+    trial.archives.on_download = fail
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert "could not be fetched and are installed: no answer" in trial.log()
 
 
-def test_stop_of_the_trial_ends_the_download(one: Fixture) -> None:
+def test_stop_of_the_trial_ends_the_download(trial: Fixture) -> None:
     def stop() -> None:
-        one.is_wanted = False
-        one.layers._checked_at = 0.0
+        trial.is_wanted = False
+        trial.layers._checked_at = 0.0
 
-    one.archives.on_download = stop
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert "not fetched, because the trial was asked to stop" in one.log()
-    assert find_layer(one.cache, KEY) is None
-    assert one.leftovers() == []
+    trial.archives.on_download = stop
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert "not fetched, because the trial was asked to stop" in trial.log()
+    assert find_layer(trial.cache, KEY) is None
+    assert trial.leftovers() == []
 
 
-def test_cache_that_is_a_link_is_not_written(one: Fixture) -> None:
-    outside = one.folder / "outside"
+def test_cache_that_is_a_link_is_not_written(trial: Fixture) -> None:
+    outside = trial.folder / "outside"
     outside.mkdir()
-    one.cache.symlink_to(outside)
-    one.layers.obtain(HOOK, one.cache, KEY)
-    assert "could not be fetched" in one.log()
+    trial.cache.symlink_to(outside)
+    trial.layers.obtain(HOOK, trial.cache, KEY)
+    assert "could not be fetched" in trial.log()
     assert list(outside.iterdir()) == []
 
 
-def test_installed_layer_wins_over_a_fetched_layer(one: Fixture) -> None:
+def test_first_placed_layer_is_kept(trial: Fixture) -> None:
     for name in ("build-b", "build-c"):
-        (one.folder / name).mkdir()
-        place_layer(one.folder / name, one.cache, KEY)
-    assert (one.cache / KEY).readlink() == Path("build-b")
-    assert not (one.cache / "build-c").exists()
+        (trial.folder / name).mkdir()
+        place_layer(trial.folder / name, trial.cache, KEY)
+    assert (trial.cache / KEY).readlink() == Path("build-b")
+    assert not (trial.cache / "build-c").exists()
 
 
 @pytest.mark.parametrize("target", ["..", "/etc", "build-x/../..", "other"])
-def test_link_of_a_hostile_trial_names_no_layer(one: Fixture, target: str) -> None:
-    one.cache.mkdir()
-    (one.cache / KEY).symlink_to(target)
-    overlay = one.layers.directory.overlay
+def test_link_of_a_hostile_trial_names_no_layer(trial: Fixture, target: str) -> None:
+    trial.cache.mkdir()
+    (trial.cache / KEY).symlink_to(target)
+    overlay = trial.layers.directory.overlay
     overlay.mkdir()
     (overlay / "packages").symlink_to(target)
     for key in (KEY, ""):
-        assert find_used_layer(UsedLayer(HOOK, one.cache, key), overlay) is None
+        assert find_used_layer(UsedLayer(HOOK, trial.cache, key), overlay) is None
 
 
-def test_overlay_names_the_layer_of_a_container(one: Fixture) -> None:
-    (one.folder / "build-b").mkdir()
-    place_layer(one.folder / "build-b", one.cache, KEY)
-    overlay = one.layers.directory.overlay
+def test_overlay_names_the_layer_of_a_container(trial: Fixture) -> None:
+    (trial.folder / "build-b").mkdir()
+    place_layer(trial.folder / "build-b", trial.cache, KEY)
+    overlay = trial.layers.directory.overlay
     overlay.mkdir()
-    (overlay / "packages").symlink_to(one.cache / "build-b")
-    assert find_used_layer(UsedLayer(DECLARED, one.cache, ""), overlay) == (KEY, "build-b")
+    (overlay / "packages").symlink_to(trial.cache / "build-b")
+    assert find_used_layer(UsedLayer(DECLARED, trial.cache, ""), overlay) == (KEY, "build-b")

@@ -1,4 +1,4 @@
-"""Which trials a template may be used for; what it does is tested with processes."""
+"""Environment variables that decide whether a trial can be forked from a template process."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from detcloud.agent.processes.fork_server import READ_AT_IMPORT
         "MALLOC_ARENA_MAX",
     ],
 )
-def test_what_is_read_when_something_is_loaded_needs_a_plain_start(name: str) -> None:
+def test_variables_read_at_import_require_a_plain_start(name: str) -> None:
     assert READ_AT_IMPORT.match(name)
 
 
 @pytest.mark.parametrize("name", ["COLOUR", "DATA_DIR", "AWS_REGION", "MY_TORCH", "HOME", "TMPDIR"])
-def test_other_variables_do_not(name: str) -> None:
+def test_variables_not_read_at_import_allow_a_fork(name: str) -> None:
     assert not READ_AT_IMPORT.match(name)
 
 
-def test_all_trials_of_an_agent_share_what_is_read_when_something_is_loaded() -> None:
+def test_trials_of_an_agent_share_variables_read_at_import() -> None:
     shared = shared_environment({"LANG": "C.UTF-8", "SECRET": "x"}, 2)
     assert {name: shared[name] for name in ("LANG", "OMP_NUM_THREADS", "PYTHONHASHSEED")} == {
         "LANG": "C.UTF-8",

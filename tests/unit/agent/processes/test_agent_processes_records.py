@@ -1,6 +1,4 @@
-"""Records in an allocation's folder that its trial may have written: the agent believes no more of
-them than it must.
-"""
+"""The agent distrusts records in an allocation's folder, since the trial may have forged them."""
 
 import fcntl
 import json
@@ -24,7 +22,7 @@ from tests.patience import wait_until
 
 @pytest.fixture
 def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The signals that the runtime sends, which reach nobody."""
+    """Patch os.kill; return the list of signals that were sent."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *signal: sent.append(signal))
     return sent
@@ -32,7 +30,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def live_launch(tmp_path: Path) -> Iterator[Path]:
-    """The records of a launch whose supervisor lives."""
+    """Return a folder of launch records; its lock is held, as by a living supervisor."""
     (tmp_path / "begun").touch()
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,7 +38,7 @@ def live_launch(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("supervisor", [-1, 0, 1, "agent", "17", None, [17]])
-def test_a_kill_signals_nobody_but_another_process(
+def test_kill_ignores_invalid_supervisor_ids(
     live_launch: Path, signals: list[tuple[int, int]], supervisor: object
 ) -> None:
     named = os.getpid() if supervisor == "agent" else supervisor
@@ -49,7 +47,7 @@ def test_a_kill_signals_nobody_but_another_process(
     assert signals == []
 
 
-def test_a_launch_without_its_supervisor_ends_whatever_its_record_says(
+def test_a_launch_without_a_supervisor_is_lost(
     tmp_path: Path, signals: list[tuple[int, int]]
 ) -> None:
     (tmp_path / "launch.json").write_text("{}")
@@ -59,8 +57,8 @@ def test_a_launch_without_its_supervisor_ends_whatever_its_record_says(
     assert signals == []
 
 
-def test_a_start_waits_for_whoever_holds_its_lock_a_moment_longer(tmp_path: Path) -> None:
-    # As another start of this agent does between its fork and its exec.
+def test_a_start_waits_for_the_lock(tmp_path: Path) -> None:
+    # A concurrent start of this agent holds the lock between fork and exec.
     directory = AllocationDirectory(tmp_path / "allocations", "4.1")
     directory.create()
     lock = os.open(directory.agent / "lock", os.O_RDWR | os.O_CREAT)
@@ -76,7 +74,7 @@ def test_a_start_waits_for_whoever_holds_its_lock_a_moment_longer(tmp_path: Path
     letting_go.join()
 
 
-def test_a_folder_that_cannot_be_taken_over_costs_no_other_one(tmp_path: Path) -> None:
+def test_adoption_skips_a_damaged_folder(tmp_path: Path) -> None:
     good = AllocationDirectory(tmp_path / "allocations", "5.1")
     bad = AllocationDirectory(tmp_path / "allocations", "4.1")
     for directory in (good, bad):

@@ -1,4 +1,4 @@
-"""A line that the cluster does not take is found by halving, and no other is given up."""
+"""A report line that the cluster refuses is found by bisection, and only this line is abandoned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.agent.sync.test_agent_sync_payload import UnsentAllocation
 
 
 class Cluster:
-    """A cluster that answers a call with the status of the first line in it that has one."""
+    """Cluster that fails a call by the status in `by_offset` of the call's first faulty line."""
 
     def __init__(self, search: FaultSearch, by_offset: dict[int, int], count: int = 100) -> None:
         self.search = search
@@ -35,7 +35,7 @@ class Cluster:
         return self.source.by_writer["0"]
 
     def call(self) -> None:
-        """Make one call, as the session does."""
+        """Make a single call, like the session; record taken and abandoned lines."""
         self.call_count += 1
         payload = pack_payload([self.source], self.search.entries_max)
         last = payload.sent.get(("4.1", "0"), 0)
@@ -58,21 +58,19 @@ class Cluster:
 
 @pytest.mark.parametrize("status", [422, 500])
 @pytest.mark.parametrize("bad", [[1], [100], [50], [7, 8, 93], list(range(1, 101, 9))])
-def test_the_lines_that_are_not_taken_are_given_up_and_all_others_taken(
-    status: int, bad: list[int]
-) -> None:
+def test_only_refused_lines_are_abandoned(status: int, bad: list[int]) -> None:
     cluster = Cluster(FaultSearch(), dict.fromkeys(bad, status))
     while cluster.lines:
         cluster.call()
-    # Each one that was given up is sent as a warning and taken then.
+    # An abandoned line is sent as a warning, which the cluster takes.
     assert cluster.taken == list(range(1, 101))
     assert cluster.given_up == bad
-    # Halving 100 lines takes 7 steps, each with what was sent before it and a call without lines;
-    # then come the proofs.
+    # Bisecting 100 lines takes 7 steps of three calls: the lines before the half, the half, and a
+    # call without lines. The proofs come last.
     assert cluster.call_count <= len(bad) * (3 * 7 + FAILURES_MAX + 2 * PROOFS_MAX) + 5
 
 
-def test_a_cluster_that_fails_on_everything_is_asked_again_and_nothing_given_up() -> None:
+def test_no_line_is_abandoned_while_all_calls_fail() -> None:
     cluster = Cluster(FaultSearch(), {})
     cluster.is_broken = True
     for _ in range(100):
@@ -84,7 +82,7 @@ def test_a_cluster_that_fails_on_everything_is_asked_again_and_nothing_given_up(
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])
-def test_failures_that_pass_give_nothing_up(count: int) -> None:
+def test_no_line_is_abandoned_after_passing_failures(count: int) -> None:
     cluster = Cluster(FaultSearch(), {}, count)
     for turn in range(200):
         # Broken for a while at any moment of the search.

@@ -1,4 +1,4 @@
-"""News that may wait stays behind while another call, made anyway, comes in time."""
+"""News that is not urgent waits for a later call that renews the lease anyway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detcloud.agent.sync.session import AgentIdentity, Session
 
 
 class Clock:
-    """The time in seconds, which only tests move."""
+    """Clock in seconds; only tests change `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -36,20 +36,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_news_wait_as_long_as_another_call_comes_before_they_are_due(clock: Clock) -> None:
+def test_news_is_deferred_if_the_next_call_is_in_time(clock: Clock) -> None:
     schedule = SyncSchedule()
     assert not schedule.can_defer(15)
     schedule.defer_seconds = 36
     schedule.request_sync(urgent=False)
-    # They are due 36 s after they came: at 0 and at 20 s another call comes in time, 15 s later.
-    found = []
+    # The news is due after 36 s. The next call comes 15 s later: in time at 0, 20 and 21 s.
+    deferrable = []
     for seconds in (0, 20, 21, 22, 36):
         clock.now = 1000.0 + seconds
-        found.append(schedule.can_defer(15))
-    assert found == [True, True, True, False, False]
+        deferrable.append(schedule.can_defer(15))
+    assert deferrable == [True, True, True, False, False]
 
 
-def test_urgent_news_take_along_what_waits(clock: Clock) -> None:
+def test_urgent_news_ends_the_deferral(clock: Clock) -> None:
     schedule = SyncSchedule()
     schedule.defer_seconds = 36
     schedule.request_sync(urgent=False)
@@ -58,15 +58,15 @@ def test_urgent_news_take_along_what_waits(clock: Clock) -> None:
 
 
 class PatientSchedule(SyncSchedule):
-    """A schedule that waits for nothing; `defers` says what each call is told."""
+    """Schedule without sleeps; `defers` has the answers of `can_defer`, `delays` its arguments."""
 
     def __init__(self, *defers: bool) -> None:
         super().__init__()
         self.defers = list(defers)
-        self.asked: list[float] = []
+        self.delays: list[float] = []
 
     def can_defer(self, seconds: float) -> bool:
-        self.asked.append(seconds)
+        self.delays.append(seconds)
         return self.defers.pop(0)
 
     def wait_until_due(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class PatientSchedule(SyncSchedule):
 
 
 class Cluster:
-    """A cluster that is called every `pause_ms` and ends the session with the first lines."""
+    """Cluster that asks for a call every `pause_ms`; the first lines or call 6 end the session."""
 
     def __init__(self, schedule: SyncSchedule, pause_ms: int) -> None:
         self.schedule = schedule
@@ -103,7 +103,7 @@ def line_counts(
     schedule: PatientSchedule,
     pause_ms: int,
 ) -> list[int]:
-    """The numbers of lines in the calls of an agent that has three lines of metrics."""
+    """Run the session of an agent with three metrics lines; return the number of lines per call."""
     text = '{"kind":"metrics","group":"training"}\n'
     (directory.out / "report-0.jsonl").write_text(text * 3)
     cluster = Cluster(schedule, pause_ms)
@@ -116,18 +116,19 @@ def line_counts(
     return cluster.counts
 
 
-def test_a_call_that_only_renews_the_lease_carries_no_lines(
+def test_a_lease_renewal_carries_no_deferred_lines(
     directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = PatientSchedule(True, True, False)
-    # The first call brings the offsets; then two are made without lines, and the third has all.
+    # The first call returns the offsets; two calls follow without lines, and the last has all
+    # lines.
     assert line_counts(directory, tmp_path, monkeypatch, schedule, 15_000) == [0, 0, 0, 3]
-    assert schedule.asked == [15.0] * 3
+    assert schedule.delays == [15.0] * 3
 
 
-def test_a_cluster_that_names_no_pause_gets_all_with_each_call(
+def test_lines_are_not_deferred_without_a_pause(
     directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = PatientSchedule(True)
     assert line_counts(directory, tmp_path, monkeypatch, schedule, 0) == [0, 3]
-    assert schedule.asked == []
+    assert schedule.delays == []

@@ -1,4 +1,4 @@
-"""The payload of one call: the caps hold, and nothing overtakes what it must follow."""
+"""The payload of a sync call: limits, and the order of lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detcloud.agent.sync.payload import (
 
 @dataclass
 class UnsentAllocation:
-    """An allocation with lines of given kinds and text for its log."""
+    """Allocation with unsent lines by writer and unsent log text."""
 
     allocation: str
     by_writer: dict[str, list[ReportLine]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def sent_kinds(payload: SyncPayload) -> list[tuple[str, str, str]]:
     return [(r["allocation"], r["writer"], r["line"]["kind"]) for r in reports]
 
 
-def test_the_body_is_what_the_protocol_says() -> None:
+def test_body_follows_the_protocol() -> None:
     payload = pack_payload([UnsentAllocation("4.1", {"0": lines("completed")}, text="hé")])
     body: dict[str, Any] = json.loads(payload.encode_body({"epoch": 3, "seen": 17}, ["5.1", "4.1"]))
     assert body == {
@@ -68,15 +68,15 @@ def test_the_body_is_what_the_protocol_says() -> None:
         "logs": [{"allocation": "4.1", "offset": 0, "text": "hé", "marks": [[0, 7], [2, 9]]}],
         "more": False,
     }
-    # The log's next offset counts bytes: h is one, é two.
+    # The log's next offset counts bytes: h has 1 byte, é has 2.
     assert payload.sent == {("4.1", "0"): 1000, ("4.1", "log"): 3}
 
 
-def test_nothing_to_say_is_an_empty_parcel() -> None:
+def test_payload_without_lines_is_empty() -> None:
     assert pack_payload([UnsentAllocation("4.1", {"agent": []})]).is_empty
 
 
-def test_exited_follows_everything_else_of_its_allocation() -> None:
+def test_exited_is_the_last_line_of_an_allocation() -> None:
     own = lines("container", "exited")
     payload = pack_payload(
         [UnsentAllocation("4.1", {"agent": own, "0": lines("exit"), "1": lines("exit")})]
@@ -84,10 +84,10 @@ def test_exited_follows_everything_else_of_its_allocation() -> None:
     assert [kind for _, _, kind in sent_kinds(payload)] == ["container", "exit", "exit", "exited"]
 
 
-def test_exited_waits_for_reports_that_did_not_fit() -> None:
+def test_exited_waits_for_omitted_reports() -> None:
     much = lines(*["metrics"] * 10, filler=200_000)
     payload = pack_payload([UnsentAllocation("4.1", {"agent": lines("exited"), "0": much})])
-    # Ten lines of 200 KB do not fit into 1 MiB: five do.
+    # Five of ten lines with 200 KB fit into 1 MiB.
     assert [kind for _, _, kind in sent_kinds(payload)] == ["metrics"] * 5
     assert payload.more
 
@@ -126,7 +126,7 @@ def test_text_that_grows_when_escaped_is_sent_in_part() -> None:
     assert payload.more
 
 
-def test_thirty_allocations_a_call_the_pressing_ones_first() -> None:
+def test_a_call_carries_30_allocations_with_priority_first() -> None:
     waiting = [UnsentAllocation(f"{n}.1", {"0": lines("metrics")}) for n in range(40)]
     waiting[39].has_priority = True
     payload = pack_payload(waiting)
@@ -136,7 +136,7 @@ def test_thirty_allocations_a_call_the_pressing_ones_first() -> None:
     assert payload.more
 
 
-def test_entries_can_be_limited_to_find_a_line_that_is_refused() -> None:
+def test_number_of_entries_is_limited() -> None:
     payload = pack_payload(
         [UnsentAllocation("4.1", {"0": lines("a", "b", "c")}, text="log")], entries_max=2
     )
@@ -157,8 +157,8 @@ def test_a_backlog_is_divided_over_calls() -> None:
     assert counts == [ENTRIES_MAX, ENTRIES_MAX, 1]
 
 
-def test_a_call_skips_so_much_of_endless_lines_and_no_more() -> None:
-    # A piece of 16 MiB is the share of an allocation, and four of them are the 64 MiB of a call.
+def test_skipped_bytes_per_call_are_limited() -> None:
+    # The share of an allocation is a piece of 16 MiB; a call of 64 MiB has four pieces.
     def endless(allocation: str) -> UnsentAllocation:
         skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
         return UnsentAllocation(allocation, {"agent": lines("exited"), "0": skipped})
@@ -168,7 +168,7 @@ def test_a_call_skips_so_much_of_endless_lines_and_no_more() -> None:
     assert payload.more
 
 
-def test_endless_lines_of_one_allocation_keep_no_other_out_of_a_call() -> None:
+def test_endless_lines_do_not_delay_other_allocations() -> None:
     skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
     endless = UnsentAllocation("4.1", {"0": skipped})
     neighbour = UnsentAllocation("5.1", {"0": lines("metrics", "metrics")})
@@ -180,11 +180,11 @@ def test_endless_lines_of_one_allocation_keep_no_other_out_of_a_call() -> None:
     ]
 
 
-def test_among_many_that_never_stop_each_has_its_turn() -> None:
+def test_packer_rotates_over_busy_allocations() -> None:
     waiting = [UnsentAllocation(f"{n}.1", {"0": lines("metrics")}) for n in range(70)]
     turns = FairPacker()
     packed = [{allocation for allocation, _ in turns.pack(waiting).sent} for _ in range(3)]
-    # 30 of 70 a call: everybody was packed after three, and nobody twice in the first two.
+    # 30 of 70 per call: all allocations within three calls, and no repetition within two calls.
     assert packed[0].isdisjoint(packed[1])
     assert set.union(*packed) == {source.allocation for source in waiting}
     waiting[5].has_priority = True

@@ -1,4 +1,4 @@
-"""The agent's session with a cluster that takes some of what it is sent."""
+"""The agent's session with a cluster that refuses lines, is unreachable or was restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLS_MAX = 500
 
 
 class HastySchedule(SyncSchedule):
-    """A schedule that waits for nothing."""
+    """Schedule that never sleeps."""
 
     def wait_until_due(self, seconds: float) -> None:
         pass
@@ -33,8 +33,10 @@ class HastySchedule(SyncSchedule):
 
 
 class Cluster:
-    """A cluster that fails with `status` on calls with one of the `bad` steps, and on the calls
-    whose numbers are `down`. It ends the session once it has all lines up to `last_offset`.
+    """Cluster that fails some calls.
+
+    A call with a step of `bad` fails with `status`; calls with a number in `down` (from 1) raise
+    Unreachable. The cluster ends the session after receiving all lines up to `last_offset`.
     """
 
     def __init__(self, schedule: SyncSchedule, last_offset: int) -> None:
@@ -81,7 +83,7 @@ def run_session(
     for name, value in fields.items():
         setattr(cluster, name, value)
     monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
-    # Nothing is slowed down, as no time passes.
+    # No time passes here, so throttling would never end.
     monkeypatch.setattr(Allocation, "is_throttled", False)
     node = Node(tmp_path, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
     node.adopt()
@@ -92,7 +94,7 @@ def run_session(
 
 @pytest.mark.parametrize("status", [422, 500])
 @pytest.mark.parametrize("bad", [frozenset[int](), frozenset({0}), frozenset({77, 599})])
-def test_a_line_that_the_cluster_does_not_take_is_given_up_and_the_trial_told(
+def test_refused_lines_are_abandoned_and_noted_in_the_log(
     directory: AllocationDirectory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +107,7 @@ def test_a_line_that_the_cluster_does_not_take_is_given_up_and_the_trial_told(
     assert directory.log.read_text().count("the cluster refused a line") == len(bad)
 
 
-def test_a_server_that_was_away_gets_everything_once(
+def test_lines_are_delivered_once_after_an_outage(
     directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = run_session(directory, tmp_path, monkeypatch, down=range(2, 60))
@@ -113,7 +115,7 @@ def test_a_server_that_was_away_gets_everything_once(
     assert directory.log.read_text() == ""
 
 
-def test_runs_of_another_incarnation_are_dropped_before_the_first_sync(
+def test_runs_of_a_former_incarnation_are_dropped_before_the_first_sync(
     directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (directory.out / "report-0.jsonl").write_text('{"kind":"checkpoint"}\n')
@@ -123,7 +125,7 @@ def test_runs_of_another_incarnation_are_dropped_before_the_first_sync(
     monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
     schedule = HastySchedule()
     cluster.on_sync = schedule.stop
-    # As the agent's main thread does meanwhile.
+    # The agent's main thread polls during a pause.
     monkeypatch.setattr(schedule, "pause", lambda seconds: _poll(node))
     identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
     lines: list[str] = []
@@ -135,7 +137,7 @@ def test_runs_of_another_incarnation_are_dropped_before_the_first_sync(
     assert _adopting_node(tmp_path).belongs_to("second")
 
 
-def test_a_run_of_another_incarnation_that_does_not_end_keeps_the_agent_from_joining(
+def test_a_running_trial_of_a_former_incarnation_prevents_joining(
     directory: AllocationDirectory, tmp_path: Path
 ) -> None:
     node = _adopting_node(tmp_path)
@@ -149,7 +151,7 @@ def test_a_run_of_another_incarnation_that_does_not_end_keeps_the_agent_from_joi
 
 
 @pytest.mark.parametrize("noted", [None, "[]", "not json", "{}"])
-def test_an_agent_of_an_older_release_keeps_its_runs(
+def test_an_agent_without_a_stored_incarnation_keeps_runs(
     directory: AllocationDirectory, tmp_path: Path, noted: str | None
 ) -> None:
     if noted is not None:
@@ -173,7 +175,7 @@ def _adopting_node(work: Path) -> Node:
 
 
 class _RestoredCluster:
-    """A cluster of the incarnation `second`, which has given the agent nothing."""
+    """Cluster of the incarnation `second`, without any assignment for the agent."""
 
     def __init__(self) -> None:
         self.known: list[list[str]] = []

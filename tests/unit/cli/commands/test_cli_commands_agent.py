@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 
-def test_agents_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_agents_are_disabled_and_enabled(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("agent", "disable", "laptop", "--drain").out == "agent a-1 is draining\n"
     assert " draining |" in detcloud("agent", "list").out
     assert detcloud("a", "disable", "--all").out == "agent a-1 is disabled\nagent a-2 is disabled\n"
@@ -32,7 +32,7 @@ def test_agents_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) ->
     assert described.count(" cpu ") == 4, "a type and a name for each of two slots"
 
 
-def test_slots_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_slots_are_disabled_and_enabled(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("slot", "disable", "a-1", "1").out == "slot 1 of agent a-1 is disabled\n"
     listed = json.loads(detcloud("slot", "list", "--json").out)
     assert [(item["agent_id"], item["id"], item["enabled"]) for item in listed] == [
@@ -47,7 +47,7 @@ def test_slots_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) -> 
     assert unknown.err == "error: agent a-1 has no slot 9; its slots: 0, 1\n"
 
 
-def test_templates_are_kept_shown_and_removed(
+def test_templates_are_stored_shown_and_removed(
     fake: FakeCluster, detcloud: Detcloud, config: Path, tmp_path: Path
 ) -> None:
     assert detcloud("template", "create", "small", str(config)).out == "template small was set\n"
@@ -72,7 +72,7 @@ def test_templates_are_kept_shown_and_removed(
     assert (missing.code, missing.err.startswith("error: none.yaml could not be read")) == (1, True)
 
 
-def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_tokens_are_created_shown_once_and_revoked(fake: FakeCluster, detcloud: Detcloud) -> None:
     made = detcloud("token", "create", "bob", "-d", "ci", "--expiration-days", "3")
     assert made.out == "secret-of-the-token\n"
     assert made.err == "token 1 of bob; store it safely: it is shown only once\n"
@@ -90,7 +90,7 @@ def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Det
     assert detcloud("token", "revoke", "9").err.startswith("error: there is no token 9")
 
 
-def test_a_login_keeps_a_token_that_works(
+def test_login_stores_a_valid_token(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch, own_home: Path
 ) -> None:
     monkeypatch.delenv("DETCLOUD_URL")
@@ -110,20 +110,20 @@ def test_a_login_keeps_a_token_that_works(
     assert detcloud("list").code == 4
 
 
-def test_the_cluster_and_the_versions_are_told(
+def test_master_info_and_version_name_cluster_and_versions(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "Pools    default\n" in detcloud("master", "info").out
     assert yaml.safe_load(detcloud("master", "info", "--yaml").out)["cluster_id"] == "c"
-    told = json.loads(detcloud("version", "--json").out)
-    assert (told["client"], told["cluster"]) == (package.__version__, "0.1.0")
+    versions = json.loads(detcloud("version", "--json").out)
+    assert (versions["client"], versions["cluster"]) == (package.__version__, "0.1.0")
     monkeypatch.delenv("DETCLOUD_URL")
     assert detcloud("version").out == (
         f"Client   {package.__version__}\nCluster  N/A\nURL      N/A\n"
     )
 
 
-def test_the_servers_log_is_printed_and_followed(
+def test_server_log_is_printed_and_followed(
     detcloud: Detcloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "data"
@@ -149,7 +149,7 @@ def test_the_servers_log_is_printed_and_followed(
             process.kill()
 
 
-def test_open_prints_a_link_and_opens_it_where_there_is_a_browser(
+def test_open_prints_a_link_and_opens_a_browser(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []

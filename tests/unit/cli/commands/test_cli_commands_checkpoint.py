@@ -20,16 +20,16 @@ def checkpoint(fake: FakeCluster) -> None:
     fake.add_checkpoint(UUID, CONTENTS)
 
 
-def test_a_whole_checkpoint_is_told_whole(detcloud: Detcloud) -> None:
+def test_verify_reports_an_intact_checkpoint(detcloud: Detcloud) -> None:
     # 7 + 5 + 5 + 1 bytes.
     assert detcloud("checkpoint", "verify", "1234").out == (
         f"checkpoint {UUID} is intact: 4 files, 18 B\n"
     )
-    found = json.loads(detcloud("checkpoint", "verify", "1234", "--json").out)
-    assert [item["state"] for item in found] == ["OK"] * 4
+    files = json.loads(detcloud("checkpoint", "verify", "1234", "--json").out)
+    assert [item["state"] for item in files] == ["OK"] * 4
 
 
-def test_a_mark_of_damage_goes_where_every_file_is_right_and_stays_else(
+def test_verify_clears_a_damage_mark_only_if_all_files_are_intact(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     fake.checkpoints[0]["state"] = "DAMAGED"
@@ -51,24 +51,24 @@ def test_a_mark_of_damage_goes_where_every_file_is_right_and_stays_else(
     assert fake.checkpoints[0]["state"] == "COMPLETED"
 
 
-def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_verify_names_all_damaged_and_missing_files(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.objects[f"{UUID}-0"] = b"weightz"
     fake.objects[f"{UUID}-1"] = b"x ="
     del fake.objects[f"{UUID}-3"]
     code, out, err = detcloud("checkpoint", "verify", "1234", "--json")
-    found = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
+    files = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
     assert code == 1
     assert f"checkpoint {UUID} is damaged: 3 of 4 files" in err
-    assert found["a.pth"][0] == "DAMAGED"
-    assert found["a.pth"][1].startswith("SHA-256 ")
-    assert found["code/b.py"] == ("DAMAGED", "3 bytes, recorded were 5")
-    assert found["code/deep/c.py"] == ("OK", "")
-    assert found["d.txt"] == ("MISSING", "the store has no such file")
-    # A table has what is wrong alone.
+    assert files["a.pth"][0] == "DAMAGED"
+    assert files["a.pth"][1].startswith("SHA-256 ")
+    assert files["code/b.py"] == ("DAMAGED", "3 bytes, recorded were 5")
+    assert files["code/deep/c.py"] == ("OK", "")
+    assert files["d.txt"] == ("MISSING", "the store has no such file")
+    # A table lists only damaged files.
     assert "code/deep/c.py" not in detcloud("checkpoint", "verify", "1234").out
 
 
-def test_a_store_that_does_not_say_whether_a_file_is_there_ends_nothing(
+def test_verify_continues_after_a_denied_file(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = fake.answer
@@ -79,20 +79,20 @@ def test_a_store_that_does_not_say_whether_a_file_is_there_ends_nothing(
         return answer(method, target, headers, body)
 
     monkeypatch.setattr(fake, "answer", refuse_one)
-    # The cluster's own refusal says nothing of the store.
+    # A refusal by the cluster itself is no finding about the store.
     code, _, err = detcloud("checkpoint", "verify", "1234", "--json")
     assert (code != 0, "Access Denied" in err) == (True, True)
     for file in fake.files[UUID]:
         file["url"] = file["url"].replace("127.0.0.1", "localhost")
     code, out, err = detcloud("checkpoint", "verify", "1234", "--json")
-    found = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
-    assert (code, found["a.pth"]) == (1, ("OK", ""))
-    assert found["d.txt"][0] == "DENIED"
-    assert found["d.txt"][1].startswith("missing or not allowed")
+    files = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
+    assert (code, files["a.pth"]) == (1, ("OK", ""))
+    assert files["d.txt"][0] == "DENIED"
+    assert files["d.txt"][1].startswith("missing or not allowed")
     assert "1 of 4 files" in err
 
 
-def test_lists_and_descriptions_name_what_keeps_a_checkpoint(
+def test_lists_and_descriptions_name_pins_of_a_checkpoint(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     holders = {"users": ["ada", "bob"], "versions": ["m/1"], "experiments": [7]}
@@ -107,7 +107,7 @@ def test_lists_and_descriptions_name_what_keeps_a_checkpoint(
     assert "ada, bob, model version m/1" in detcloud("checkpoint", "describe", "1234").out
 
 
-def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
+def test_patterns_select_files_to_download(detcloud: Detcloud) -> None:
     def downloaded_paths(*options: str) -> list[str]:
         assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
         paths = sorted(str(path) for path in Path("part").rglob("*") if path.is_file())
@@ -122,7 +122,7 @@ def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
 
 
 def place_in_folder(fake: FakeCluster, root: Path) -> None:
-    """Makes a folder of this machine the checkpoint's store, with contents that tell."""
+    """Write the checkpoint's files below `root`, and add `root` to `fake.places` as shared_fs."""
     for path, content in CONTENTS.items():
         (root / "1/1/1" / UUID / path).parent.mkdir(parents=True, exist_ok=True)
         (root / "1/1/1" / UUID / path).write_bytes(content)
@@ -131,11 +131,11 @@ def place_in_folder(fake: FakeCluster, root: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["direct", "auto"])
-def test_files_come_from_the_store_itself(
+def test_files_are_read_directly_from_the_store(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path, mode: str
 ) -> None:
     place_in_folder(fake, tmp_path / "store")
-    # The cluster could give out none of them.
+    # Without these objects, no file can come through the cluster.
     fake.objects.clear()
     options = ("--mode", mode, "--exclude", "d.txt")
     assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
@@ -143,7 +143,7 @@ def test_files_come_from_the_store_itself(
     assert not Path("part/d.txt").exists()
 
 
-def test_a_store_that_is_not_open_is_left_by_auto_and_an_error_for_direct(
+def test_auto_avoids_a_closed_store_and_direct_fails(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     place_in_folder(fake, tmp_path / "elsewhere")
@@ -157,7 +157,7 @@ def test_a_store_that_is_not_open_is_left_by_auto_and_an_error_for_direct(
     assert Path("part/a.pth").read_bytes() == b"weights"
 
 
-def test_auto_shows_no_credentials_to_a_host_that_an_experiment_names(
+def test_auto_sends_no_credentials_to_an_experiments_endpoint(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = {"type": "s3", "bucket": "b", "endpoint_url": fake.url}
@@ -168,7 +168,7 @@ def test_auto_shows_no_credentials_to_a_host_that_an_experiment_names(
     assert not [path for _, path in fake.requests if path.startswith("/b")]
 
 
-def test_what_was_changed_in_the_store_is_refused_by_every_mode(
+def test_all_download_modes_refuse_a_file_modified_in_the_store(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     place_in_folder(fake, tmp_path / "store")

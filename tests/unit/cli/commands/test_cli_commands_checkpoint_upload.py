@@ -1,4 +1,4 @@
-"""`detcloud checkpoint upload`, on an application that is no model of one."""
+"""`detcloud checkpoint upload` to the real API of the control plane."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ONE_TRIAL = CONFIG.replace("max_trials: 2", "max_trials: 1")
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Experiment 1 has trials 1 and 2, experiment 2 has one."""
+    """Serve the API with experiment 1 (trials 1 and 2) and experiment 2 (trial 3)."""
     cluster = build_cluster(tmp_path)
     cluster.create(CONFIG)
     cluster.create(ONE_TRIAL)
@@ -30,20 +30,20 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         yield cluster
 
 
-def test_a_folder_becomes_a_checkpoint(cluster: Cluster, detcloud: Detcloud) -> None:
+def test_uploads_a_folder_as_a_checkpoint(cluster: Cluster, detcloud: Detcloud) -> None:
     words = ("--steps", "30", "--metadata", "data.version=3", "--metadata", "by=hand")
     code, out, err = detcloud("checkpoint", "upload", "files", "--trial", "1", *words)
     assert (code, err) == (0, "")
-    found = json.loads(detcloud("checkpoint", "describe", out.strip(), "--json").out)
+    checkpoint = json.loads(detcloud("checkpoint", "describe", out.strip(), "--json").out)
     metadata = {"data": {"version": 3}, "by": "hand", "steps_completed": 30}
-    assert (found["steps_completed"], found["metadata"]) == (30, metadata)
-    assert (found["trial_id"], found["uploaded_by"]) == (1, "user-1")
+    assert (checkpoint["steps_completed"], checkpoint["metadata"]) == (30, metadata)
+    assert (checkpoint["trial_id"], checkpoint["uploaded_by"]) == (1, "user-1")
     assert detcloud("checkpoint", "verify", out.strip()).code == 0
     again = detcloud("checkpoint", "upload", "files", "--experiment", "2", "--json")
     assert json.loads(again.out)["experiment_id"] == 2
 
 
-def test_what_cannot_be_uploaded_is_named(cluster: Cluster, detcloud: Detcloud) -> None:
+def test_upload_errors_name_the_cause(cluster: Cluster, detcloud: Detcloud) -> None:
     def error_of(*words: str) -> str:
         code, out, err = detcloud("checkpoint", "upload", *words)
         assert (code != 0, out) == (True, "")

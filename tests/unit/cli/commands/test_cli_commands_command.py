@@ -1,4 +1,4 @@
-"""The words of `detcloud command`, and what is refused before a cluster runs anything."""
+"""Arguments of `detcloud command`, and refusals before the cluster runs a program."""
 
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -19,14 +19,12 @@ from tests.unit.client.fake_cluster import FakeCluster
     [
         (["nvidia-smi", "-L"], ["nvidia-smi", "-L"]),
         (["--", "nvidia-smi", "-L"], ["nvidia-smi", "-L"]),
-        # Only the first is ours; git takes the second.
+        # detcloud drops the first `--`; git gets the second.
         (["--", "git", "log", "--", "a"], ["git", "log", "--", "a"]),
         (["--"], []),
     ],
 )
-def test_two_dashes_before_the_program_are_not_its_own(
-    words: list[str], program: list[str]
-) -> None:
+def test_two_dashes_before_the_program_are_dropped(words: list[str], program: list[str]) -> None:
     assert program_words(words) == program
 
 
@@ -35,7 +33,7 @@ def test_a_mount_is_two_paths() -> None:
 
 
 @pytest.mark.parametrize("text", ["/data", "/data:", ":/mnt", "/a:/b:ro", ""])
-def test_what_is_no_mount_is_refused(text: str) -> None:
+def test_malformed_mount_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="expected HOST_PATH:CONTAINER_PATH"):
         parse_mount(text)
 
@@ -46,20 +44,18 @@ def test_a_command_needs_a_program(detcloud: Detcloud) -> None:
     assert "no program was given; name a program, such as `nvidia-smi`" in done.err
 
 
-def test_mounts_and_a_file_of_settings_exclude_each_other(detcloud: Detcloud, config: Path) -> None:
+def test_mount_option_excludes_a_settings_file(detcloud: Detcloud, config: Path) -> None:
     done = detcloud("cmd", "run", "--config-file", str(config), "-v", "/a:/b", "true")
     assert done.code == 1
     assert "as `bind_mounts`" in done.err
 
 
-def test_long_arguments_beside_a_file_of_settings_are_refused(
-    fake: FakeCluster, config: Path
-) -> None:
+def test_long_arguments_with_a_settings_file_are_refused(fake: FakeCluster, config: Path) -> None:
     with pytest.raises(DetcloudError, match="longer than 4096 characters"):
         create_command(Client(), ["echo", "x" * 4096], config=config)
 
 
-def test_an_experiment_is_no_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_command_kill_refuses_an_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": "digits"}, {})
     fake.experiments[0]["kind"] = "experiment"
     done = detcloud("command", "kill", "1")
@@ -77,12 +73,12 @@ def test_forced_kill_continues_and_reports_failure(fake: FakeCluster, detcloud: 
     assert done.err == "command 8: there is no command 8\ncommand 9: there is no command 9\n"
 
 
-def test_what_does_not_exist_is_called_a_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_error_for_an_unknown_id_says_command(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("command", "kill", "9").err == (
         "error: there is no command 9\nhint: `detcloud command list --all` shows what exists\n"
     )
 
 
-def test_both_names_of_the_original_are_known() -> None:
+def test_command_and_cmd_are_both_known() -> None:
     assert noun_spellings("command") == ["command", "cmd"]
     assert NOUN_ALIASES["cmd"] == "command"

@@ -1,4 +1,4 @@
-"""A check of a configuration asks the cluster, and says so when there is none to ask."""
+"""`detcloud config check` with a cluster, without a cluster and with `--offline`."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr("detcloud.client.client.Client.check_experiment", refuse)
 
 
-def test_without_a_cluster_it_says_what_was_not_checked(detcloud: Detcloud, valid: str) -> None:
+def test_check_without_a_cluster_lists_skipped_checks(detcloud: Detcloud, valid: str) -> None:
     done = detcloud("config", "check", valid)
     assert done.code == 0
     assert done.out.startswith("name:            digits\n")
@@ -42,7 +42,7 @@ def test_without_a_cluster_it_says_what_was_not_checked(detcloud: Detcloud, vali
     assert report["cluster"] == {"checked": False, "reason": reason}
 
 
-def test_a_cluster_is_asked_and_nothing_is_created(
+def test_cluster_checks_the_file_and_creates_no_experiment(
     fake: FakeCluster, detcloud: Detcloud, valid: str
 ) -> None:
     done = detcloud("config", "check", valid)
@@ -74,17 +74,17 @@ def test_problems_of_the_cluster_refuse_the_file(
     assert (report["ok"], report["problems"][0]["message"]) == (False, problem["message"])
 
 
-def test_a_cluster_that_gives_no_judgement_is_no_problem_of_the_file(
+def test_a_cluster_that_refuses_to_check_is_no_problem_of_the_file(
     fake: FakeCluster, detcloud: Detcloud, valid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _refuse(monkeypatch, ApiError(403, "forbidden", "this needs the role user"))
     done = detcloud("config", "check", valid)
     assert (done.code, "(this needs the role user)" in done.err) == (0, True)
-    # One that was named must answer.
+    # A cluster named by --url must answer.
     assert detcloud("config", "check", valid, "--url", fake.url).code == 3
 
 
-def test_a_template_is_completed_by_the_cluster_alone(
+def test_only_a_cluster_completes_a_template(
     fake: FakeCluster, detcloud: Detcloud, config: Path
 ) -> None:
     done = detcloud("config", "check", str(config), "--template", "base")
@@ -94,7 +94,7 @@ def test_a_template_is_completed_by_the_cluster_alone(
     assert "cannot be used with --offline" in refused.err
 
 
-def test_a_cluster_configuration_is_asked_of_a_named_cluster_only(
+def test_only_a_named_cluster_checks_a_cluster_configuration(
     detcloud: Detcloud, tmp_path: Path
 ) -> None:
     path = tmp_path / "cluster.yaml"

@@ -1,4 +1,4 @@
-"""Costs of a cluster that knows them, and amounts of dollars on the command line."""
+"""`detcloud cost`, cost limits of experiments, and amounts of dollars on the command line."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 TOTAL = "2026-11-01 to 2026-11-30: allocations $12.47, instances $20.25, of which idle $7.78"
 
 
-# What each table has: its titles, its first line and its last.
+# For each value of --by: the titles, the first row and the last row of the table.
 TABLES = {
     "experiment": ("Experiment,Name,Cost", "2,digits,$12.40", "1,N/A,$0.0712"),
     "trial": ("Trial,Experiment,Cost", "5,experiment 2,$12.40", "1,experiment 1,$0.0712"),
@@ -49,9 +49,7 @@ def test_a_csv_has_no_total(fake: FakeCluster, detcloud: Detcloud, by: str) -> N
     assert detcloud("cost", "--by", by, "--csv").out.splitlines() == [*TABLES[by]]
 
 
-def test_experiments_are_told_unless_another_line_is_asked_for(
-    fake: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_costs_are_listed_by_experiment_by_default(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("cost") == detcloud("cost", "--by", "experiment")
     assert detcloud("cost", "--by", "week").code == 2
 
@@ -72,7 +70,7 @@ def test_json_and_yaml_are_the_clusters_answer(fake: FakeCluster, detcloud: Detc
         (["--since", "20261109", "--until", "2026-11-10"], "2026-11-09 to 2026-11-10:"),
     ],
 )
-def test_the_days_that_are_asked_for_are_told(
+def test_since_and_until_set_the_span_of_days(
     fake: FakeCluster, detcloud: Detcloud, words: list[str], span: str
 ) -> None:
     assert detcloud("cost", *words).out.splitlines()[-1].startswith(span)
@@ -80,7 +78,7 @@ def test_the_days_that_are_asked_for_are_told(
 
 @pytest.mark.parametrize("word", ["--since", "--until"])
 @pytest.mark.parametrize("day", ["monday", "2026-11-31", "", "2026-11-30T08:00"])
-def test_what_is_no_day_is_refused_before_anything_is_asked(
+def test_malformed_day_is_refused_before_any_request(
     fake: FakeCluster, detcloud: Detcloud, word: str, day: str
 ) -> None:
     ended = detcloud("cost", word, day)
@@ -95,7 +93,7 @@ def test_the_cluster_refuses_days_in_the_wrong_order(fake: FakeCluster, detcloud
     assert ended.err.startswith("error: since: must be at most 365 days before until (2026-11-09)")
 
 
-def test_an_experiment_has_a_limit_that_can_be_lifted(
+def test_cost_limit_of_an_experiment_is_set_and_lifted(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     fake.add_experiment({}, {"paused": True})
@@ -134,17 +132,17 @@ def test_a_pool_is_described_with_its_budget(fake: FakeCluster, detcloud: Detclo
         (1_234_567.891, "$1234567.89"),
     ],
 )
-def test_less_than_a_dollar_has_more_digits(dollars: float | None, text: str | None) -> None:
+def test_amounts_below_a_dollar_have_four_digits(dollars: float | None, text: str | None) -> None:
     assert dollars_text(dollars) == text
 
 
 @pytest.mark.parametrize(("text", "dollars"), [("12.50", 12.5), ("$12", 12.0), ("1e-3", 0.001)])
-def test_an_amount_is_dollars(text: str, dollars: float) -> None:
+def test_amounts_are_parsed_as_dollars(text: str, dollars: float) -> None:
     assert parse_dollars(text) == dollars
 
 
 @pytest.mark.parametrize("text", ["", "$", "$$1", "x", "0", "-1", "$-1", "nan", "inf", "1e999"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_malformed_amount_is_refused(text: str) -> None:
     with pytest.raises(
         ArgumentTypeError, match=r"is not an amount; expected dollars such as 12\.50"
     ):

@@ -1,4 +1,4 @@
-"""`detcloud debug dump` reads the state table itself."""
+"""`detcloud debug dump` reads the state table directly."""
 
 import json
 from contextlib import closing
@@ -18,11 +18,11 @@ def test_the_rows_of_an_actor_are_printed(
     with closing(SqliteTable(tmp_path / "state.db")) as table:
         table.commit((Put(Key("trial#7", "M"), 3, b'{"a": 1}', Expect.ABSENT),))
     assert main(["debug", "dump", "trial#7"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == [{"sort": "M", "type": "head", "revision": 3, "body": {"a": 1}}]
+    rows = json.loads(capsys.readouterr().out)
+    assert rows == [{"sort": "M", "type": "head", "revision": 3, "body": {"a": 1}}]
 
 
-def test_a_home_without_a_table_is_said(
+def test_a_home_without_a_state_table_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`detcloud deploy`, up to the child process that does it."""
+"""`detcloud deploy`, with a substitute for the child process that deploys."""
 
 import hashlib
 import json
@@ -24,7 +24,11 @@ Words = list[str]
 
 
 class Child:
-    """Answers in the place of `python -m infra.deploy`."""
+    """Substitute for the child process `python -m infra.deploy`.
+
+    A call records the command line, passes the line "creating" to `handle_line`, and returns a
+    process with `answer` as JSON on stdout.
+    """
 
     def __init__(self) -> None:
         self.words: Words = []
@@ -59,7 +63,7 @@ def stored_credentials(own_home: Path) -> Any:
     return json.loads((own_home / ".detcloud" / "credentials.json").read_text())
 
 
-def test_who_deploys_first_is_its_administrator_from_then_on(
+def test_first_deployment_stores_the_administrators_token(
     detcloud: Detcloud, child: Child, own_home: Path
 ) -> None:
     done = detcloud("deploy", "aws", "--team", "vision")
@@ -81,14 +85,14 @@ def test_who_deploys_first_is_its_administrator_from_then_on(
     assert token not in done.out + done.err
 
 
-def test_the_same_token_is_deployed_again(detcloud: Detcloud, child: Child) -> None:
+def test_second_deployment_uses_the_stored_token(detcloud: Detcloud, child: Child) -> None:
     detcloud("deploy", "aws", "--team", "vision")
     first = child.words
     detcloud("deploy", "aws", "--team", "vision")
     assert child.words == first
 
 
-def test_another_administrators_cluster_is_not_taken_over(
+def test_a_foreign_administrators_cluster_is_not_taken_over(
     detcloud: Detcloud, child: Child, own_home: Path
 ) -> None:
     child.sha256 = "a" * 64
@@ -97,7 +101,7 @@ def test_another_administrators_cluster_is_not_taken_over(
     assert not (own_home / ".detcloud" / "credentials.json").exists()
 
 
-def test_a_cluster_that_commands_speak_to_already_stays_the_one(
+def test_deployment_keeps_stored_credentials_of_the_current_cluster(
     detcloud: Detcloud, child: Child, own_home: Path
 ) -> None:
     known = own_home / ".detcloud" / "credentials.json"
@@ -108,14 +112,14 @@ def test_a_cluster_that_commands_speak_to_already_stays_the_one(
     assert "detcloud --url https://x token login - < " in done.out
 
 
-def test_a_preview_tells_what_would_be_done(detcloud: Detcloud, child: Child) -> None:
+def test_preview_counts_pending_changes(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"changes": {"same": 2, "create": 77}}
     done = detcloud("deploy", "aws", "--team", "vision", "--preview", "--config", __file__)
     assert child.words[3:5] == [f"--settings={__file__}", "--preview"]
     assert done.out == "nothing was changed; resources: 77 to create, 2 unchanged\n"
 
 
-def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> None:
+def test_export_prints_the_next_commands(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"files": ["main.tf.json", "functions-arm64.zip"]}
     done = detcloud("deploy", "export", "--team", "vision", "--output", "out")
     out = Path("out").absolute()
@@ -131,27 +135,27 @@ def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> 
     assert "vision.token" in done.out
 
 
-def test_what_the_child_says_is_wrong_is_told(detcloud: Detcloud, child: Child) -> None:
+def test_errors_of_the_child_process_are_printed(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"error": "a was refused\nb"}
     done = detcloud("deploy", "aws", "--team", "vision")
     assert (done.code, done.err) == (1, "creating\nerror: a was refused\nb\n")
 
 
 @pytest.mark.parametrize("team", ["../vision", "Vision", "a" * 21, ""])
-def test_a_name_that_is_no_teams_is_refused(detcloud: Detcloud, child: Child, team: str) -> None:
+def test_malformed_team_name_is_refused(detcloud: Detcloud, child: Child, team: str) -> None:
     done = detcloud("deploy", "aws", "--team", team)
     assert done.code == 2
     assert "is not a team name; expected 1 to 20 lowercase letters" in done.err
     assert child.words == []
 
 
-def test_settings_that_are_not_there_are_asked_for(detcloud: Detcloud, child: Child) -> None:
+def test_missing_settings_file_is_an_error(detcloud: Detcloud, child: Child) -> None:
     done = detcloud("deploy", "aws", "--team", "speech")
     assert done.code == 1
     assert "settings file Pulumi.speech.yaml does not exist; docs/aws.md describes" in done.err
 
 
-def test_packages_that_are_missing_are_named(
+def test_missing_packages_are_named(
     detcloud: Detcloud, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking = DeployableCloud("aws", "AWS", ("pulumi_none",))
@@ -161,7 +165,7 @@ def test_packages_that_are_missing_are_named(
     assert "missing packages: pulumi_none; pip install 'detcloud[infra]'" in done.err
 
 
-def test_a_file_that_holds_no_token_is_told(
+def test_token_file_without_a_token_is_an_error(
     detcloud: Detcloud, child: Child, own_home: Path
 ) -> None:
     file = own_home / ".detcloud" / "teams" / "vision.token"
@@ -180,7 +184,7 @@ NO_QUOTA = {
 }
 
 
-def test_a_check_is_a_line_for_each_finding(detcloud: Detcloud, child: Child) -> None:
+def test_check_prints_a_line_per_finding(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"findings": [FINE, NO_QUOTA]}
     done = detcloud("deploy", "check", "aws", "--team", "vision")
     assert (child.hows, done.code) == (["check"], 1)
@@ -206,7 +210,7 @@ TABLE = {
 }
 
 
-def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child) -> None:
+def test_upgrade_is_previewed_before_confirmation(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"changes": [TABLE], **child.answer}
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, ["preview"])
@@ -221,14 +225,14 @@ def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child)
     assert cells[1] == ["replace", "aws:dynamodb/table:Table", "table", "hashKey", "lost"]
 
 
-def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: Child) -> None:
+def test_upgrade_of_an_unchanged_cluster_does_nothing(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"changes": []}
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
     assert (done.code, done.out) == (0, "the cluster matches its settings\n")
     assert child.hows == ["preview"]
 
 
-def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Child) -> None:
+def test_destroy_requires_confirmation(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"instances": 2, "templates": 1, "leftovers": [], "remote_leftovers": []}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, [])
@@ -241,7 +245,7 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
     ]
 
 
-def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> None:
+def test_destroy_lists_leftover_resources(detcloud: Detcloud, child: Child) -> None:
     left = {"leftovers": ["arn:aws:sqs:x"], "remote_leftovers": []}
     child.answer = {"instances": 0, "templates": 0, **left}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
@@ -249,13 +253,13 @@ def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> 
     assert "still listed with the cluster's tag: arn:aws:sqs:x" in done.out
 
 
-def test_what_is_left_in_another_cloud_is_told_with_what_removes_it(
+def test_destroy_lists_leftovers_of_other_clouds_and_the_removing_command(
     detcloud: Detcloud, child: Child
 ) -> None:
     left = {"leftovers": [], "remote_leftovers": ["the role x in the account 2"]}
     child.answer = {"instances": 0, "templates": 0, **left}
     done = detcloud("deploy", "destroy", "gcp", "--team", "vision", "--yes")
-    # Somebody else's script made it, and may only be run by whoever manages that account.
+    # The role was created by a script that only the manager of the foreign account may run.
     assert done.code == 0
     assert done.out.splitlines()[1:3] == [
         "not deleted in another cloud: the role x in the account 2",
@@ -264,7 +268,7 @@ def test_what_is_left_in_another_cloud_is_told_with_what_removes_it(
     ]
 
 
-def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(
+def test_drain_only_terminates_instances_and_keeps_the_stack(
     detcloud: Detcloud, child: Child
 ) -> None:
     child.answer = {"instances": 2, "templates": 1}
@@ -273,16 +277,14 @@ def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(
     assert done.out.endswith("the cluster will not launch any more instances\n")
 
 
-def test_the_deployers_policy_is_printed_as_it_is(detcloud: Detcloud, child: Child) -> None:
+def test_deployers_policy_is_printed_unchanged(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"policy": '{"Version": "2012-10-17"}\n'}
     done = detcloud("deploy", "policy", "aws", "--team", "vision", "--key")
     assert (done.code, done.out) == (0, '{"Version": "2012-10-17"}\n')
     assert "--key" in child.words
 
 
-def test_the_commands_for_another_cloud_are_printed_as_they_are(
-    detcloud: Detcloud, child: Child
-) -> None:
+def test_trust_commands_are_printed_unchanged(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"commands": "#!/bin/bash\ngcloud services enable sts.googleapis.com\n"}
     done = detcloud("deploy", "trust", "aws", "--team", "vision")
     assert (done.code, done.out, child.hows) == (0, child.answer["commands"], ["trust"])
@@ -292,7 +294,7 @@ def test_the_commands_for_another_cloud_are_printed_as_they_are(
     assert "nothing to create: the stack's settings list no other clouds" in done.err
 
 
-# A second cloud is one line of the registry, as the modules find it when they are imported.
+# A program that registers a second cloud, the Moon, before the command line is imported.
 SECOND = """
 import sys
 from detcloud.cli.framework import deployable_clouds as registry
@@ -331,7 +333,7 @@ def test_unknown_cloud_is_an_error() -> None:
         find_cloud("moon")
 
 
-def test_what_was_pruned_is_counted(detcloud: Detcloud, child: Child) -> None:
+def test_pruned_versions_are_counted(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"versions": 12}
     done = detcloud("deploy", "prune", "aws", "--team", "vision")
     assert (child.hows, done.out) == (["prune"], "12 old function versions removed\n")

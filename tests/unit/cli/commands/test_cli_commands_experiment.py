@@ -1,4 +1,4 @@
-"""Commands against a cluster that keeps state."""
+"""Commands on experiments, trials and checkpoints against the fake cluster."""
 
 import csv
 import json
@@ -17,8 +17,8 @@ def test_create_submits_and_names_the_experiment(
 ) -> None:
     words = ("create", str(config), str(model_dir), "--config", "max_restarts=1", "--paused")
     assert detcloud(*words) == (0, "Created experiment 1\n", "")
-    asked = fake.experiments[0]["asked"]
-    assert (asked["overrides"], asked["paused"]) == (["max_restarts=1"], True)
+    request = fake.experiments[0]["asked"]
+    assert (request["overrides"], request["paused"]) == (["max_restarts=1"], True)
     answered = detcloud("e", "create", str(config), str(model_dir), "--json")
     assert json.loads(answered.out)["id"] == 2
 
@@ -35,7 +35,7 @@ def test_a_refused_configuration_is_shown_with_its_lines(
     )
 
 
-def test_create_finds_mistakes_before_it_starts_anything(
+def test_create_finds_mistakes_before_starting_a_cluster(
     detcloud: Detcloud, config: Path, model_dir: Path, own_home: Path
 ) -> None:
     for words, message in [
@@ -49,7 +49,7 @@ def test_create_finds_mistakes_before_it_starts_anything(
     assert list(own_home.iterdir()) == []
 
 
-def test_too_much_code_is_refused_with_the_biggest_files(
+def test_oversized_code_is_refused_with_its_largest_files(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     with (model_dir / "weights.bin").open("wb") as file:
@@ -60,7 +60,7 @@ def test_too_much_code_is_refused_with_the_biggest_files(
     assert fake.requests == []
 
 
-def test_files_that_a_fixed_rule_leaves_out_are_noted(
+def test_files_excluded_by_a_fixed_rule_are_noted(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     (model_dir / "terraform_utils.py").touch()
@@ -71,7 +71,7 @@ def test_files_that_a_fixed_rule_leaves_out_are_noted(
         assert "Warning" not in err
 
 
-def test_followed_to_the_end_a_good_experiment_is_success(
+def test_following_a_completed_experiment_succeeds(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     code, out, err = detcloud("create", str(config), str(model_dir), "--follow")
@@ -88,7 +88,7 @@ def test_followed_to_the_end_a_good_experiment_is_success(
     assert " Trial | Number | State     | Progress             | validation_loss | " in out
 
 
-def test_followed_to_the_end_a_bad_experiment_is_a_failure(
+def test_following_a_failed_experiment_fails(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     fake.ending = "ERROR"
@@ -110,7 +110,7 @@ def test_followed_to_the_end_a_bad_experiment_is_a_failure(
     assert json.loads(detcloud("wait", "1", "--json").out)["state"] == "ERROR"
 
 
-def test_test_mode_is_asked_for_and_followed(
+def test_test_mode_is_requested_and_followed(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     code, out, _ = detcloud("create", str(config), str(model_dir), "--test-mode")
@@ -163,7 +163,7 @@ def test_names_cannot_steer_the_terminal(fake: FakeCluster, detcloud: Detcloud) 
         ["trial", "logs", "1", "--json"],
     ],
 )
-def test_nothing_from_elsewhere_steers_the_terminal(
+def test_values_of_the_cluster_cannot_steer_the_terminal(
     words: list[str], fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     experiment = fake.add_experiment({"name": HOSTILE}, {"paused": True})
@@ -180,7 +180,7 @@ def test_nothing_from_elsewhere_steers_the_terminal(
     assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(done.out + done.err)
 
 
-def test_commands_tell_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_commands_print_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     assert detcloud("pause", "1").out == "experiment 1 is paused\n"
     assert detcloud("e", "unpause", "1").out == "experiment 1 is active\n"
@@ -197,7 +197,7 @@ def test_commands_tell_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> N
     assert (code, err) == (3, "error: experiment 1 has ended\n")
 
 
-def test_wait_succeeds_with_the_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_wait_succeeds_after_a_completed_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     assert detcloud("wait", "1", "--polling-interval", "0.01").code == 0
 
@@ -251,14 +251,14 @@ def test_logs_are_printed_followed_and_cut(fake: FakeCluster, detcloud: Detcloud
     assert detcloud("t", "logs", "1", "--tail", "0").out == ""
 
 
-def test_followed_logs_leave_waiting_trials_alone(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_followed_logs_rarely_poll_waiting_trials(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {"paused": True})
-    looks = 0
+    polls = 0
 
     def describe_then_end(experiment: dict[str, object]) -> dict[str, object]:
-        nonlocal looks
-        looks += 1
-        if looks == 25:
+        nonlocal polls
+        polls += 1
+        if polls == 25:
             for trial in fake.trials:
                 trial.update(state="CANCELED", ended_ms=4000)
             experiment.update(state="CANCELED", ended_ms=4000)
@@ -266,12 +266,12 @@ def test_followed_logs_leave_waiting_trials_alone(fake: FakeCluster, detcloud: D
 
     setattr(fake, "_describe_then_advance", describe_then_end)  # noqa: B010
     assert detcloud("logs", "1", "-f").code == 0
-    # Turn 0 reads the fresh trial; of the turns 1 to 23 the tenth and the twentieth look again; the
-    # trial has ended before turn 24, which reads it to the end.
+    # Turn 0 reads the new trial. Of turns 1 to 23, turns 10 and 20 read the log again. Turn 24
+    # reads the log to the end, since the trial has ended.
     assert sum(path == "/api/v1/trials/1/logs" for _, path in fake.requests) == 4
 
 
-def test_a_running_trial_shows_where(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_a_running_trial_shows_its_agent_and_slots(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     placed = {"id": "1.2", "state": "RUNNING", "places": [{"agent_id": "local", "slots": [0, 1]}]}
     fake.trials[0]["allocation"] = placed
@@ -281,7 +281,7 @@ def test_a_running_trial_shows_where(fake: FakeCluster, detcloud: Detcloud) -> N
     assert "Allocation         1.2 PENDING\n" in detcloud("trial", "describe", "1").out
 
 
-def test_a_gang_shows_all_its_places_and_losses_their_causes(
+def test_all_agents_of_a_gang_and_causes_of_losses_are_shown(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     fake.add_experiment({}, {})
@@ -300,7 +300,7 @@ def test_a_gang_shows_all_its_places_and_losses_their_causes(
     assert third.strip() == f"1970-01-01 00:00:00+0000: {cause}"
 
 
-def test_damaged_checkpoints_are_shown_with_what_came_instead(
+def test_damaged_checkpoints_are_shown_with_their_replacements(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     fake.add_experiment({}, {})
@@ -334,7 +334,7 @@ def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: D
     assert detcloud("checkpoint", "list", "2", "--trial", "3").code == 0
 
 
-def test_a_problem_is_said_once(
+def test_a_problem_is_printed_once(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     details = [{"path": "state", "message": "is none", "hint": "use ACTIVE"}]
@@ -346,7 +346,7 @@ def test_a_problem_is_said_once(
     assert detcloud("list").err == "error: state: is none\nhint: use ACTIVE\n"
 
 
-def test_a_configuration_with_one_problem_says_it_once(
+def test_a_single_problem_of_a_configuration_is_printed_once(
     fake: FakeCluster,
     detcloud: Detcloud,
     config: Path,
@@ -386,7 +386,9 @@ def test_checkpoints_are_listed_and_downloaded(
     assert not Path("other").exists()
 
 
-def test_agents_and_a_remote_status(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_agents_and_status_of_a_remote_cluster_are_printed(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
     listed = detcloud("agent", "list").out
     assert " a-1 | laptop | default       | N/A   | ALIVE | enabled |     2 |    0 | " in listed
     shown = detcloud("status").out
@@ -400,14 +402,14 @@ def test_a_configuration_is_printed(fake: FakeCluster, detcloud: Detcloud) -> No
     assert json.loads(detcloud("e", "config", "1", "--json").out) == {"name": "x"}
 
 
-def test_checkpoints_without_a_record_are_a_list_of_their_own(
+def test_unrecorded_checkpoints_are_listed_separately(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     common = {"experiment_id": 1, "epoch": 2, "is_complete": True, "is_own": True}
     ended_cluster.unrecorded = [
         {"uuid": name, "trial_id": n, **common} for name, n in zip("ab", (1, 2), strict=True)
     ]
-    found = detcloud("checkpoint", "list", "1", "--unrecorded", "--trial", "2", "--csv").out
-    assert found.splitlines() == ["UUID,Trial,Run,Complete,Of this cluster", "b,2,2,True,True"]
+    listed = detcloud("checkpoint", "list", "1", "--unrecorded", "--trial", "2", "--csv").out
+    assert listed.splitlines() == ["UUID,Trial,Run,Complete,Of this cluster", "b,2,2,True,True"]
     refused = detcloud("checkpoint", "list", "1", "--unrecorded", "--best", "3")
     assert "--best: checkpoints without a record have no metric" in refused.err

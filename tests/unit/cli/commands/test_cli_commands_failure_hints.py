@@ -1,4 +1,4 @@
-"""Hints on what to look at when an experiment failed or measured nothing."""
+"""Hints after an experiment that failed or reported no metric."""
 
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
@@ -14,7 +14,7 @@ def fail_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.experiments[0].update(state="ERROR", message=MESSAGE)
 
 
-def test_a_trial_that_printed_has_a_log_to_look_at(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_hint_names_the_log_of_a_trial_with_output(fake: FakeCluster, detcloud: Detcloud) -> None:
     fail_experiment(fake, detcloud)
     more = " (failed too: 1 trial)"
     assert detcloud("describe", "1").err == (
@@ -28,7 +28,9 @@ def test_a_trial_that_printed_has_a_log_to_look_at(fake: FakeCluster, detcloud: 
     assert "trial logs 2" in detcloud("trial", "describe", "2").err
 
 
-def test_a_cause_outside_the_process_is_described(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_hint_names_the_description_for_a_cause_outside_the_process(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
     fail_experiment(fake, detcloud)
     fake.logs[1] = "step 100\n"
     for trial in fake.trials:
@@ -38,9 +40,7 @@ def test_a_cause_outside_the_process_is_described(fake: FakeCluster, detcloud: D
     assert detcloud("trial", "describe", "1").err == ""
 
 
-def test_a_message_keeps_its_lines_where_it_is_described(
-    fake: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_description_keeps_the_lines_of_a_message(fake: FakeCluster, detcloud: Detcloud) -> None:
     fail_experiment(fake, detcloud)
     lines = detcloud("describe", "1").out.splitlines()
     place = next(n for n, line in enumerate(lines) if line.startswith("Message"))
@@ -49,9 +49,7 @@ def test_a_message_keeps_its_lines_where_it_is_described(
     assert "ValueError: no\n" in detcloud(*WAIT).err
 
 
-def test_a_search_that_measured_nothing_says_so(
-    ended_cluster: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_search_without_metrics_has_a_hint(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud(*WAIT).err == ""
     ended_cluster.experiments[0].update(best_metric=None, best_trial_id=None)
     done = detcloud(*WAIT)

@@ -1,4 +1,4 @@
-"""Output of a follower: lines of changes, or a frame that fits the screen and replaces itself."""
+"""Output of `detcloud follow`: lines of changes, or a frame redrawn in place on a terminal."""
 
 import os
 import pty
@@ -34,7 +34,7 @@ def trial(number: int, **changed: Any) -> dict[str, Any]:
     return {**standard, **changed}
 
 
-def test_only_changes_are_told() -> None:
+def test_follower_prints_only_changes() -> None:
     before = Snapshot(EXPERIMENT, [trial(1), trial(2)])
     assert change_lines(None, before) == [
         "trial 1: QUEUED, 50 steps",
@@ -55,7 +55,7 @@ def test_only_changes_are_told() -> None:
     assert change_lines(later, later) == []
 
 
-def test_a_trial_whose_code_decides_its_length_shows_its_steps() -> None:
+def test_a_trial_without_a_target_length_shows_its_steps() -> None:
     snapshot = Snapshot(EXPERIMENT, [trial(1, target_steps=None)])
     assert " 50 steps " in render_frame(snapshot, 100, 10, colour=False)
 
@@ -69,16 +69,14 @@ def test_a_trial_whose_code_decides_its_length_shows_its_steps() -> None:
         (1, 1.0, "[##########] 1/1 epoch"),
     ],
 )
-def test_a_trial_that_counts_epochs_shows_the_share_of_them(
-    target: int, done: float, text: str
-) -> None:
+def test_a_trial_with_epochs_shows_its_share_of_epochs(target: int, done: float, text: str) -> None:
     fields = {"target_steps": None, "target_epochs": target, "epochs_completed": done}
     assert f" {text} " in render_frame(
         Snapshot(EXPERIMENT, [trial(1, **fields)]), 100, 10, colour=False
     )
 
 
-def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
+def test_a_frame_fits_the_screen_with_running_trials_first() -> None:
     running = {"state": "RUNNING"}
     trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
     trials += [trial(50), trial(51, allocation=running)]
@@ -92,14 +90,14 @@ def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
     assert max(map(len, lines)) <= 76
 
 
-def test_what_waits_is_shown_in_its_order_and_one_more_is_one() -> None:
+def test_waiting_trials_keep_their_order_and_the_rest_is_counted() -> None:
     trials = [trial(1, ended_ms=1, state="COMPLETED"), trial(2), trial(3)]
     lines = render_frame(Snapshot(EXPERIMENT, trials), None, 7, colour=False).splitlines()
     # 7 lines less 5: two trials.
     assert [line.split("|")[0].strip() for line in lines[3:]] == ["2", "3", "... and 1 more trial"]
 
 
-def test_a_line_says_how_often_a_trial_failed() -> None:
+def test_a_line_counts_failures_of_a_trial() -> None:
     before = Snapshot(EXPERIMENT, [trial(1, steps_completed=1)])
     once = Snapshot(EXPERIMENT, [trial(1, steps_completed=1, restarts=1)])
     twice = Snapshot(EXPERIMENT, [trial(1, restarts=2)])
@@ -107,7 +105,7 @@ def test_a_line_says_how_often_a_trial_failed() -> None:
     assert change_lines(once, twice) == ["trial 1: QUEUED, 50 steps, failed 2 times"]
 
 
-def test_the_best_of_a_trial_stands_beside_its_latest() -> None:
+def test_a_frame_shows_latest_and_best_metric() -> None:
     snapshot = Snapshot(EXPERIMENT, [trial(1, metric=0.5, best_metric=0.25)])
     titles, _, row = render_frame(snapshot, None, 24, colour=False).splitlines()[1:]
     assert [title.strip() for title in titles.split("|")][4:6] == ["loss", "Best"]
@@ -119,7 +117,7 @@ def test_a_best_trial_without_hyperparameters_has_no_colon() -> None:
     assert summary_lines(Snapshot(ended, [trial(1, hparams={})]))[0] == "best loss 0.5 in trial 1"
 
 
-def test_the_summary_names_the_best_and_the_reason() -> None:
+def test_summary_names_the_best_trial_and_the_reason() -> None:
     ended = {**EXPERIMENT, "state": "ERROR", "best_metric": 0.125, "best_trial_id": 2}
     snapshot = Snapshot({**ended, "message": "trial 1 failed"}, [trial(1), trial(2)])
     assert summary_lines(snapshot) == [
@@ -128,14 +126,14 @@ def test_the_summary_names_the_best_and_the_reason() -> None:
     ]
 
 
-def test_of_a_quoted_log_the_end_counts_its_last_line() -> None:
+def test_summary_keeps_the_last_line_of_a_quoted_log() -> None:
     message = "exit code 1; the end of its log:\nTraceback\n  line 3\nValueError: no\n"
     ended = {**EXPERIMENT, "state": "ERROR", "message": message}
     assert summary_lines(Snapshot(ended, [])) == [
         "experiment 3 ended: ERROR: exit code 1; the end of its log: ValueError: no"
     ]
     long = summary_lines(Snapshot({**ended, "message": "x" * 5000}, []))[0]
-    # 400 characters of the message and what stands before it.
+    # 400 characters of the message after the prefix.
     assert len(long) == len("experiment 3 ended: ERROR: ") + 400
 
 
@@ -149,7 +147,7 @@ def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
         stderr=theirs,
         env={**environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
         start_new_session=True,
-        # A test run in the background of a shell ignores Ctrl-C, and its children would too.
+        # A test run in the background of a shell ignores Ctrl-C, and children inherit the setting.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
@@ -157,17 +155,17 @@ def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
-    """Read what is written until `wanted` comes, or until the end."""
-    found = b""
-    while wanted not in found:
+    """Read from `descriptor` until `wanted` was read or the output ends; return all bytes."""
+    output = b""
+    while wanted not in output:
         try:
             block = os.read(descriptor, 65536)
         except OSError:
             break
         if not block:
             break
-        found += block
-    return found
+        output += block
+    return output
 
 
 def test_a_terminal_is_redrawn_in_place(fake: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""Commands on the job queue and on resource pools, on a cluster that notes what it is asked."""
+"""Commands on the job queue and on resource pools, against a fake that records requests."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 from tests.unit.client.fake_queue import fake_pool
 
 
-def test_the_queue_is_a_table_in_its_order(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_queue_is_printed_as_an_ordered_table(fake: FakeCluster, detcloud: Detcloud) -> None:
     lines = detcloud("job", "list").out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     titles = "#,ID,Type,Job Name,Priority,Submitted,Slots (acquired/needed),Status,User"
@@ -30,7 +30,7 @@ def test_types_and_states_have_the_original_names_on_request(
     assert (cells[2], cells[7]) == ("TYPE_EXPERIMENT", "STATE_SCHEDULED")
 
 
-def test_a_fair_share_queue_shows_weights_and_no_places(
+def test_a_fair_share_queue_shows_weights_without_places(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     for job in fake.queue.jobs:
@@ -57,7 +57,7 @@ def test_a_part_of_the_queue_is_listed(
 
 
 @pytest.mark.parametrize(
-    ("words", "body", "told"),
+    ("words", "body", "message"),
     [
         (["--priority", "10"], {"priority": 10}, "job 73853c5c (first_job) has priority 10"),
         (["-w", "2.5"], {"weight": 2.5}, "job 73853c5c (first_job) has weight 2.5"),
@@ -83,19 +83,19 @@ def test_a_part_of_the_queue_is_listed(
         ),
     ],
 )
-def test_a_job_is_changed(
-    fake: FakeCluster, detcloud: Detcloud, words: list[str], body: dict[str, object], told: str
+def test_job_update_changes_a_job(
+    fake: FakeCluster, detcloud: Detcloud, words: list[str], body: dict[str, object], message: str
 ) -> None:
     ended = detcloud("job", "update", "73853c5c", *words)
-    assert (ended.code, ended.out) == (0, f"{told}\n")
-    (asked,) = fake.queue.asked
-    assert asked == ("/jobs/73853c5c-0000-4000-8000-000000000000", body)
+    assert (ended.code, ended.out) == (0, f"{message}\n")
+    (request,) = fake.queue.asked
+    assert request == ("/jobs/73853c5c-0000-4000-8000-000000000000", body)
 
 
 @pytest.mark.parametrize(
     "words", [[], ["--priority", "1", "--weight", "2"], ["--priority", "x"], ["--weight", "nan"]]
 )
-def test_exactly_one_change_is_asked_for(
+def test_job_update_requires_exactly_one_change(
     fake: FakeCluster, detcloud: Detcloud, words: list[str]
 ) -> None:
     assert detcloud("job", "update", "1", *words).code == 2
@@ -104,8 +104,8 @@ def test_exactly_one_change_is_asked_for(
 def test_a_batch_is_one_request_in_order(fake: FakeCluster, detcloud: Detcloud) -> None:
     ended = detcloud("job", "update-batch", "1.priority=1", "2.resource-pool=a.b", "2.ahead_of=1")
     assert (ended.code, len(ended.out.splitlines())) == (0, 3)
-    (asked,) = fake.queue.asked
-    assert asked == (
+    (request,) = fake.queue.asked
+    assert request == (
         "/jobs",
         {
             "operations": [
@@ -127,7 +127,7 @@ def test_a_batch_is_one_request_in_order(fake: FakeCluster, detcloud: Detcloud) 
         ("1.priority=x", "not a priority"),
     ],
 )
-def test_an_operation_that_is_none_is_refused(
+def test_malformed_operation_is_refused(
     fake: FakeCluster, detcloud: Detcloud, operation: str, word: str
 ) -> None:
     ended = detcloud("job", "update-batch", operation)
@@ -135,7 +135,7 @@ def test_an_operation_that_is_none_is_refused(
     assert word in ended.err
 
 
-def test_errors_of_the_cluster_are_told(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_errors_of_the_cluster_are_printed(fake: FakeCluster, detcloud: Detcloud) -> None:
     ended = detcloud("job", "update-batch", "1.priority=100")
     assert ended.code == 3
     assert ended.err.startswith("error: priority must be between 1 and 99, not 100")
@@ -150,7 +150,7 @@ def test_pools_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) -
     assert json.loads(detcloud("rp", "describe", "gpus", "--json").out)["jobs"] == 2
 
 
-def test_pools_are_made_changed_drained_and_removed(
+def test_pools_are_created_changed_drained_and_removed(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     file = tmp_path / "pool.yaml"
@@ -171,7 +171,7 @@ def test_pools_are_made_changed_drained_and_removed(
     assert detcloud("rp", "remove", "default", "--yes").code == 3
 
 
-def test_a_file_is_applied_and_its_problems_have_lines(
+def test_apply_prints_changes_and_problems_with_lines(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.yaml"
@@ -192,7 +192,7 @@ def test_a_file_is_applied_and_its_problems_have_lines(
     assert f"{file}:1: bad: is not a known field" in ended.err
 
 
-def test_an_experiment_has_another_weight_or_priority(
+def test_weight_and_priority_of_an_experiment_are_set(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     assert detcloud("e", "set", "weight", "1", "2").out == "experiment 1 has weight 2\n"
@@ -203,7 +203,7 @@ def test_an_experiment_has_another_weight_or_priority(
     )
 
 
-def test_warnings_of_a_submission_are_told(
+def test_warnings_of_a_submission_are_printed(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     fake.warnings = ["resources.weight has no effect"]
@@ -231,9 +231,7 @@ def test_a_job_is_changed_from_python(fake: FakeCluster) -> None:
     assert bodies == [{"priority": 5}, {"weight": 2}, {"resource_pool": "other"}, *moves]
 
 
-def test_what_pools_would_launch_is_listed_side_by_side(
-    fake: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_pool_list_shows_offerings_with_prices(fake: FakeCluster, detcloud: Detcloud) -> None:
     prices = {"aws": (0.3, 1.0), "gcp": (0.25, 0.0, 2.0, 3.0)}
     for name, listed in prices.items():
         offerings = [
@@ -248,13 +246,13 @@ def test_what_pools_would_launch_is_listed_side_by_side(
     )
 
 
-def test_a_queue_shows_which_pools_its_jobs_prefer(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_queue_shows_preferred_pools_of_jobs(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert "Pools" not in detcloud("job", "list").out
     moved = {"preferred_pools": ["aws", "gpus"], "pool_move_reason": "no capacity"}
     fake.queue.jobs[1].update(moved)
     first, second = detcloud("job", "list", "--csv").out.splitlines()[1:]
     assert first.endswith(",N/A,N/A,N/A")
-    # It has waited since 2022-01-01 00:01:01 UTC.
+    # The job has waited since 2022-01-01 00:01:01 UTC.
     assert "needs 1 slot, 0 free (since 2022-01-01 00:01:01)" in second
     assert second.endswith(',"aws, gpus",no capacity')
 
@@ -266,7 +264,7 @@ def test_a_queue_shows_which_pools_its_jobs_prefer(fake: FakeCluster, detcloud: 
         ("resource-pool drain nope", "Pool nope not found", "resource-pool list"),
     ],
 )
-def test_what_is_not_found_is_to_be_looked_for_in_its_own_list(
+def test_not_found_error_names_the_matching_list_command(
     fake: FakeCluster, detcloud: Detcloud, words: str, message: str, command: str
 ) -> None:
     assert detcloud(*words.split()).err == (

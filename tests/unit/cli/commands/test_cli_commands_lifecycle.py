@@ -1,4 +1,4 @@
-"""Commands on an experiment beside running it."""
+"""Commands that list, describe, change, continue, fork, download and delete experiments."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
 
-def test_ended_experiments_are_archived_and_back(
+def test_ended_experiments_are_archived_and_unarchived(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     assert detcloud("archive", "1").out == "experiment 1 is archived\n"
@@ -26,7 +26,9 @@ def test_ended_experiments_are_archived_and_back(
     assert json.loads(detcloud("e", "archive", "1", "--json").out)["archived"] is True
 
 
-def test_what_has_not_ended_is_refused(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_archive_and_delete_refuse_a_running_experiment(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
     fake.add_experiment({}, {})
     refused = (3, "", "error: experiment 1 has not ended\n")
     assert detcloud("archive", "1") == refused
@@ -47,7 +49,7 @@ def test_a_list_is_filtered_and_paged(fake: FakeCluster, detcloud: Detcloud) -> 
     assert ids("--name", "run4") == [4]
 
 
-def test_several_are_described_in_every_form(
+def test_several_experiments_are_described_in_all_formats(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     ended_cluster.add_experiment({"name": "=second"}, {"paused": True})
@@ -60,7 +62,7 @@ def test_several_are_described_in_every_form(
     assert yaml.safe_load(detcloud("describe", "1", "--yaml").out)["name"] == "digits"
 
 
-def test_metrics_and_tables_go_with_a_description(
+def test_description_includes_metrics_and_writes_tables(
     ended_cluster: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     ended_cluster.add_checkpoint("aa", {"f": b"1"})
@@ -71,17 +73,17 @@ def test_metrics_and_tables_go_with_a_description(
         (2, "training"),
         (2, "validation"),
     ]
-    # Trial 1 has 1 / 201 after its 200 steps.
+    # Trial 1 has the metric 1 / 201 after 200 steps.
     assert metrics[0]["value"] == pytest.approx(1 / 201)
     assert " Experiment | Trial | Group " in detcloud("describe", "1", "--metrics").out
     folder = tmp_path / "tables"
     assert detcloud("describe", "1", "--metrics", "--outdir", str(folder)).out == f"{folder}\n"
     sizes = {path.stem: len(path.read_text().splitlines()) for path in folder.iterdir()}
-    # A title and a line for each: 1 experiment, 2 trials, 1 checkpoint, 4 numbers.
+    # A title and a row for each item: 1 experiment, 2 trials, 1 checkpoint, 4 numbers.
     assert sizes == {"experiments": 2, "trials": 3, "checkpoints": 2, "metrics": 5}
 
 
-def test_it_goes_on_after_its_end(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+def test_an_ended_experiment_is_continued(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     words = ("continue", "1", "--config", "max_restarts=9")
     assert detcloud(*words).out == "experiment 1 is active\n"
     assert ended_cluster.experiments[0]["asked"] == {"overrides": ["max_restarts=9"]}
@@ -90,12 +92,12 @@ def test_it_goes_on_after_its_end(ended_cluster: FakeCluster, detcloud: Detcloud
     assert "--config-file is not supported: --config KEY=VALUE changes a field" in err
 
 
-def test_a_deletion_is_asked_for_and_waited_for(
+def test_deletion_requires_confirmation_and_waits(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
-    asked = detcloud("delete", "1")
-    assert asked.code == 1
-    assert asked.err == (
+    refused = detcloud("delete", "1")
+    assert refused.code == 1
+    assert refused.err == (
         "error: Delete experiment 1 (digits) with its checkpoints, logs and metrics: "
         "confirm with --yes, since stdin is not a terminal\n"
     )
@@ -114,7 +116,9 @@ def test_a_deletion_is_asked_for_and_waited_for(
     assert detcloud("delete", "2", "--yes") == (0, "experiment 2 was deleted\n", "")
 
 
-def test_files_for_tensorboard_go_alone(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+def test_tensorboard_files_are_deleted_separately(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
     done = detcloud("e", "delete-tb-files", "1")
     assert done.out == "the TensorBoard files of experiment 1 were deleted\n"
     assert ended_cluster.requests[-1] == ("DELETE", "/api/v1/experiments/1/tensorboard")
@@ -145,24 +149,24 @@ def test_names_descriptions_and_limits_are_set(fake: FakeCluster, detcloud: Detc
     assert detcloud("e", "set", "max-slots", "1", "x").code == 2
 
 
-def test_a_policy_is_previewed_before_it_deletes(
+def test_gc_policy_is_previewed_before_deletion(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     for uuid in ("aa", "bb", "cc"):
         ended_cluster.add_checkpoint(uuid, {"f": b"x" * 1024})
     policy = ("e", "set", "gc-policy", "1")
-    asked = detcloud(*policy, "--save-trial-latest", "1")
-    assert asked.code == 1
-    assert " bb " in asked.out
-    # Two of three files of 1 KiB, and their manifests, are beyond the one that is kept.
+    refused = detcloud(*policy, "--save-trial-latest", "1")
+    assert refused.code == 1
+    assert " bb " in refused.out
+    # The policy keeps 1 of 3 checkpoints: 2 files of 1 KiB and 2 manifests are deleted.
     deleted = (
         "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1 checkpoint, 1.0 KiB\n"
     )
-    assert deleted in asked.out
+    assert deleted in refused.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert (
         "error: Delete 2 checkpoints: confirm with --yes, since stdin is not a terminal"
-        in asked.err
+        in refused.err
     )
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")
@@ -175,7 +179,7 @@ def test_a_policy_is_previewed_before_it_deletes(
     )
 
 
-def test_a_dry_run_says_what_a_deletion_takes_and_changes_nothing(
+def test_dry_run_prints_the_size_of_a_deletion_without_deleting(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     ended_cluster.add_checkpoint("aa", {"f": b"x" * 1024, "g": b""})
@@ -196,7 +200,7 @@ def test_a_dry_run_says_what_a_deletion_takes_and_changes_nothing(
     assert all(method == "GET" for method, _ in ended_cluster.requests)
 
 
-def test_history_is_told_and_replay_compared(
+def test_history_is_printed_and_replay_compared(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     assert " trial#2      |        1 | began | asked" in detcloud("history", "1").out
@@ -223,9 +227,7 @@ def test_history_is_told_and_replay_compared(
     assert len(detcloud("replay", "1", "--csv").out.splitlines()) == 4
 
 
-def test_history_names_the_trials_that_it_leaves_out(
-    ended_cluster: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_history_counts_omitted_trials(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("history", "1").err == ""
     ended_cluster.merged_trials_max = 1
     assert detcloud("history", "1").err == (
@@ -235,7 +237,7 @@ def test_history_names_the_trials_that_it_leaves_out(
     assert detcloud("history", "1", "--actor", "trial#1").err == ""
 
 
-def test_the_best_checkpoints_are_fetched(
+def test_best_checkpoints_are_downloaded(
     ended_cluster: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
     for uuid, metric in (("aa", 0.5), ("bb", 0.25), ("cc", 0.75)):
@@ -252,14 +254,14 @@ def test_the_best_checkpoints_are_fetched(
     assert (code, "set --smaller-is-better true or false" in err) == (1, True)
 
 
-def test_without_checkpoints_there_is_nothing_to_fetch(
+def test_download_without_checkpoints_is_an_error(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     code, _, err = detcloud("download", "1")
     assert (code, err) == (1, "error: experiment 1 has no stored checkpoint with a validation\n")
 
 
-def test_code_and_includes_come_back(
+def test_code_with_includes_is_downloaded(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "extra.txt").write_text("more")
@@ -298,7 +300,7 @@ def test_code_may_be_a_file_or_missing(
     assert sent == (["train.py"] if code == "file" else [])
 
 
-def test_a_fork_has_the_code_and_the_changed_configuration(
+def test_fork_copies_code_and_changes_configuration(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     detcloud("create", str(config), str(model_dir))
@@ -309,7 +311,7 @@ def test_a_fork_has_the_code_and_the_changed_configuration(
     assert fork["config"]["searcher"] == original["config"]["searcher"]
 
 
-def test_an_include_that_leads_to_itself_is_named(
+def test_include_that_links_to_itself_is_an_error(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "there").symlink_to("back")
@@ -333,7 +335,7 @@ def test_the_first_trials_log_is_followed(
     assert again.out == f"experiment 1 is active\n{log}"
 
 
-def test_a_search_that_ends_without_a_trial_is_not_waited_for(
+def test_following_ends_if_a_search_ends_without_a_trial(
     ended_cluster: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended_cluster.trials.clear()
@@ -344,7 +346,7 @@ def test_a_search_that_ends_without_a_trial_is_not_waited_for(
 
 
 def _train(fake: FakeCluster) -> None:
-    """Looks at the experiment, which trains it, until it has ended."""
+    """Poll the fake experiment until COMPLETED; each poll advances the training."""
     while not fake.experiments or fake.experiments[0]["state"] != "COMPLETED":
         if fake.trials[1:]:
             fake._describe_then_advance(fake.experiments[0])

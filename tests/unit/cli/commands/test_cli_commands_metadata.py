@@ -1,4 +1,4 @@
-"""Metadata of trials and checkpoints, set while others set them, too."""
+"""Metadata of trials and checkpoints, with and without conflicting writers."""
 
 import pytest
 
@@ -7,20 +7,20 @@ from tests.unit.client.fake_cluster import FakeCluster
 
 
 @pytest.mark.parametrize("conflicts", [0, 1])
-def test_values_are_merged_into_what_is_there_by_then(
+def test_values_are_merged_into_the_latest_metadata(
     conflicts: int, ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     trial, checkpoint = ended_cluster.trials[0], {"uuid": "1234abcd", "trial_id": 1}
     ended_cluster.checkpoints.append(checkpoint)
     names = {"trial": trial["id"], "checkpoint": checkpoint["uuid"]}
-    for noun, found in (("trial", trial), ("checkpoint", checkpoint)):
-        found.update(metadata={"old": 1}, metadata_revision="a")
+    for noun, item in (("trial", trial), ("checkpoint", checkpoint)):
+        item.update(metadata={"old": 1}, metadata_revision="a")
         ended_cluster.metadata.conflicts = conflicts
         done = detcloud(noun, "set", "metadata", str(names[noun]), "data.version=3")
         text = f"the metadata of {noun} {names[noun]} was set\n"
         assert (done.code, done.out) == (0, text)
         before = {"theirs": 1} if conflicts else {"old": 1}
-        assert found["metadata"] == {**before, "data": {"version": 3}}
+        assert item["metadata"] == {**before, "data": {"version": 3}}
 
 
 def test_removing_unknown_key_adds_nothing(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
@@ -29,9 +29,7 @@ def test_removing_unknown_key_adds_nothing(ended_cluster: FakeCluster, detcloud:
     assert ended_cluster.trials[0]["metadata"] == {}
 
 
-def test_a_change_that_others_always_come_before_says_so(
-    ended_cluster: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_repeated_conflicts_are_an_error(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     ended_cluster.trials[0].update(metadata={}, metadata_revision="a")
     ended_cluster.metadata.refuses_all = True
     done = detcloud("trial", "set", "metadata", "1", "a=1")

@@ -1,4 +1,4 @@
-"""`detcloud model` and the SDK's models, on the application that a cluster serves."""
+"""`detcloud model` and models of the SDK, on the API of a real cluster."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ UUID = "00000011-0000-4000-8000-000000000000"
 
 
 class ApplicationTransport:
-    """Asks an application in this process what the client's transport asks a server."""
+    """Client transport that calls the API in this process; raises ApiError from status 400 on."""
 
     cluster: Cluster
 
@@ -47,7 +47,7 @@ class ApplicationTransport:
 
 @pytest.fixture(autouse=True)
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster with one checkpoint, to which Client speaks."""
+    """Build a cluster with one checkpoint, and connect Client to the cluster's API."""
     cluster = ApplicationTransport.cluster = build_cluster(tmp_path / "cluster")
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -59,7 +59,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def test_a_model_is_made_shown_and_deleted(detcloud: Detcloud) -> None:
+def test_a_model_is_created_shown_and_deleted(detcloud: Detcloud) -> None:
     made = detcloud("model", "create", "digits", "-w", "Vision", "--description", "ten", "--json")
     assert json.loads(made.out)["workspace"] == "Vision"
     assert detcloud("m", "create", "digits").err == (
@@ -94,7 +94,7 @@ def test_models_are_archived_moved_and_sorted(detcloud: Detcloud, cluster: Clust
     def listed_names(*options: str) -> list[str]:
         return [item["name"] for item in json.loads(detcloud("m", "ls", "--json", *options).out)]
 
-    # a changed last.
+    # Model a was changed last.
     assert listed_names() == ["b", "c", "a"]
     assert listed_names("--order-by", "desc") == ["a", "c", "b"]
     assert listed_names("--sort-by", "description") == ["b", "c", "a"]
@@ -107,7 +107,7 @@ def test_models_are_archived_moved_and_sorted(detcloud: Detcloud, cluster: Clust
     assert listed_names("--owner", "bob") == []
 
 
-def test_versions_come_and_go(detcloud: Detcloud) -> None:
+def test_versions_are_registered_changed_and_deleted(detcloud: Detcloud) -> None:
     detcloud("m", "create", "digits")
     registered = detcloud("m", "register-version", "digits", UUID[:8], "--comment", "good")
     assert registered.out == f"checkpoint {UUID} is version 1 of digits\n"
@@ -146,7 +146,7 @@ def test_checkpoints_are_pinned_and_unpinned(detcloud: Detcloud) -> None:
     assert detcloud("c", "unpin", UUID).out == f"checkpoint {UUID} is not pinned\n"
 
 
-def test_the_client_has_models_and_versions() -> None:
+def test_client_manages_models_and_versions() -> None:
     client = Client()
     model = client.create_model("digits", labels=["a"])
     with pytest.raises(DetcloudError, match="model digits has no versions"):
@@ -159,12 +159,12 @@ def test_the_client_has_models_and_versions() -> None:
     assert repr(version) == "ModelVersion('digits', 1)"
     assert version.checkpoint().uuid == UUID
     version.set(comment="c")
-    assert [one.comment for one in model.versions()] == ["c"]
+    assert [item.comment for item in model.versions()] == ["c"]
     assert model.version().number == model.version(1).number == 1
     version.delete()
     model.archive()
     assert client.models() == []
-    assert [one.name for one in client.models(archived=True)] == ["digits"]
+    assert [item.name for item in client.models(archived=True)] == ["digits"]
     model.refresh()
     assert (model.archived, model.notes) == (True, "n")
     model.delete()
@@ -175,7 +175,7 @@ def test_the_client_has_models_and_versions() -> None:
         client.models(workspaces=["a,b"])
 
 
-def test_scripts_for_determined_have_models_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_determined_scripts_manage_models_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(determined_client, "_cluster", None)
     model = determined_client.create_model("digits", "ten", {"a": 1}, ["x"], "Vision")
     assert model.get_version() is None
@@ -186,22 +186,22 @@ def test_scripts_for_determined_have_models_and_versions(monkeypatch: pytest.Mon
     version.set_name("first")
     second = model.register_version(UUID)
     assert (second.model_version, second.model_name) == (2, "digits")
-    assert [one.model_version for one in model.get_versions()] == [2, 1]
+    assert [item.model_version for item in model.get_versions()] == [2, 1]
     oldest = model.list_versions(OrderBy.ASC)[0]
     assert (oldest.name, oldest.checkpoint.uuid) == ("first", UUID)
     second.delete()
     assert model.get_version().model_version == model.get_version(1).model_version == 1
     determined_client.create_model("other")
     by_name = determined_client.get_models(order_by=OrderBy.DESC)
-    assert [one.name for one in by_name] == ["other", "digits"]
+    assert [item.name for item in by_name] == ["other", "digits"]
     by_text = determined_client.list_models(ModelSortBy.DESCRIPTION, workspace_names=["Vision"])
-    assert [one.name for one in by_text] == ["digits"]
+    assert [item.name for item in by_text] == ["digits"]
     with pytest.raises(DetcloudError, match="list_models does not support model_id"):
         determined_client.get_models(model_id=3)
-    found = determined_client.get_model("digits")
-    found.move_to_workspace("Other")
-    found.archive()
-    assert [one.name for one in determined_client.get_models()] == ["other"]
-    found.unarchive()
-    found.delete()
-    assert [one.name for one in determined_client.get_models()] == ["other"]
+    digits = determined_client.get_model("digits")
+    digits.move_to_workspace("Other")
+    digits.archive()
+    assert [item.name for item in determined_client.get_models()] == ["other"]
+    digits.unarchive()
+    digits.delete()
+    assert [item.name for item in determined_client.get_models()] == ["other"]

@@ -1,4 +1,4 @@
-"""`detcloud model export`: what it says of what it wrote."""
+"""Output of `detcloud model export`."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ UUID = "12345678-aaaa"
 
 @pytest.fixture(autouse=True)
 def version(fake: FakeCluster, model_dir: Path) -> None:
-    """Version 1 of `digits`, a checkpoint of a PyTorchTrial with a copy of its code."""
+    """Add version 1 of model `digits`: a checkpoint of a PyTorchTrial, with a copy of the code."""
     with Client() as client:
         client.create_experiment({"name": "x", "searcher": {"name": "single"}}, model_dir)
     load_data = json.dumps({"trial_type": "PyTorchTrial"}).encode()
@@ -24,7 +24,7 @@ def version(fake: FakeCluster, model_dir: Path) -> None:
     fake.versions[1] = {**fields, "trial_id": 1, "experiment_id": 1}
 
 
-def test_the_call_that_loads_it_is_told(detcloud: Detcloud) -> None:
+def test_export_prints_the_loading_call(detcloud: Detcloud) -> None:
     assert detcloud("model", "export", "digits", "1", "out").out == (
         "version 1 of digits is in out\n"
         "to load the checkpoint from that folder:\n"
@@ -38,15 +38,15 @@ def test_the_call_that_loads_it_is_told(detcloud: Detcloud) -> None:
     )
 
 
-def test_the_manifest_is_printed_as_it_is_written(detcloud: Detcloud) -> None:
+def test_printed_manifest_equals_the_written_manifest(detcloud: Detcloud) -> None:
     printed = json.loads(detcloud("model", "export", "digits", "1", "out", "--json").out)
     assert printed == json.loads(Path("out/manifest.json").read_text())
 
 
-def test_it_is_told_where_nothing_says_how_to_load_it(
+def test_export_without_load_data_has_no_loading_call(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
-    fake.files[UUID] = [one for one in fake.files[UUID] if one["path"] != "load_data.json"]
+    fake.files[UUID] = [file for file in fake.files[UUID] if file["path"] != "load_data.json"]
     assert detcloud("model", "export", "digits", "1", "out").out == (
         "version 1 of digits is in out\nonly the code that stored the checkpoint can load it\n"
     )

@@ -1,4 +1,4 @@
-"""The clusters that `detcloud notebook` starts one on, and the address that it finds."""
+"""`detcloud notebook`: a remote cluster is refused, and the address is read from a file."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_a_cluster_elsewhere_is_sent_nothing(fake: FakeCluster, detcloud: Detclo
     assert [request for request in fake.requests if request[0] != "GET"] == []
 
 
-def test_the_address_is_read_from_the_notebooks_file(tmp_path: Path) -> None:
+def test_address_is_read_from_the_notebook_file(tmp_path: Path) -> None:
     path = tmp_path / "notebook.json"
     path.write_text(json.dumps({"url": "http://127.0.0.1:8888/lab?token=t"}))
     place = {"host": "here", "port": 8888, "file": str(path)}
@@ -34,7 +34,7 @@ def test_a_file_without_an_address_is_an_error(tmp_path: Path, content: str | No
         read_address({"host": "node-1", "file": str(path)})
 
 
-def test_an_address_of_another_machine_is_not_opened(tmp_path: Path) -> None:
+def test_an_address_outside_this_machine_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "notebook.json"
     path.write_text(json.dumps({"url": "http://elsewhere.example/lab"}))
     with pytest.raises(DetcloudError, match="has no address of this machine"):

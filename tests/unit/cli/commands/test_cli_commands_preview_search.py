@@ -1,4 +1,4 @@
-"""A search before it is paid for: its trials by length, a bar for each rung, and what they cost."""
+"""`detcloud preview-search`: the number of trials per length, with a bar for each rung."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def run_preview(detcloud: Detcloud, tmp_path: Path) -> Detcloud:
     return run
 
 
-def test_a_search_without_rungs_is_a_line(run_preview: Detcloud) -> None:
+def test_a_search_without_rungs_is_a_single_row(run_preview: Detcloud) -> None:
     done = run_preview("{name: grid, metric: loss, max_length: {batches: 100}}")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
@@ -44,11 +44,11 @@ def test_a_search_without_rungs_is_a_line(run_preview: Detcloud) -> None:
     ]
 
 
-def test_a_halving_is_drawn_rung_by_rung(run_preview: Detcloud) -> None:
+def test_halving_is_drawn_as_a_row_per_rung(run_preview: Detcloud) -> None:
     done = run_preview(f"{HALVING}, max_length: {{epochs: 9}}}}")
     assert done.code == 0
-    # 9 trials reach 1, of which 6 stop there; 3 reach 3, of which 2 stop; 1 reaches 9. A full bar
-    # of 24 cells is 9 trials: 24 * 6 / 9 = 16, 24 * 3 / 9 = 8, round(24 * 2 / 9) = 5 and
+    # 9 trials reach 1 epoch and 6 of the 9 stop; 3 reach 3 epochs and 2 of the 3 stop; 1 reaches 9.
+    # A full bar of 24 cells is 9 trials: 24 * 6 / 9 = 16, 24 * 3 / 9 = 8, round(24 * 2 / 9) = 5 and
     # round(24 / 9) = 3. An epoch has 320 / 32 batches.
     assert done.out.splitlines() == [
         " Trials | Train for | Expected | Total    | █ stop, ░ continue",
@@ -63,7 +63,7 @@ def test_a_halving_is_drawn_rung_by_rung(run_preview: Detcloud) -> None:
     ]
 
 
-def test_brackets_have_their_numbers(run_preview: Detcloud) -> None:
+def test_brackets_are_numbered(run_preview: Detcloud) -> None:
     searcher = (
         "{name: adaptive_asha, metric: loss, divisor: 3, mode: conservative, max_trials: 20, "
         "max_length: {batches: 9}}"
@@ -85,14 +85,14 @@ def test_brackets_have_their_numbers(run_preview: Detcloud) -> None:
 
 def test_a_rung_without_trials_has_no_bar(run_preview: Detcloud) -> None:
     searcher = HALVING.replace("9", "2")
-    # Of 2 int(2 / 3) go on: none.
+    # int(2 / 3) = 0 of 2 trials continue.
     lines = run_preview(f"{searcher}, max_length: {{batches: 9}}}}").out.splitlines()
     assert lines[2].endswith(f"| {'█' * 24}")
     assert [line.split("|")[0] for line in lines[3:5]] == ["      0 "] * 2
     assert [line.split("|")[-1] for line in lines[3:5]] == [""] * 2
 
 
-def test_everything_is_in_the_json(run_preview: Detcloud) -> None:
+def test_json_contains_all_numbers(run_preview: Detcloud) -> None:
     words = ("--json", "--config", "searcher.max_length.epochs=27")
     document = json.loads(run_preview(f"{HALVING}, max_length: {{epochs: 9}}}}", *words).out)
     rungs = [
@@ -111,7 +111,9 @@ def test_everything_is_in_the_json(run_preview: Detcloud) -> None:
     }
 
 
-def test_a_file_is_refused_as_by_the_check(run_preview: Detcloud, detcloud: Detcloud) -> None:
+def test_preview_refuses_a_file_like_config_check(
+    run_preview: Detcloud, detcloud: Detcloud
+) -> None:
     done = run_preview("{name: grod}")
     assert (done.code, done.out) == (2, "")
     first, *problems = done.err.splitlines()
@@ -122,13 +124,13 @@ def test_a_file_is_refused_as_by_the_check(run_preview: Detcloud, detcloud: Detc
     assert detcloud("preview-search", "none.yaml").code == 2
 
 
-def test_a_search_method_of_ones_own_cannot_be_previewed(run_preview: Detcloud) -> None:
+def test_a_custom_search_method_cannot_be_previewed(run_preview: Detcloud) -> None:
     done = run_preview("{name: custom, metric: m}")
     assert (done.code, done.out) == (2, "")
     assert "whose operations cannot be previewed" in done.err
 
 
-def test_what_the_checker_tells_on_the_way_is_no_error(tmp_path: Path) -> None:
+def test_progress_lines_of_the_checker_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "search.yaml"
     searcher = "{name: random, metric: m, max_trials: 600, max_length: 7}"
     path.write_text(f"name: g\nentrypoint: python3 x.py\nsearcher: {searcher}\n")
@@ -144,7 +146,7 @@ def test_what_the_checker_tells_on_the_way_is_no_error(tmp_path: Path) -> None:
         check_file(tmp_path / "none.yaml", [])
 
 
-def test_a_long_preview_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_a_long_preview_shows_progress(tmp_path: Path) -> None:
     path = tmp_path / "search.yaml"
     searcher = "{name: random, metric: m, max_trials: 2000, max_length: 7}"
     path.write_text(f"name: g\nentrypoint: python3 x.py\nsearcher: {searcher}\n")
@@ -165,7 +167,7 @@ def test_a_long_preview_shows_how_far_it_is(tmp_path: Path) -> None:
     os.close(stderr)
     drawn = os.read(terminal, 1 << 16).decode()
     os.close(terminal)
-    # 4,000 answers: after the first 1,000 of them 500 trials are through.
+    # The search takes 4,000 answers; after 1,000 answers, 500 trials have ended.
     assert "previewing [#####---------------] 500 trials of 2000 trials" in drawn
     assert drawn.endswith("\r\x1b[K")
     assert done.stdout.decode().endswith("random: 2000 trials, 14000 batches in all\n")

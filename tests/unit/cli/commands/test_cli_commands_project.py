@@ -1,4 +1,4 @@
-"""Moves of experiments and values of their metadata, as words of a command."""
+"""Command-line arguments for moves of experiments and for metadata."""
 
 from argparse import ArgumentTypeError
 
@@ -16,13 +16,13 @@ from detcloud.shared.errors import DetcloudError
     [
         (["1", "Vision/Digits"], ([1], "Vision", "Digits")),
         (["1,2", "3", "1", "Vision/Old ones"], ([1, 2, 3], "Vision", "Old ones")),
-        # As Determined's command has it.
+        # The form of Determined's command.
         (["7", "Vision", "Digits"], ([7], "Vision", "Digits")),
-        # The cluster says that no name has a slash.
+        # The cluster refuses names with a slash later.
         (["7", "a/b/c"], ([7], "a", "b/c")),
     ],
 )
-def test_a_move_names_experiments_and_where_to(
+def test_move_is_parsed_into_experiments_and_destination(
     words: list[str], move: tuple[list[int], str, str]
 ) -> None:
     assert parse_move(words) == move
@@ -39,7 +39,7 @@ def test_a_move_names_experiments_and_where_to(
         (["1", "2", "x", "Vision/Digits"], "'x' is not an id"),
     ],
 )
-def test_a_move_that_says_too_little_is_refused(words: list[str], why: str) -> None:
+def test_incomplete_move_is_refused(words: list[str], why: str) -> None:
     with pytest.raises(DetcloudError, match=why):
         parse_move(words)
 
@@ -73,16 +73,16 @@ def test_metadata_path_reaches_key_with_dots() -> None:
         merge_metadata(both, *parse_metadata_value("data.version=4"))
 
 
-def test_filters_are_given_as_a_mapping_or_as_texts() -> None:
+def test_metadata_filters_accept_a_mapping_or_texts() -> None:
     assert metadata_filters({"a.b": 3, "c": "x", "d": True}) == ["a.b=3", "c=x", "d=true"]
     assert metadata_filters("a=1") == metadata_filters(["a=1"]) == ["a=1"]
     assert metadata_filters({}) is None
 
 
-def test_what_a_list_leaves_out_is_told() -> None:
-    told: list[str] = []
-    assert not report_omitted({"left_out_before": None}, told.append)
-    assert report_omitted({"left_out_before": 7}, told.append)
-    assert told[0].endswith("those before 7 are left out")
+def test_omitted_rows_of_a_list_are_reported() -> None:
+    messages: list[str] = []
+    assert not report_omitted({"left_out_before": None}, messages.append)
+    assert report_omitted({"left_out_before": 7}, messages.append)
+    assert messages[0].endswith("those before 7 are left out")
     with pytest.warns(UserWarning, match="those before 7 are left out"):
         report_omitted({"left_out_before": 7})

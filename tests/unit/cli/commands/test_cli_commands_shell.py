@@ -1,4 +1,4 @@
-"""The clusters that `detcloud shell` starts one on, and what it finds and refuses before."""
+"""`detcloud shell`: refusals before a shell starts, and the file with port and token."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_a_cluster_elsewhere_is_sent_nothing(fake: FakeCluster, detcloud: Detclo
 
 
 @pytest.mark.parametrize("words", [("start", "--", "-L", "80:x:80"), ("open", "1", "--", "-A")])
-def test_options_of_ssh_are_answered(
+def test_ssh_options_are_refused_with_an_explanation(
     fake: FakeCluster, detcloud: Detcloud, words: tuple[str, ...]
 ) -> None:
     fake.add_experiment({"name": "mine"}, {})
@@ -30,7 +30,7 @@ def test_options_of_ssh_are_answered(
     assert "a shell is opened without SSH" in done.err
 
 
-def test_a_notebook_is_no_shell(fake: FakeCluster, detcloud: Detcloud) -> None:
+def test_shell_open_refuses_a_notebook(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": "mine"}, {})
     fake.experiments[0]["kind"] = "notebook"
     done = detcloud("shell", "open", "1")
@@ -38,7 +38,7 @@ def test_a_notebook_is_no_shell(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert "1 is a notebook, not a shell: see `detcloud shell list`" in done.err
 
 
-def test_the_port_and_token_are_read_from_the_shells_file(tmp_path: Path) -> None:
+def test_port_and_token_are_read_from_the_shell_file(tmp_path: Path) -> None:
     path = tmp_path / "shell.json"
     path.write_text(json.dumps({"port": 8888, "token": "t"}))
     assert read_endpoint({"host": "here", "port": 8888, "file": str(path)}) == (8888, "t")

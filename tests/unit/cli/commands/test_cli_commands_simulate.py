@@ -1,4 +1,4 @@
-"""A search in virtual time: what it took and found, on curves made up, recorded or of a cluster."""
+"""`detcloud simulate`: a search in virtual time on synthetic, recorded or a cluster's curves."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def curves(tmp_path: Path, **changed: object) -> str:
     return str(path)
 
 
-def test_recorded_curves_tell_what_a_search_takes(
+def test_recorded_curves_predict_the_duration_of_a_search(
     detcloud: Detcloud, search: str, tmp_path: Path
 ) -> None:
     done = detcloud("simulate", search, "--slots", "2", "--curves", curves(tmp_path))
@@ -63,7 +63,7 @@ def test_recorded_curves_tell_what_a_search_takes(
     assert chart.splitlines()[0].strip() == "best validation_loss by seconds"
 
 
-def test_made_up_curves_are_the_same_for_the_same_seed(detcloud: Detcloud, search: str) -> None:
+def test_synthetic_curves_depend_only_on_the_seed(detcloud: Detcloud, search: str) -> None:
     def simulate(*words: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(
             detcloud("simulate", search, "--slots", "4", "--json", *words).out
@@ -80,16 +80,16 @@ def test_made_up_curves_are_the_same_for_the_same_seed(detcloud: Detcloud, searc
     assert simulate("--config", "searcher.max_trials=7")["trials"] == 7
 
 
-def test_long_searches_are_told_in_hours(detcloud: Detcloud, search: str) -> None:
+def test_long_searches_are_printed_in_hours(detcloud: Detcloud, search: str) -> None:
     out = detcloud("simulate", search, "--slots", "1", "--seconds-per-unit", "600").out
     assert " hours\n" in out.splitlines()[2] + "\n"
     assert "best validation_loss by hours" in out
 
 
-def test_a_deadline_tells_what_spot_machines_save(
+def test_deadline_compares_costs_of_spot_policies(
     detcloud: Detcloud, search: str, tmp_path: Path
 ) -> None:
-    # 40 batches at 1 s; spot machines in 20 of every 30 s, 5 s to change to them.
+    # 40 batches at 1 s; spot machines exist in 20 of every 30 s; a changeover takes 5 s.
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": [1, 1, 0] * 5}))
     words = ("--slots", "1", "--curves", curves(tmp_path), "--deadline", "130s")
@@ -118,7 +118,7 @@ def test_a_deadline_tells_what_spot_machines_save(
     ]
 
 
-def test_the_chart_goes_into_a_file(detcloud: Detcloud, search: str, tmp_path: Path) -> None:
+def test_chart_is_written_to_a_file(detcloud: Detcloud, search: str, tmp_path: Path) -> None:
     require("matplotlib")
     path = tmp_path / "course.png"
     done = detcloud("simulate", search, "--slots", "2", "--plot", str(path))
@@ -126,7 +126,7 @@ def test_the_chart_goes_into_a_file(detcloud: Detcloud, search: str, tmp_path: P
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_simulated_is_told_in_a_line(
+def test_simulation_errors_are_a_single_line(
     detcloud: Detcloud, search: str, tmp_path: Path
 ) -> None:
     done = detcloud("simulate", search, "--slots", "0")
@@ -142,7 +142,7 @@ def test_what_cannot_be_simulated_is_told_in_a_line(
     assert "not allowed with argument" in detcloud("simulate", search, *words).err
 
 
-def test_an_experiment_of_the_cluster_is_simulated_again(
+def test_simulates_a_recorded_experiment_of_the_cluster(
     ended_cluster: FakeCluster, detcloud: Detcloud, search: str
 ) -> None:
     ended_cluster.reports = [
@@ -162,13 +162,13 @@ def test_an_experiment_of_the_cluster_is_simulated_again(
     assert document["trials"][0]["points"] == [[10, 0.1], [20, 0.05]]
     assert document["trials"][0]["hparams"]["lr"] == 0.1
     words = ("--slots", "4", "--experiment", "1", "--json")
-    found = json.loads(detcloud("simulate", search, *words).out)
-    assert found["makespan_seconds"] == 5
-    assert found["best_metric"] == 0.1
-    assert found["curves"]["trials"] == 2
+    simulation = json.loads(detcloud("simulate", search, *words).out)
+    assert simulation["makespan_seconds"] == 5
+    assert simulation["best_metric"] == 0.1
+    assert simulation["curves"]["trials"] == 2
 
 
-def test_a_pause_between_two_reports_is_no_training() -> None:
+def test_pauses_between_reports_are_excluded_from_batch_time() -> None:
     def report(steps: int, time_ms: int) -> MetricReport:
         return {"group": "training", "steps_completed": steps, "metrics": {}, "time_ms": time_ms}
 
@@ -176,11 +176,11 @@ def test_a_pause_between_two_reports_is_no_training() -> None:
     paused = [report(10, 0), report(20, 1_000), report(30, 101_000), report(50, 103_000)]
     assert seconds_per_batch(paused) == 0.1
     assert seconds_per_batch(paused[:1]) is None
-    # A trial that went back to its checkpoint trains nothing by that.
+    # A trial that returned to a checkpoint has no training time in between.
     assert seconds_per_batch([report(20, 0), report(10, 1_000)]) is None
 
 
-def test_a_long_simulation_shows_how_far_it_is(search: str) -> None:
+def test_a_long_simulation_shows_progress(search: str) -> None:
     terminal, stderr = pty.openpty()
     program = (
         "import sys; from detcloud.cli import main; from detcloud.cli.rendering import progress;"

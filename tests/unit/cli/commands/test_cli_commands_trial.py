@@ -1,4 +1,4 @@
-"""Commands on a trial: its log line by line, its metrics as charts, its files."""
+"""Commands on a trial: log lines, metrics, charts, checkpoints and support bundles."""
 
 import csv
 import io
@@ -51,16 +51,14 @@ def cluster_with_log(ended_cluster: FakeCluster) -> FakeCluster:
         (["--search", "r", "--tail", "2", "-f"], "third fourth"),
     ],
 )
-def test_lines_are_chosen(
+def test_filters_select_log_lines(
     words: list[str], expected: str, cluster_with_log: FakeCluster, detcloud: Detcloud
 ) -> None:
     done = detcloud("trial", "logs", "1", *words)
     assert (done.code, done.out.split()) == (0, expected.split())
 
 
-def test_lines_show_when_and_where_they_were_written(
-    cluster_with_log: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_log_lines_show_time_and_rank(cluster_with_log: FakeCluster, detcloud: Detcloud) -> None:
     first, second, *_ = detcloud("t", "logs", "1", "--timestamps").out.splitlines()
     assert first == "[2026-01-31T12:00:00.000Z] [rank=0] INFO first"
     assert second == "[2026-01-31T12:00:00.001Z] [rank=1] INFO second"
@@ -73,7 +71,7 @@ def test_lines_show_when_and_where_they_were_written(
     assert followed == "[trial 1] fourth\n[trial 2] other\n"
 
 
-def test_a_rank_that_no_slot_has_is_an_error(
+def test_a_rank_beyond_the_slots_is_an_error(
     cluster_with_log: FakeCluster, detcloud: Detcloud
 ) -> None:
     cluster_with_log.experiments[0]["config"]["resources"] = {"slots_per_trial": 2}
@@ -81,24 +79,24 @@ def test_a_rank_that_no_slot_has_is_an_error(
         code, out, err = detcloud(*words, "--rank", "7")
         assert (code, out) == (1, "")
         assert "--rank 7: trial 1 has no process of that rank; its log has the ranks 0 to 1" in err
-    # A rank that has written nothing is one all the same.
+    # A rank without log lines is valid.
     cluster_with_log.lines[1] = [line(0, "first")]
     assert detcloud("trial", "logs", "1", "--rank", "1") == (0, "", "")
 
 
 def grow_for_three_polls(fake: FakeCluster) -> None:
-    """Add an experiment whose trials 1 and 2 print a line before each poll, and then end."""
+    """Add an experiment with trials 1 and 2; both print a line per poll and end at poll 3."""
     fake.add_experiment({}, {"paused": True})
     fake.lines = {1: [line(0, "a0")], 2: [line(0, "b0")]}
-    looks = 0
+    polls = 0
 
     def look(experiment: Item) -> Item:
-        nonlocal looks
-        looks += 1
+        nonlocal polls
+        polls += 1
         for trial in fake.trials:
-            fake.lines[trial["id"]].append(line(looks, f"{'ab'[trial['number']]}{looks}"))
-            trial["ended_ms"] = 9 if looks == 3 else None
-        experiment["state"] = "COMPLETED" if looks == 3 else "PAUSED"
+            fake.lines[trial["id"]].append(line(polls, f"{'ab'[trial['number']]}{polls}"))
+            trial["ended_ms"] = 9 if polls == 3 else None
+        experiment["state"] = "COMPLETED" if polls == 3 else "PAUSED"
         return dict(experiment)
 
     setattr(fake, "_describe_then_advance", look)  # noqa: B010
@@ -106,8 +104,8 @@ def grow_for_three_polls(fake: FakeCluster) -> None:
 
 def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: Detcloud) -> None:
     grow_for_three_polls(fake)
-    said = detcloud("logs", "1", "-f", "--rank", "0").out.replace("[trial 1] ", "")
-    assert said.replace("[trial 2] ", "").split() == [
+    printed = detcloud("logs", "1", "-f", "--rank", "0").out.replace("[trial 1] ", "")
+    assert printed.replace("[trial 2] ", "").split() == [
         "a0",
         "a1",
         "b0",
@@ -124,17 +122,17 @@ def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: 
     [
         ("0", ""),
         ("1", "a0 b0"),
-        # The first poll finds two lines of each trial, the second poll one.
+        # The first poll finds two lines of each trial, the second poll a single line.
         ("3", "a0 a1 b0 b1 a2 b2"),
         ("9", "a0 a1 b0 b1 a2 b2 a3 b3"),
     ],
 )
-def test_head_limits_lines_of_each_followed_trial(
+def test_head_limits_lines_per_followed_trial(
     head: str, shown: str, fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     grow_for_three_polls(fake)
-    said = detcloud("logs", "1", "-f", "--head", head).out
-    assert said.replace("[trial 1] ", "").replace("[trial 2] ", "").split() == shown.split()
+    printed = detcloud("logs", "1", "-f", "--head", head).out
+    assert printed.replace("[trial 1] ", "").replace("[trial 2] ", "").split() == shown.split()
 
 
 def test_followed_head_waits_for_its_lines(
@@ -164,14 +162,16 @@ def test_followed_head_waits_for_its_lines(
         (["--container-id", "x"], "--container-id is not supported: --rank, --level"),
     ],
 )
-def test_senseless_filters_are_usage(words: list[str], message: str, detcloud: Detcloud) -> None:
+def test_invalid_log_filters_are_usage_errors(
+    words: list[str], message: str, detcloud: Detcloud
+) -> None:
     code, _, err = detcloud("trial", "logs", "1", *words)
     assert code == 2
     assert message in err
     assert "did you mean" not in err
 
 
-def test_a_moment_may_be_an_age(cluster_with_log: FakeCluster, detcloud: Detcloud) -> None:
+def test_log_times_may_be_ages(cluster_with_log: FakeCluster, detcloud: Detcloud) -> None:
     assert len(detcloud("t", "logs", "1", "--since", "99999d").out.splitlines()) == 4
     assert len(detcloud("t", "logs", "1", "--until", "99999d").out.splitlines()) == 0
 
@@ -182,7 +182,7 @@ def test_a_trial_is_killed(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert json.loads(detcloud("t", "kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
 
 
-def test_a_description_has_every_form(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+def test_trial_description_has_all_formats(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     ended_cluster.trials[0]["warm_start"] = "abcd"
     assert "Warm start         abcd\n" in detcloud("t", "describe", "1").out
     assert "Warm start" not in detcloud("t", "describe", "2").out
@@ -199,14 +199,14 @@ def test_a_description_has_every_form(ended_cluster: FakeCluster, detcloud: Detc
     assert len(json.loads(detcloud("e", "lt", "1", "--limit", "1", "--json").out)) == 1
 
 
-def test_metrics_are_numbers_points_and_charts(
+def test_metrics_are_printed_as_numbers_points_and_charts(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     text = detcloud("trial", "metrics", "1").out
     assert " validation | loss     |     2 |" in text
     assert " training " not in detcloud("t", "metrics", "1", "--group", "validation").out
     rows = list(csv.DictReader(io.StringIO(detcloud("t", "metrics", "1", "--csv").out)))
-    # Three numbers of two points each.
+    # Three metrics with two points each.
     assert len(rows) == 6
     assert rows[0] == {
         "Trial": "1",
@@ -218,7 +218,7 @@ def test_metrics_are_numbers_points_and_charts(
     document = json.loads(
         detcloud("t", "metrics", "1", "--name", "loss", "--points", "1", "--json").out
     )
-    assert [(one["group"], one["points"]) for one in document["series"]] == [
+    assert [(series["group"], series["points"]) for series in document["series"]] == [
         ("training", [[100, 0.01]]),
         ("validation", [[100, 0.01]]),
     ]
@@ -233,7 +233,7 @@ def test_metrics_are_numbers_points_and_charts(
     assert without == "no numbers to draw: the metrics have no values yet\n"
 
 
-def test_metrics_of_a_rank_are_shown_by_themselves(
+def test_metrics_of_a_rank_are_shown_separately(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     ended_cluster.rank_reports[3] = [
@@ -253,14 +253,16 @@ def test_metrics_of_a_rank_are_shown_by_themselves(
     assert "cannot be used with --rank" in refused.err
 
 
-def test_an_experiments_curves_are_compared(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+def test_curves_of_an_experiment_are_compared(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
     shown = detcloud("metrics", "1")
     assert "     1 |        200 | 0.005 |   0.005 |    0.01 |      2" in shown.out
     drawn = detcloud("e", "metrics", "1", "--plot", "--name", "loss", "--log").out
     assert "experiment 1: validation loss by steps" in drawn
     assert drawn.rstrip().endswith("a trial 1  b trial 2")
     document = json.loads(detcloud("metrics", "1", "--trials", "1", "--json").out)
-    assert [one["trial_id"] for one in document["series"]] == [1]
+    assert [series["trial_id"] for series in document["series"]] == [1]
     assert len(detcloud("metrics", "1", "--csv").out.splitlines()) == 5
 
 
@@ -268,7 +270,7 @@ def test_an_experiments_curves_are_compared(ended_cluster: FakeCluster, detcloud
     ("words", "expected"),
     [(["--best"], "bb"), (["--latest"], "aa"), (["--uuid", "cc"], "cc")],
 )
-def test_one_of_its_checkpoints_is_fetched(
+def test_downloads_the_selected_checkpoint_of_a_trial(
     words: list[str], expected: str, ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     for uuid, metric in (("aa", 0.5), ("bb", 0.25), ("cc", 0.75)):
@@ -278,7 +280,7 @@ def test_one_of_its_checkpoints_is_fetched(
     assert detcloud("trial", "download", "1", *words).out == f"checkpoints/{expected}\n"
 
 
-def test_a_checkpoint_that_is_not_the_trials_is_refused(
+def test_checkpoint_of_a_foreign_trial_is_refused(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     ended_cluster.add_checkpoint("aa", {"f": b"1"})
@@ -290,7 +292,7 @@ def test_a_checkpoint_that_is_not_the_trials_is_refused(
     assert detcloud("trial", "download", "1").code == 2
 
 
-def test_checkpoints_are_deleted_after_a_question(
+def test_checkpoint_deletion_requires_confirmation(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     for uuid in ("aa-1", "bb-1"):
@@ -303,7 +305,9 @@ def test_checkpoints_are_deleted_after_a_question(
     assert " f    | 1 B" in detcloud("c", "files", "aa").out
 
 
-def test_a_bundle_holds_what_is_known(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+def test_support_bundle_contains_all_records_of_a_trial(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
     assert detcloud("trial", "support-bundle", "1", "-o", "b").out == ("b/trial-1-support.tar.gz\n")
     with tarfile.open("b/trial-1-support.tar.gz") as archive:
         names = [Path(name).name for name in archive.getnames()]
@@ -328,7 +332,7 @@ def test_a_bundle_holds_what_is_known(ended_cluster: FakeCluster, detcloud: Detc
 @pytest.mark.parametrize(
     ("searcher", "words", "order"),
     [
-        # Metrics of trials 1 to 4: 0.5, none, 0.2, 0.9. A smaller one is better.
+        # Trials 1 to 4 have the metrics 0.5, None, 0.2 and 0.9. Smaller is better.
         ("random", [], [3, 1, 4, 2]),
         ("single", [], [1, 2, 3, 4]),
         ("single", ["--sort-by", "best"], [3, 1, 4, 2]),
@@ -351,7 +355,7 @@ def test_trials_are_sorted(
     assert [trial["id"] for trial in listed] == order
 
 
-def test_a_larger_metric_comes_first_where_it_is_better(
+def test_larger_metrics_sort_first_if_larger_is_better(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     fake.add_experiment({"name": "digits"}, {})

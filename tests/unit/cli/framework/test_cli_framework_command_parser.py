@@ -8,7 +8,7 @@ from detcloud.cli.framework.command_index import COMMANDS, Command
 from detcloud.cli.framework.command_parser import CommandParser, load_command
 from tests.unit.cli.conftest import Detcloud
 
-# A value that ids, priorities, counts and names of files accept, and values of other arguments.
+# VALUE is valid for ids, priorities, counts and file names; VALUES has the rest by metavar.
 VALUE = "7"
 VALUES = {"KEY=VALUE": "a=1", "JOB.OPERATION=VALUE": "7.priority=1"}
 
@@ -18,7 +18,7 @@ def parser_of(command: Command) -> CommandParser:
 
 
 def has_movable_arguments(command: Command) -> bool:
-    """Whether the command has several arguments, none of which is a program's command line."""
+    """Return whether the command has several arguments and no program's command line among them."""
     arguments = [action for action in parser_of(command)._actions if not action.option_strings]
     if any(action.nargs == REMAINDER for action in arguments):
         return False
@@ -26,7 +26,7 @@ def has_movable_arguments(command: Command) -> bool:
 
 
 def values_for(command: Command) -> list[str]:
-    """One word for each argument, and two for an argument that repeats."""
+    """Return a valid word for each positional argument, and two words for a repeatable argument."""
     words = []
     for action in parser_of(command)._actions:
         if not action.option_strings:
@@ -44,7 +44,7 @@ MOVABLE = [command for command in COMMANDS if has_movable_arguments(command)]
 
 
 @pytest.mark.parametrize("command", MOVABLE, ids=lambda command: command.name)
-def test_an_option_may_follow_any_argument(command: Command) -> None:
+def test_options_may_follow_any_argument(command: Command) -> None:
     values = values_for(command)
     option = ["--url", "http://127.0.0.1:1"]
     first = parse(command, [*option, *values])
@@ -52,18 +52,18 @@ def test_an_option_may_follow_any_argument(command: Command) -> None:
         assert parse(command, [*values[:place], *option, *values[place:]]) == first
 
 
-def test_create_accepts_its_folder_after_options() -> None:
+def test_create_accepts_the_folder_after_options() -> None:
     [create] = [command for command in COMMANDS if command.name == "experiment create"]
     parsed = parse(create, ["c.yaml", "--config", "a=1", "--paused", "model"])
     assert (str(parsed.config), str(parsed.model_dir), parsed.paused) == ("c.yaml", "model", True)
 
 
-def test_a_word_too_many_is_named(detcloud: Detcloud) -> None:
+def test_surplus_argument_is_named(detcloud: Detcloud) -> None:
     done = detcloud("wait", "1", "--json", "2")
     assert done.code == 2
     assert done.err.startswith("error: unrecognized arguments: 2\n")
 
 
-def test_words_of_a_program_stay_the_programs() -> None:
+def test_options_of_a_program_stay_with_the_program() -> None:
     [run] = [command for command in COMMANDS if command.name == "command run"]
     assert parse(run, ["--detach", "ls", "--json", "-d"]).words == ["ls", "--json", "-d"]

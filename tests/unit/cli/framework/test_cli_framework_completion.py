@@ -1,4 +1,4 @@
-"""Completion in real shells: what a tab offers after some words."""
+"""Completion by the Tab key in real shells."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ from detcloud.cli.framework.completion_table import completion_table
 from detcloud.cli.framework.grammar import command_forms, command_spellings
 from tests.unit.cli.conftest import Detcloud
 
-# Sets what bash would before it asks the function that `complete` names, then prints the answer.
+# Bash script that sets the COMP_ variables, calls the completion function and prints COMPREPLY.
 ASK = """
 source "$1"; shift
 specification="$(complete -p detcloud)"
@@ -38,7 +38,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completions(script: Path, *typed: str) -> list[str]:
-    """Completions that bash offers for the last of the words."""
+    """Return bash's completions for the last of the words."""
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", ASK, "bash", str(script), "detcloud", *typed],
         capture_output=True,
@@ -72,13 +72,11 @@ def completions(script: Path, *typed: str) -> list[str]:
         (["zzz"], []),
     ],
 )
-def test_bash_offers_what_may_come_next(
-    typed: list[str], expected: list[str], script: Path
-) -> None:
+def test_bash_completes_the_next_word(typed: list[str], expected: list[str], script: Path) -> None:
     assert sorted(completions(script, *typed)) == sorted(expected)
 
 
-def test_bash_offers_files_where_one_is_read(script: Path) -> None:
+def test_bash_completes_files_for_file_arguments(script: Path) -> None:
     (script.parent / "const file.yaml").touch()
     assert completions(script, "create", "const") == ["const", "file.yaml"]
     assert completions(script, "e", "create", "const.yaml", "model", "--include", "det") == [
@@ -87,7 +85,7 @@ def test_bash_offers_files_where_one_is_read(script: Path) -> None:
     assert completions(script, "pause", "const") == []
 
 
-def test_every_command_and_flag_is_in_the_table() -> None:
+def test_completion_table_contains_all_commands_and_flags() -> None:
     forms = command_forms()
     for typed, command in command_spellings():
         flags = {flag for option in forms[command.name].options for flag in option.flags}
@@ -96,13 +94,13 @@ def test_every_command_and_flag_is_in_the_table() -> None:
         assert last in words()[" ".join(before)].split(), typed
 
 
-def test_no_word_can_leave_its_quotes() -> None:
+def test_completion_words_need_no_quoting() -> None:
     for typed, following in words().items():
         assert re.fullmatch(r"[A-Za-z0-9@ _-]*", typed + following), typed
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_script_is_read_by_its_shell(shell: str, detcloud: Detcloud, tmp_path: Path) -> None:
+def test_shell_parses_its_completion_script(shell: str, detcloud: Detcloud, tmp_path: Path) -> None:
     done = detcloud("completion", shell)
     assert (done.code, done.err) == (0, "")
     assert "detcloud" in done.out
@@ -112,7 +110,7 @@ def test_the_script_is_read_by_its_shell(shell: str, detcloud: Detcloud, tmp_pat
     subprocess.run([shell, "-n", str(path)], check=True)
 
 
-def test_fish_offers_the_same(tmp_path: Path) -> None:
+def test_fish_completes_the_next_word(tmp_path: Path) -> None:
     _skip_without("fish")
     path = tmp_path / "detcloud.fish"
     path.write_text(SCRIPTS["fish"](words()))

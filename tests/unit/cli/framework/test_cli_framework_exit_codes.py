@@ -1,4 +1,4 @@
-"""Exit codes of every ending, and hints for commands of the original that are called otherwise."""
+"""Exit codes, and hints for commands and options of Determined with different names here."""
 
 import pytest
 
@@ -28,12 +28,12 @@ from tests.unit.client.fake_cluster import FakeCluster
         (NoCluster("x"), 4),
     ],
 )
-def test_an_error_has_its_code(error: Exception, expected: int) -> None:
+def test_exit_code_of_an_error(error: Exception, expected: int) -> None:
     assert exit_code(error) == expected
     assert expected in EXIT_CODES
 
 
-def test_every_way_to_end_is_reached(
+def test_commands_end_with_all_exit_codes(
     fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
@@ -48,7 +48,7 @@ def test_every_way_to_end_is_reached(
     assert {code: done.code for code, done in ended.items()} == {n: n for n in range(5)}
 
 
-def test_help_lists_them(detcloud: Detcloud) -> None:
+def test_help_lists_exit_codes(detcloud: Detcloud) -> None:
     text = detcloud("--help").out
     assert "\nexit codes:\n" in text
     assert all(f"\n  {code:<3}  {meaning}" in text for code, meaning in EXIT_CODES.items())
@@ -73,7 +73,7 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
         (["task"], "task", "`detcloud job list` lists running jobs"),
     ],
 )
-def test_commands_of_the_original_say_what_to_use(
+def test_unsupported_determined_commands_name_the_replacement(
     words: list[str], typed: str, instead: str, detcloud: Detcloud
 ) -> None:
     code, out, err = detcloud(*words)
@@ -113,7 +113,7 @@ def test_commands_of_the_original_say_what_to_use(
         ),
     ],
 )
-def test_words_of_the_original_lead_to_ours(
+def test_determined_options_have_a_hint(
     words: list[str], error: str, hint: str, detcloud: Detcloud
 ) -> None:
     code, out, err = detcloud(*words)
@@ -123,7 +123,7 @@ def test_words_of_the_original_lead_to_ours(
     assert hint in second
 
 
-def test_half_a_command_says_what_is_missing(detcloud: Detcloud) -> None:
+def test_incomplete_command_lists_possible_words(detcloud: Detcloud) -> None:
     assert detcloud("e", "label").err.splitlines() == [
         "error: `detcloud experiment label` needs one more word",
         "hint: commands: `detcloud experiment label add`, `detcloud experiment label remove`",

@@ -1,4 +1,4 @@
-"""Commands of the original: each can be typed here, or says what replaces it."""
+"""Determined's commands: supported with their flags, or answered by a hint on the replacement."""
 
 import pytest
 
@@ -114,7 +114,7 @@ ORIGINAL = {
 
 
 @pytest.mark.parametrize("typed", ORIGINAL)
-def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
+def test_accepts_flags_of_a_determined_command(typed: str) -> None:
     first, _, verb = typed.partition(" ")
     noun = NOUN_ALIASES.get(first, first)
     command = commands_by_verb(noun)[verb] if verb else flat_commands()[first]
@@ -139,7 +139,7 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
         "user-group",
     ],
 )
-def test_a_noun_of_the_original_is_answered(noun: str) -> None:
+def test_unsupported_determined_noun_has_a_replacement(noun: str) -> None:
     assert find_replacement([noun, "list"])
 
 
@@ -159,12 +159,12 @@ def test_a_noun_of_the_original_is_answered(noun: str) -> None:
         ("dev auth-token", "`detcloud token create`"),
         ("resources aggregated 2026-01-01 2026-01-31", "`detcloud cost --by user"),
         ("res raw a b", "`detcloud cost --by user"),
-        # In 0.12 to 0.17 m was the master.
+        # In Determined 0.12 to 0.17, `m` meant `master`.
         ("m logs -f", "`detcloud master logs`"),
         ("m config", "`detcloud status`"),
     ],
 )
-def test_a_command_of_the_original_says_what_replaces_it(
+def test_error_for_a_determined_command_names_the_replacement(
     typed: str, instead: str, detcloud: Detcloud
 ) -> None:
     done = detcloud(*typed.split())
@@ -174,7 +174,7 @@ def test_a_command_of_the_original_says_what_replaces_it(
     assert instead in hint
 
 
-def test_the_address_of_a_master_is_told_to_be_unused(
+def test_det_master_is_reported_as_unused(
     detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DET_MASTER", "http://master:8080")

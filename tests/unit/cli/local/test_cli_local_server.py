@@ -1,7 +1,7 @@
-"""The local cluster's life: started once, found, stopped with everything it started.
+"""Start, status and stop of the local cluster's server process.
 
-The server here is a small program that keeps the same files and locks as the real one, and can be
-told to crash, to hang, or to ignore its end.
+The server here is a small program with the files and locks of the real server. SERVER_MODE makes
+the program crash, hang, ignore SIGTERM, leave its agent behind or write its record late.
 """
 
 import contextlib
@@ -141,7 +141,7 @@ def test_up_after_a_kill_names_the_server_that_it_started(
     for pid in (killed.pid, agent_pid(home)):
         os.kill(pid or 0, signal.SIGKILL)
     wait_until(lambda: home.running_server() is None)
-    # The new server has the lock, and the killed one's address answers, before its own record.
+    # The new server takes the lock and listens on the old port a second before writing its record.
     monkeypatch.setenv("SERVER_MODE", "late record")
     port = killed.url.rpartition(":")[2]
     out = detcloud("up", "--port", port).out
@@ -151,7 +151,7 @@ def test_up_after_a_kill_names_the_server_that_it_started(
     assert f"(pid {record.pid}," in out
 
 
-def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:
+def test_second_up_reports_the_running_server(home: Home, detcloud: Detcloud) -> None:
     detcloud("up")
     pid = server_pid(home)
     again = detcloud("up")
@@ -161,9 +161,7 @@ def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:
     assert server_pid(home) == pid
 
 
-def test_a_second_up_that_asks_for_something_else_is_told_apart(
-    home: Home, detcloud: Detcloud
-) -> None:
+def test_second_up_with_different_options_is_an_error(home: Home, detcloud: Detcloud) -> None:
     detcloud("up")
     record = home.running_server()
     assert record is not None
@@ -176,7 +174,7 @@ def test_a_second_up_that_asks_for_something_else_is_told_apart(
     assert "`detcloud down` and this command again" in again.err
 
 
-def test_a_home_that_is_no_folder_is_named(
+def test_unusable_data_folder_is_an_error(
     tmp_path: Path, detcloud: Detcloud, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -188,7 +186,7 @@ def test_a_home_that_is_no_folder_is_named(
         assert "DETCLOUD_HOME names another one" in err
 
 
-def test_another_version_is_told_apart(
+def test_up_refuses_a_running_server_of_a_different_version(
     home: Home, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_VERSION", "0.0.9")
@@ -198,7 +196,7 @@ def test_another_version_is_told_apart(
     assert "error: the running cluster has version 0.0.9, not 0.1.0" in again.err
 
 
-def test_starts_at_the_same_time_are_one(home: Home) -> None:
+def test_concurrent_starts_share_a_server(home: Home) -> None:
     records: list[ServerRecord] = []
     threads = [
         threading.Thread(target=lambda: records.append(start_server(home))) for _ in range(4)
@@ -211,7 +209,7 @@ def test_starts_at_the_same_time_are_one(home: Home) -> None:
     assert len({record.pid for record in records}) == 1
 
 
-def test_a_crash_at_the_start_shows_the_log(
+def test_crash_at_startup_shows_the_log(
     home: Home, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", "crash")
@@ -225,7 +223,7 @@ def test_a_crash_at_the_start_shows_the_log(
     )
 
 
-def test_a_server_that_does_not_answer_is_ended(
+def test_unresponsive_server_is_killed_after_startup_timeout(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", "hang")
@@ -251,7 +249,7 @@ def test_a_crashed_server_is_replaced(home: Home) -> None:
 
 
 @pytest.mark.parametrize("mode", ["deaf", "orphan"])
-def test_what_does_not_end_is_ended_by_force(
+def test_stop_kills_processes_that_ignore_sigterm(
     mode: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", mode)
@@ -279,7 +277,7 @@ def test_create_starts_a_cluster_when_none_is_configured(
     assert server_pid(home) is not None
 
 
-def test_nothing_is_started_beside_a_configured_cluster(
+def test_create_starts_no_cluster_if_a_cluster_is_configured(
     home: Home,
     detcloud: Detcloud,
     config: Path,
@@ -296,7 +294,7 @@ def test_nothing_is_started_beside_a_configured_cluster(
     assert not home.folder.exists()
 
 
-def test_purge_needs_a_yes_and_leaves_the_credentials(home: Home, detcloud: Detcloud) -> None:
+def test_purge_requires_confirmation_and_keeps_credentials(home: Home, detcloud: Detcloud) -> None:
     detcloud("up")
     (home.folder / "credentials.json").write_text("{}")
     (home.folder / "objects").mkdir()
@@ -322,7 +320,7 @@ def test_purge_spares_a_folder_that_is_no_data_folder(
     assert (folder / "chapter").exists()
 
 
-def test_the_servers_code_is_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_code_is_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = server_path()
     assert (folder / "control_plane").is_dir()
     monkeypatch.setenv("PYTHONPATH", "/mine")
@@ -330,34 +328,34 @@ def test_the_servers_code_is_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch
     assert (first, last) == (str(folder), "/mine")
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detcloud.cli.local.server.SERVER_PACKAGES", ("json", "no_such_package"))
     with pytest.raises(DetcloudError, match=r"no_such_package; pip install 'detcloud\[server\]'"):
         server_path()
 
 
-def test_memory_is_unknown_for_what_is_gone() -> None:
+def test_memory_of_an_ended_process_is_none() -> None:
     assert pss_bytes(2**22 + 1) is None
     assert read_process(2**22 + 1) is None
 
 
-def test_a_server_that_is_killed_while_another_starts_is_replaced(home: Home) -> None:
+def test_server_killed_during_a_start_is_replaced(home: Home) -> None:
     first = start_server(home)
     orphan = agent_pid(home)
-    # Stopped, it still has its lock, as a process that was killed has it for a moment.
+    # A stopped process keeps the lock, as a killed process does for a moment.
     os.kill(first.pid, signal.SIGSTOP)
     killing = threading.Timer(0.5, os.kill, (first.pid, signal.SIGKILL))
     killing.start()
     second = start_server(home)
     killing.join()
-    # A real agent ends with its server, and the one of these tests does not.
+    # A real agent ends with its server; the agent of these tests does not.
     assert orphan
     os.kill(orphan, signal.SIGKILL)
     assert second.pid != first.pid
     assert home.running_server() == second
 
 
-def test_port_of_a_killed_server_may_belong_to_another_cluster(home: Home) -> None:
+def test_killed_servers_port_may_be_taken_by_a_foreign_cluster(home: Home) -> None:
     first = start_server(home)
     orphan = agent_pid(home)
     os.kill(first.pid, signal.SIGSTOP)
@@ -388,7 +386,7 @@ def test_server_that_neither_answers_nor_ends_is_an_error(
 
 
 class RefusingHandler(BaseHTTPRequestHandler):
-    """Answers like a cluster that does not know the token of a request."""
+    """HTTP handler that answers like a cluster for which the token is unknown."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path.endswith("/health") else 401)
@@ -402,7 +400,7 @@ class RefusingHandler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def refusing_server() -> Iterator[str]:
-    """Serve another cluster's answers during the block; yield the URL."""
+    """Serve a RefusingHandler in a thread during the block; yield the URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), RefusingHandler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -1,4 +1,4 @@
-"""A terminal and the program of shells, over a real connection of this machine."""
+"""Terminal sessions with the shell server, over a real local connection."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ sys.exit(run_session(place["port"], place["token"], sys.argv[2:]))
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The file that says where a running shell listens."""
+    """Start a shell server; yield the path of its file with port and token."""
     home = tmp_path_factory.mktemp("home")
     words = [sys.executable, "-m", "detcloud.launch.shell"]
-    # As what a script starts in the background, it ignores Ctrl-C: its programs must not.
+    # The server ignores SIGINT, like a background process of a script; its programs must not.
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         server = subprocess.Popen(words, cwd=home, env={**os.environ, "HOME": str(home)})
@@ -46,24 +46,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def run(place: Path, *program: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run a program in the shell from a process whose input is no terminal."""
+    """Run a program in the shell, from a client process with a pipe as input."""
     words = [sys.executable, "-c", CLIENT, str(place), *program]
     return subprocess.run(
         words, input=given, capture_output=True, timeout=PROCESS_SECONDS_MAX, check=False
     )
 
 
-def test_output_errors_and_exit_code_are_those_of_the_program(place: Path) -> None:
+def test_passes_on_output_errors_and_exit_code_of_the_program(place: Path) -> None:
     done = run(place, "sh", "-c", "cat; pwd; echo no >&2; exit 3", given=b"\x00\xff\n")
     assert done.stdout == b"\x00\xff\n" + str(place.parent).encode() + b"\n"
     assert (done.stderr, done.returncode) == (b"no\n", 3)
 
 
-def test_much_input_that_nobody_reads_costs_no_exit_code(place: Path) -> None:
+def test_exit_code_survives_much_unread_input(place: Path) -> None:
     assert run(place, "sh", "-c", "exit 5", given=b"x" * 5_000_000).returncode == 5
 
 
-def test_a_terminal_gets_every_key_and_its_size_and_is_left_as_it_was(place: Path) -> None:
+def test_terminal_passes_keys_and_sizes_and_is_restored(place: Path) -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-c", CLIENT, str(place), "sh", "-c"]
     trap = "trap 'stty size; tty; exit 9' INT"
@@ -82,13 +82,13 @@ def test_a_terminal_gets_every_key_and_its_size_and_is_left_as_it_was(place: Pat
         subprocess.Popen([*words, script], stdin=theirs, stdout=theirs) as client,
         contextlib.ExitStack() as stack,
     ):
-        # The shell ends by no signal but SIGKILL.
+        # Only SIGKILL ends the client.
         stack.callback(client.kill)
         read_until(b"ready")
         assert b"30 100" in shown
         subprocess.run(["stty", "rows", "50", "columns", "132"], stdin=theirs, check=True)
         client.send_signal(signal.SIGWINCH)
-        # Ctrl-C, which is the program's and not ours.
+        # Ctrl-C reaches the program, not the client.
         os.write(ours, b"\x03")
         read_until(b"/dev/")
         assert client.wait(PROCESS_SECONDS_MAX) == 9
@@ -120,11 +120,11 @@ def test_several_terminals_are_open_at_the_same_time(place: Path) -> None:
         assert [client.returncode for client in clients] == [0, 0, 0]
 
 
-def test_a_wrong_token_opens_nothing(place: Path, tmp_path: Path) -> None:
+def test_a_wrong_token_runs_no_program(place: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "shell.json"
     wrong.write_text(json.dumps({**json.loads(place.read_text()), "token": "guess"}))
     done = run(wrong, "echo", "hello")
-    # None as an exit code is success for Python: what counts is that nothing was run.
+    # The exit code is meaningless here: Python maps None to 0. Only the empty output counts.
     assert (done.stdout, done.stderr) == (b"", b"")
 
 

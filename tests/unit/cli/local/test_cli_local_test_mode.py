@@ -1,4 +1,4 @@
-"""Local test mode: the real checker and the real trial process, one batch, no cluster."""
+"""Local test mode: real checker, real trial process, a single batch, no cluster."""
 
 import json
 import re
@@ -20,7 +20,7 @@ searcher:
   metric: loss
   max_length: {batches: 100}
 """
-# Speaks the trial directory by itself, so that nothing but the launcher is needed.
+# A script that reads and writes the trial directory without the detcloud package.
 SCRIPT = """
 import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DETCLOUD_TRIAL_DIR"])
@@ -52,7 +52,7 @@ def model_files(tmp_path: Path) -> tuple[Path, Path]:
     return path, folder
 
 
-def test_the_middle_of_each_range_is_tried() -> None:
+def test_uses_the_middle_of_each_hyperparameter_range() -> None:
     space = {
         "plain": 3,
         "const": {"type": "const", "val": "x"},
@@ -74,7 +74,7 @@ def test_the_middle_of_each_range_is_tried() -> None:
     }
 
 
-def test_the_directory_is_what_a_trial_reads(tmp_path: Path) -> None:
+def test_writes_the_directory_that_a_trial_reads(tmp_path: Path) -> None:
     config = {"entrypoint": "m:T", "searcher": {"metric": "acc", "smaller_is_better": False}}
     write_trial_directory(tmp_path, {**config, "reproducibility": {"experiment_seed": 17}})
     spec = json.loads((tmp_path / "in" / "spec.json").read_text())
@@ -102,18 +102,18 @@ def test_a_bad_trial_fails(model_files: tuple[Path, Path], detcloud: Detcloud) -
     assert err == "the test failed: the trial ended with errored: said so\n"
 
 
-def test_a_bad_configuration_is_shown_with_its_line(
+def test_configuration_error_is_printed_with_its_line(
     model_files: tuple[Path, Path], detcloud: Detcloud
 ) -> None:
     model_files[0].write_text(CONFIG + "max_restart: 2\n")
     code, _, err = detcloud("create", "--local", "--test-mode", *map(str, model_files))
-    # An empty line and nine more come before the added one.
+    # The added line is line 11: CONFIG has an empty line and nine more.
     assert code == 1
     assert err.splitlines()[0] == f"error: {model_files[0]} was refused"
     assert err.splitlines()[1].startswith(f"{model_files[0]}:11: max_restart: ")
 
 
-def test_config_check_answers_with_its_exit_code(
+def test_config_check_sets_the_exit_code(
     model_files: tuple[Path, Path], detcloud: Detcloud
 ) -> None:
     good = detcloud("config", "check", str(model_files[0]), "--json", "--config", "max_restarts=2")
@@ -125,11 +125,11 @@ def test_config_check_answers_with_its_exit_code(
     assert detcloud("config", "check", "missing.yaml").code == 1
 
 
-def test_the_script_of_the_quickstart_runs(tmp_path: Path, detcloud: Detcloud) -> None:
+def test_quickstart_script_runs(tmp_path: Path, detcloud: Detcloud) -> None:
     text = (Path(__file__).parents[4] / "docs" / "quickstart.md").read_text()
-    found = re.findall(r"^```(python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    # The first block of each language is the example's; later ones are fragments.
-    blocks = dict(reversed(found))
+    code_blocks = re.findall(r"^```(python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # The first block of each language belongs to the example; later blocks are fragments.
+    blocks = dict(reversed(code_blocks))
     folder = tmp_path / "script"
     folder.mkdir()
     (folder / "train.py").write_text(blocks["python"])
@@ -137,6 +137,6 @@ def test_the_script_of_the_quickstart_runs(tmp_path: Path, detcloud: Detcloud) -
     config.write_text(blocks["yaml"])
     done = detcloud("create", str(config), str(folder), "--test-mode", "--local")
     assert (done.code, done.err) == (0, "")
-    # The middle of the exponents is -2.5: one step leaves (10 (1 - 2 * 10^-2.5))^2.
+    # The middle of the exponents is -2.5: a single step leaves (10 (1 - 2 * 10^-2.5))^2.
     assert 'validation metrics: {"loss": 98.73' in done.out
     assert done.out.endswith("the test passed\n")

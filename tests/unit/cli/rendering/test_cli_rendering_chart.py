@@ -1,4 +1,4 @@
-"""Charts: where dots and ticks lie, with and without colours, and what has no number."""
+"""Charts: positions of dots and ticks, colours, and values that are no numbers."""
 
 import math
 import sys
@@ -18,11 +18,11 @@ FALLING = Curve("falling", [(0, 1.0), (100, 0.0)])
 @pytest.mark.parametrize(
     ("low", "high", "count", "expected"),
     [
-        # (10 - 0) / 5 = 2 is round itself.
+        # (10 - 0) / 5 = 2 is a round number.
         (0, 10, 5, [0, 2, 4, 6, 8, 10]),
         # (1 - 0) / 4 = 0.25 grows to 0.5.
         (0, 1, 4, [0, 0.5, 1]),
-        # (730 - 20) / 3 = 237 grows to 500: one multiple lies within.
+        # (730 - 20) / 3 = 237 grows to 500: a single multiple lies within.
         (20, 730, 3, [500]),
         # 0.03 / 3 = 0.01, from -0.01 on.
         (-0.01, 0.02, 3, [-0.01, 0, 0.01, 0.02]),
@@ -55,7 +55,7 @@ def test_curves_without_colours_are_letters_with_a_legend() -> None:
     assert "\x1b" not in "".join(rows)
 
 
-def test_curves_with_colours_are_dots_in_them() -> None:
+def test_curves_with_colours_are_coloured_dots() -> None:
     text = render_chart("x", [RISING, FALLING], Style(width=50, colour=True))
     assert "\x1b[36m" in text
     assert "\x1b[33m──\x1b[0m falling" in text
@@ -65,7 +65,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     assert render_chart("x", [RISING], Style(unicode=False)).isascii()
 
 
-def test_no_line_is_wider_than_asked() -> None:
+def test_chart_lines_fit_the_width() -> None:
     long = Curve("l" * 300, RISING.points)
     for width in (50, 80, 133):
         for curves in ([RISING], [RISING, long]):
@@ -73,7 +73,7 @@ def test_no_line_is_wider_than_asked() -> None:
             assert max(map(len, rows)) <= width
 
 
-def test_one_point_or_equal_ones_have_a_range_around_them() -> None:
+def test_a_constant_curve_gets_a_range_around_its_value() -> None:
     rows = render_chart("x", [Curve("one", [(5, 0.5)])], Style()).splitlines()
     # 0.5 - 0.05 to 0.5 + 0.05; 0.1 / 5 = 0.02 is the step.
     labels = [row.split("┤")[0].strip() for row in rows if "┤" in row]
@@ -81,7 +81,7 @@ def test_one_point_or_equal_ones_have_a_range_around_them() -> None:
     assert "no numbers" not in render_chart("x", [Curve("same", [(0, 0.0), (9, 0.0)])], Style())
 
 
-def test_what_is_no_number_is_left_out() -> None:
+def test_nan_and_infinity_are_not_drawn() -> None:
     nothing = Curve("bad", [(0, math.nan), (1, math.inf)])
     assert render_chart("loss", [nothing], Style()) == "loss: no numbers to draw"
     assert render_chart("loss", [], Style()) == "loss: no numbers to draw"
@@ -97,7 +97,7 @@ def test_a_logarithmic_scale_names_powers_of_ten() -> None:
     assert "5" in narrow.splitlines()[1]
 
 
-def test_large_and_tiny_numbers_have_short_labels() -> None:
+def test_large_and_small_numbers_have_short_labels() -> None:
     rows = render_chart("x", [Curve("x", [(0, 1e-9), (6e9, 3e-9)])], Style()).splitlines()
     assert rows[1].startswith("3.0e-09 ┤")
     assert rows[-1].split() == ["0.0e+00", "2.0e+09", "4.0e+09", "6.0e+09"]

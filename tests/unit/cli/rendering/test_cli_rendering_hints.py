@@ -1,4 +1,4 @@
-"""Hints on a custom search whose search method is there, away, or was never started."""
+"""Hints on a custom search: search method connected, disconnected or never started."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ def hint(method: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], **mo
     return capsys.readouterr().err
 
 
-def test_one_that_nobody_started_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hint_explains_starting_a_missing_search_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert hint({"heard_ms": None, "events_waiting": 1}, capsys) == (
         "hint: experiment 3 waits for its search method, which is not running; start it with "
         "detcloud.searcher.LocalSearchRunner(method, folder).attach(3)\n"
@@ -26,22 +26,22 @@ def test_one_that_nobody_started_is_told_how(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("seconds", "what"),
+    ("seconds", "clause"),
     [(80, "has a search method,"), (100, "waits for its search method,")],
 )
-def test_one_that_was_there_is_told_since_when(
+def test_hint_names_the_last_contact_of_a_search_method(
     seconds: int,
-    what: str,
+    clause: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: float(NOW_SECONDS + seconds))
     assert hint({"heard_ms": NOW_SECONDS * 1000, "events_waiting": 2}, capsys) == (
-        f"hint: experiment 3 {what} last seen at {NOW_TEXT}; 2 unanswered events\n"
+        f"hint: experiment 3 {clause} last seen at {NOW_TEXT}; 2 unanswered events\n"
     )
 
 
-def test_nothing_is_said_of_other_searches_and_of_one_that_has_ended(
+def test_built_in_and_ended_searches_have_no_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     method = {"heard_ms": None, "events_waiting": 1}

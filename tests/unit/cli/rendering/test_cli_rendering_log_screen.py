@@ -1,4 +1,4 @@
-"""Logs on a terminal and in a pipe: unfinished lines, turns of several logs, colours."""
+"""Logs on a terminal and in a pipe: unfinished lines, interleaved logs, colours."""
 
 import contextlib
 import io
@@ -40,7 +40,7 @@ def pipe() -> io.StringIO:
         ("\x1b[31m\x1b[0;1mbold", "\x1b[0;1m"),
         ("\x1b[1;0mplain", ""),
         ("\x1b[39mplain", ""),
-        # The 0 is the number of a colour, not the end of all.
+        # The 0 is the number of a colour, not a reset.
         ("\x1b[38;5;0mblack", "\x1b[38;5;0m"),
         ("\x1b[48;2;0;0;0mblack", "\x1b[48;2;0;0;0m"),
         ("\x1b[2Kno colour", ""),
@@ -50,17 +50,17 @@ def test_colours_in_effect_after_a_text(text: str, active: str) -> None:
     assert colour_after(text) == active
 
 
-def test_many_colours_without_an_end_are_cut() -> None:
+def test_number_of_active_colour_codes_is_limited() -> None:
     assert colour_after("\x1b[31m" * 1000) == "\x1b[31m" * 16
 
 
-def test_each_piece_leaves_the_terminal_without_colours(terminal: Terminal) -> None:
+def test_colours_are_reset_after_each_piece(terminal: Terminal) -> None:
     source = LogSource()
     with LogScreen(terminal) as screen:
         screen.write(source, "a\x1b[31mred")
         assert terminal.getvalue() == "a\x1b[31mred\x1b[0m"
         screen.write(source, " still\n")
-        # The next piece begins with the colour of the last one.
+        # The next piece begins with the colour of the previous piece.
         assert terminal.getvalue() == "a\x1b[31mred\x1b[0m\x1b[31m still\n\x1b[0m"
         screen.write(source, "\x1b[0mplain\n")
         assert terminal.getvalue().endswith("\x1b[31m\x1b[0mplain\n")
@@ -77,7 +77,7 @@ def test_lines_of_other_logs_have_no_colour(terminal: Terminal) -> None:
     )
 
 
-def test_a_colour_that_two_pieces_share_is_whole(terminal: Terminal) -> None:
+def test_a_colour_code_split_across_pieces_is_joined(terminal: Terminal) -> None:
     source = LogSource()
     with LogScreen(terminal) as screen:
         screen.write(source, "a\x1b[3")
@@ -86,11 +86,11 @@ def test_a_colour_that_two_pieces_share_is_whole(terminal: Terminal) -> None:
         assert terminal.getvalue() == "a\x1b[31mred\n\x1b[0m"
         screen.write(source, "end\x1b[")
         screen.finish(source)
-    # What is no colour cannot steer the terminal.
+    # Escape sequences other than colours are replaced.
     assert terminal.getvalue().endswith("\x1b[31mend\x1b[0m\x1b[31m�[\x1b[0m\n")
 
 
-def test_a_progress_bar_is_shown_as_it_comes(terminal: Terminal) -> None:
+def test_a_progress_bar_is_shown_immediately(terminal: Terminal) -> None:
     source = LogSource()
     with LogScreen(terminal) as screen:
         screen.write(source, "\r 10%")
@@ -109,7 +109,7 @@ def test_a_bar_does_not_overwrite_the_name_of_its_trial(terminal: Terminal) -> N
     assert terminal.getvalue() == "[7] \r[7]  10%\r[7]  20%\r[7]  30%\r\n[7] end\n"
 
 
-def test_another_log_begins_a_line_of_its_own(pipe: io.StringIO) -> None:
+def test_a_second_log_starts_a_new_line(pipe: io.StringIO) -> None:
     bar, other = LogSource("[1] "), LogSource("[2] ")
     with LogScreen(pipe) as screen:
         screen.write(bar, "10%\r20%")
@@ -118,7 +118,7 @@ def test_another_log_begins_a_line_of_its_own(pipe: io.StringIO) -> None:
     assert pipe.getvalue() == "[1] 10%\r20%\n[2] hello\n[1] \r30%\n"
 
 
-def test_a_pipe_gets_the_text_as_it_is(pipe: io.StringIO) -> None:
+def test_a_pipe_gets_the_text_unchanged(pipe: io.StringIO) -> None:
     source = LogSource()
     with LogScreen(pipe) as screen:
         screen.write(source, "\x1b[31mred\x1b[2J\r1%\x1b[3")

@@ -1,4 +1,4 @@
-"""Progress: on a terminal's stderr, after a second, and never in an answer."""
+"""Progress bars: drawn on a terminal's stderr after a second, and never in the output."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return made
 
 
-def test_a_bar_comes_after_a_second_and_is_wiped(screen: Screen, clock: Clock) -> None:
+def test_progress_bar_appears_after_a_second_and_is_erased(screen: Screen, clock: Clock) -> None:
     with show_progress("fetch", bytes_text) as shown:
         shown.update(1, 4)
         assert screen.getvalue() == ""
@@ -63,7 +63,7 @@ def test_a_bar_comes_after_a_second_and_is_wiped(screen: Screen, clock: Clock) -
     assert screen.getvalue().endswith("\r\x1b[K")
 
 
-def test_a_wait_counts_its_seconds_within_the_line(screen: Screen, clock: Clock) -> None:
+def test_wait_line_shows_seconds_and_fits_the_screen(screen: Screen, clock: Clock) -> None:
     shown = Progress("experiment 1")
     clock.seconds += 12
     shown.show_wait("ACTIVE 25%")
@@ -84,7 +84,7 @@ def test_without_a_terminal_nothing_is_drawn(
     assert capsys.readouterr().err == ""
 
 
-def test_a_wait_on_a_terminal_leaves_the_answer_alone(fake: FakeCluster) -> None:
+def test_progress_of_a_wait_stays_out_of_stdout(fake: FakeCluster) -> None:
     fake.add_experiment({"name": "digits"}, {"paused": True})
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}

@@ -1,4 +1,4 @@
-"""Output in encodings that lack characters of the texts."""
+"""Output in encodings that lack some characters."""
 
 import json
 import os
@@ -39,17 +39,15 @@ def named_cluster(fake: FakeCluster) -> FakeCluster:
     return fake
 
 
-def test_a_log_is_printed_to_its_end(named_cluster: FakeCluster) -> None:
+def test_a_log_is_printed_completely(named_cluster: FakeCluster) -> None:
     done = run(named_cluster, "trial", "logs", "1")
     assert (done.returncode, done.stderr) == (0, b"")
-    # Latin-1 has the ü alone; 😀 is two units of UTF-16.
+    # Latin-1 lacks ✓ and 😀; 😀 is two units of UTF-16.
     assert done.stdout == b"begin \\u2713\\ud83d\\ude00\nend \xfc\n"
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8", "utf-8:strict"])
-def test_tables_and_json_are_printed_to_their_end(
-    named_cluster: FakeCluster, encoding: str
-) -> None:
+def test_tables_and_json_are_printed_completely(named_cluster: FakeCluster, encoding: str) -> None:
     assert run(named_cluster, "list", encoding=encoding).returncode == 0
     done = run(named_cluster, "describe", "1", "--json", encoding=encoding)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -58,19 +56,19 @@ def test_tables_and_json_are_printed_to_their_end(
 
 
 @pytest.mark.parametrize("form", ["--csv", "--yaml"])
-def test_files_of_data_are_utf_8(named_cluster: FakeCluster, form: str) -> None:
+def test_csv_and_yaml_are_utf_8(named_cluster: FakeCluster, form: str) -> None:
     done = run(named_cluster, "list", form)
     assert (done.returncode, done.stderr) == (0, b"")
     assert "ü✓" in done.stdout.decode()
 
 
-def test_the_c_locale_without_utf_8_is_survived(named_cluster: FakeCluster) -> None:
+def test_output_works_in_the_c_locale(named_cluster: FakeCluster) -> None:
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for words in (["list"], ["trial", "logs", "1"], ["list", "--csv"], ["describe", "1", "--json"]):
         done = run(named_cluster, *words, encoding="", **plain)
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_an_error_handler_of_the_user_is_kept(named_cluster: FakeCluster) -> None:
+def test_encoding_error_handler_of_the_user_is_kept(named_cluster: FakeCluster) -> None:
     done = run(named_cluster, "trial", "logs", "1", encoding="ascii:replace")
     assert done.stdout == b"begin ??\nend ?\n"

@@ -1,4 +1,4 @@
-"""One renderer: text, CSV, cut lines, colours."""
+"""Tables as text and CSV, cut lines, colours, and texts of cells."""
 
 import csv
 import io
@@ -31,20 +31,20 @@ ITEMS = [
 ]
 
 
-def test_csv_has_hyperparameters_with_all_digits_and_types() -> None:
+def test_csv_keeps_digits_and_types_of_hyperparameters() -> None:
     values = [0.417022004702574, 1000.5, 1, 1.0, "1", True, None, [1, 2.5], 2**63 - 1, 1e-300]
     hparams = {f"h{place}": value for place, value in enumerate(values)}
     hparams |= {"model.layers": 2, "model": {"layers": 3}}
     for columns in (TRIAL_COLUMNS, TRIAL_DETAILS):
         written = render_csv(columns, [{"state": "COMPLETED", "hparams": hparams}])
         [row] = csv.DictReader(io.StringIO(written))
-        found = json.loads(row["Hyperparameters"])
-        assert found == hparams
+        parsed = json.loads(row["Hyperparameters"])
+        assert parsed == hparams
         # Python's 1, 1.0 and True are equal.
-        assert [type(found[name]) for name in hparams] == [type(item) for item in hparams.values()]
+        assert [type(parsed[name]) for name in hparams] == [type(item) for item in hparams.values()]
 
 
-def test_csv_has_bytes_as_numbers() -> None:
+def test_csv_contains_sizes_in_bytes() -> None:
     [checkpoint] = csv.DictReader(
         io.StringIO(render_csv(CHECKPOINT_COLUMNS, [{"size_bytes": 12_345_678}]))
     )
@@ -56,7 +56,7 @@ def test_table_shows_paths_of_nested_names_and_of_names_with_dots() -> None:
     assert hparams_text(trial) == '"model.layers"=2 model.layers=3 lr=0.417'
 
 
-def test_numbers_stand_to_the_right_and_the_missing_are_named() -> None:
+def test_numbers_are_right_aligned_and_missing_values_are_na() -> None:
     assert render_table(COLUMNS, ITEMS, None).splitlines() == [
         " ID | Name                     | State",
         "----+--------------------------+-----------",
@@ -72,16 +72,16 @@ def test_the_widest_column_is_cut_to_fit() -> None:
     assert max(map(len, lines)) == 30
 
 
-def test_no_column_vanishes_on_a_narrow_terminal() -> None:
+def test_narrow_terminal_keeps_all_columns() -> None:
     # 2 + 8 + 8 characters and 8 for the bars: columns stop at 8.
     assert max(map(len, render_table(COLUMNS, ITEMS, 5).splitlines())) == 26
 
 
-def test_an_empty_list_is_its_titles() -> None:
+def test_an_empty_list_prints_titles() -> None:
     assert render_table(COLUMNS, [], 80).splitlines()[0] == " ID | Name | State"
 
 
-def test_csv_is_quoted_and_runs_no_formula() -> None:
+def test_csv_quotes_commas_and_escapes_formulas() -> None:
     items = [*ITEMS, {"id": -1, "name": "-cmd", "state": "@x"}]
     assert render_csv(COLUMNS, items).splitlines() == [
         "ID,Name,State",
@@ -106,7 +106,7 @@ def test_cells_are_short_texts() -> None:
     assert time_text(1_000_000_000_999) == "2001-09-09 01:46:40+0000"
 
 
-def test_bars_and_sizes() -> None:
+def test_formats_progress_bars_and_sizes() -> None:
     assert progress_bar(0.25, 8) == "[##------]"
     assert progress_bar(-1.0, 2) == "[--]"
     assert progress_bar(7.0, 2) == "[##]"
@@ -132,7 +132,7 @@ class Terminal:
     ("no_color", "term", "expected"),
     [("", "xterm", True), ("1", "xterm", False), ("", "dumb", False)],
 )
-def test_colour_is_for_terminals_that_want_it(
+def test_colour_requires_a_terminal_and_permission(
     no_color: str, term: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io
@@ -147,7 +147,7 @@ def test_colour_is_for_terminals_that_want_it(
     assert not has_colour(io.StringIO())
 
 
-def test_a_message_of_several_lines_stays_in_its_line() -> None:
+def test_line_breaks_of_a_message_become_spaces() -> None:
     assert sanitize("first\n\tsecond") == "first  second"
 
 
@@ -156,7 +156,7 @@ def test_wide_characters_take_two_cells() -> None:
         {"id": 1, "name": "日本", "state": "x"},
         {"id": 2, "name": "e\u0301tude", "state": "y"},
     ]
-    # 日本 takes 4 cells; an accent that combines takes none, so the other name takes 5.
+    # 日本 takes 4 cells. A combining accent takes 0 cells, so étude takes 5.
     assert render_table(COLUMNS, items, None).splitlines()[2:] == [
         "  1 | 日本  | x",
         "  2 | e\u0301tude | y",
@@ -165,7 +165,7 @@ def test_wide_characters_take_two_cells() -> None:
     assert truncate("日本語", 6) == "日本語"
 
 
-def test_spare_columns_leave_a_narrow_line_before_anything_is_cut() -> None:
+def test_optional_columns_are_dropped_before_text_is_cut() -> None:
     columns = (
         field_column("ID", "id"),
         field_column("Name", "name", drop_rank=1),
@@ -183,7 +183,7 @@ def test_spare_columns_leave_a_narrow_line_before_anything_is_cut() -> None:
     ]
 
 
-def test_counts_have_their_plural() -> None:
+def test_counts_use_singular_and_plural() -> None:
     assert [count_text(number, "step") for number in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
 
 
@@ -196,7 +196,7 @@ def test_counts_have_their_plural() -> None:
         ("ACTIVE", 0.25, "25%"),
     ],
 )
-def test_a_completed_experiment_has_made_all_its_progress(
+def test_progress_of_a_completed_experiment_is_100_percent(
     state: str, progress: float | None, expected: str
 ) -> None:
     columns = [column for column in EXPERIMENT_COLUMNS if column.title == "Progress"]

@@ -8,7 +8,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_what_a_trial_prints_colours_a_terminal_and_steers_nothing() -> None:
+def test_trial_output_may_only_colour_the_terminal() -> None:
     red, clipboard, title = "\x1b[1;31mred\x1b[0m", "\x1b]52;c;cm0gLXJm\x07", "\x1b]0;mine\x1b\\"
     text = f"{red}\t10%\r{clipboard}{title}\x1b[2J\x9b2J\u202eend"
     shown = sanitize_output(text, Terminal())
@@ -17,6 +17,6 @@ def test_what_a_trial_prints_colours_a_terminal_and_steers_nothing() -> None:
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(left)
 
 
-def test_a_file_or_a_pipe_gets_what_was_printed() -> None:
+def test_a_file_gets_trial_output_unchanged() -> None:
     text = "\x1b]52;c;cm0gLXJm\x07\x00"
     assert sanitize_output(text, io.StringIO()) == text

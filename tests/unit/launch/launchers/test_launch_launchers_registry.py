@@ -55,7 +55,7 @@ def test_an_entrypoint_names_a_class_or_is_a_command(
     assert launcher.can_fork is expected
 
 
-def test_a_launcher_from_outside_is_one_registration(tmp_path: Path) -> None:
+def test_a_registered_launcher_runs_the_trial(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint="notebook train.ipynb")
     done = subprocess.run(
         [sys.executable, "-c", NOTEBOOK],

@@ -35,7 +35,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_class_within_a_class_is_found(module: str) -> None:
+def test_a_nested_trial_class_is_loaded(module: str) -> None:
     assert load_trial_class(f"{module}:Outer.Inner").__qualname__ == "Outer.Inner"
 
 
@@ -50,17 +50,19 @@ def test_a_class_within_a_class_is_found(module: str) -> None:
         ("Outer.", "has no ''"),
     ],
 )
-def test_what_is_no_trial_class_is_named(module: str, path: str, message: str) -> None:
+def test_error_for_an_invalid_trial_class_names_the_cause(
+    module: str, path: str, message: str
+) -> None:
     with pytest.raises(DetcloudError, match=message):
         load_trial_class(f"{module}:{path}")
 
 
-def test_a_module_is_named_from_the_codes_directory() -> None:
+def test_a_relative_module_name_is_refused() -> None:
     with pytest.raises(DetcloudError, match=r"'\.model' starts with a dot"):
         load_trial_class(".model:Trial")
 
 
-def test_a_missing_module_is_told_from_what_the_module_misses(
+def test_a_missing_module_differs_from_a_missing_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

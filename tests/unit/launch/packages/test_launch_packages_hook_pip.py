@@ -1,4 +1,4 @@
-"""Which commands of a hook install packages, and which of them a later run may skip."""
+"""Recognition of install commands in a hook, and of commands for every run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from detcloud.launch.packages.hook_pip import install_words, is_of_one_run
         (["python"], None),
     ],
 )
-def test_commands_that_install(argv: list[str], words: list[str] | None) -> None:
+def test_pip_install_commands_are_recognized(argv: list[str], words: list[str] | None) -> None:
     assert install_words(argv) == words
 
 
-def test_what_stays_in_the_folder_of_one_run_is_never_skipped(
+def test_installations_into_the_run_folder_are_never_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Layers: what an overlay's packages leave for later overlays."""
+"""Layers: copies of an overlay's packages for later overlays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = f"lib/python{VERSION}/site-packages"
 
 
 def overlay(folder: Path) -> Path:
-    """An overlay with the package `a`, a program of it and an editable package."""
+    """Make an overlay with the package `a`, a program of `a` and an editable package."""
     packages = folder / PACKAGES
     for name in ("a/sub", "a-1.dist-info", "edited-1.dist-info"):
         (packages / name).mkdir(parents=True)
@@ -60,7 +60,7 @@ def test_an_overlay_without_packages_leaves_no_layer(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_full_disk_leaves_nothing_of_a_layer(
+def test_a_full_disk_leaves_no_partial_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = overlay(tmp_path / "one")

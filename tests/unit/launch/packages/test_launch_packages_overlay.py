@@ -29,7 +29,7 @@ def run_python(folder: Path, code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_python_looks_into_the_overlay_then_the_layer_then_the_parent(tmp_path: Path) -> None:
+def test_python_path_is_overlay_layer_and_parent(tmp_path: Path) -> None:
     parent, layer, folder = current_python(), tmp_path / "layer", tmp_path / "own"
     for place in (layer, tmp_path / "empty"):
         site_packages_folder(place, parent.version).mkdir(parents=True)
@@ -45,7 +45,7 @@ def test_python_looks_into_the_overlay_then_the_layer_then_the_parent(tmp_path: 
     assert (folder / "packages").resolve() == layer
 
 
-def test_an_installed_harness_brings_no_other_packages_before_the_overlays(tmp_path: Path) -> None:
+def test_harness_path_contains_only_detcloud(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages"
     (installed / "detcloud").mkdir(parents=True)
     parent = replace(current_python(), site_folders=(str(installed),))
@@ -77,7 +77,7 @@ def test_jupyter_finds_the_files_of_the_parent(tmp_path: Path) -> None:
     }
 
 
-def test_the_identity_names_packages_and_no_times(tmp_path: Path) -> None:
+def test_identity_of_a_parent_depends_on_packages_and_not_on_times(tmp_path: Path) -> None:
     site = tmp_path / "site"
     for number in range(300):
         (site / f"package{number}-1.0.dist-info").mkdir(parents=True)

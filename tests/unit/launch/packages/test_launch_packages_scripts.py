@@ -1,4 +1,4 @@
-"""Console scripts that run in the overlay of their caller."""
+"""Console scripts in the overlay of their caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = "import sys\nprint(sys.executable, *sys.argv[1:])\n"
 
 
 def scripts_of(tmp_path: Path, head: str) -> Path:
-    """Write a script with this first line, and return its rewritten copy's folder."""
+    """Write a script with the first lines `head`, and return the folder of the rewritten copy."""
     programs = tmp_path / "a parent" / "bin"
     programs.mkdir(parents=True)
     (programs / "python3").symlink_to(sys.executable)
@@ -47,7 +47,7 @@ def test_scripts_run_with_the_interpreter_of_their_caller(tmp_path: Path, head: 
     assert done.stdout == f"{tmp_path}/a parent/bin/python3 a b $c\n"
 
 
-def test_options_of_the_first_line_stay(tmp_path: Path) -> None:
+def test_options_of_the_first_line_are_kept(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "python3").symlink_to(sys.executable)
@@ -59,13 +59,13 @@ def test_options_of_the_first_line_stay(tmp_path: Path) -> None:
     assert done.stdout == "1\n"
 
 
-def test_programs_of_other_kinds_are_left_out_and_pip_is_added(tmp_path: Path) -> None:
+def test_only_scripts_of_the_parent_and_pip_are_written(tmp_path: Path) -> None:
     folder = scripts_of(tmp_path, "#!{python}\n")
     # The blank in the path makes the first line no script of this interpreter.
     assert sorted(path.name for path in folder.iterdir()) == ["pip", "pip3"]
 
 
-def test_a_second_launch_finds_the_scripts_of_the_first(tmp_path: Path) -> None:
+def test_a_second_launch_reuses_the_scripts(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     for _ in range(2):
