@@ -169,7 +169,7 @@ gangs: $(SETUP)
 # What is near to a test of the gate, and dear.
 rare: $(SETUP)
 	$(BIN)/python -m pytest -ra -m nightly --ignore=tests/end_to_end/test_gang_weights.py tests
-	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
+	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k control_clusters tests/simulation/test_mutants.py
 	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
 	REQUEST_EXAMPLES=8 $(BIN)/python -m pytest -ra tests/integration/test_hostile_requests.py
 

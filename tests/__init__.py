@@ -1,1 +1,1 @@
-"""The tests. A package of that name that another project installs is not to be found instead."""
+"""The tests, as a package, so that no installed package named `tests` is imported instead."""

@@ -1,7 +1,7 @@
-"""`python -m tests.check [AREA]`: the fast checks, of one area of the tree or of all of it.
+"""`python -m tests.check [AREA]`: the fast checks of an area or of the whole tree.
 
-An area is a folder of `tests/unit`; the product's folders of that name are its code. Tests that
-start emulators, containers or whole clusters are not among them: `make test` runs those.
+An area is a folder of `tests/unit`. The code of an area is the product's folders of that name. The
+checks skip tests that start emulators, containers or whole clusters: `make test` runs these tests.
 """
 
 import argparse
@@ -38,19 +38,19 @@ DEPLOYED = (
     "tests/unit/infra",
 )
 FAST_TESTS = ("tests/unit", "tests/journals")
-# Errors in what is imported are those of another area.
+# Errors in imported modules belong to other areas.
 SILENT = ("--follow-imports=silent",)
 
 
 class Check(NamedTuple):
-    """One command with the name it is reported under."""
+    """A command and the name of the check in the report."""
 
     name: str
     command: tuple[str, ...]
 
 
 class Outcome(NamedTuple):
-    """How a check ended, after how many seconds, and what it printed."""
+    """The result of a check: success, duration in seconds, and printed output."""
 
     check: Check
     passed: bool
@@ -59,12 +59,15 @@ class Outcome(NamedTuple):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the checks beside each other; 0 when all passed, 1 when one failed, 2: no such area."""
+    """Run the checks of an area, or all checks, in parallel and print their outputs.
+
+    Return 0 if all checks passed, 1 if a check failed, and 2 for an unknown area.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.check", description=__doc__)
     parser.add_argument("area", nargs="?", default="", help="a folder of tests/unit")
     area = parser.parse_args(words).area
     if area and area not in areas():
-        print(f"there is no area {area!r}; there are {', '.join(areas())}", file=sys.stderr)
+        print(f"unknown area {area!r}; areas are {', '.join(areas())}", file=sys.stderr)
         return 2
     checks = area_checks(area) if area else all_checks()
     with ThreadPoolExecutor(len(checks)) as pool:
@@ -76,20 +79,20 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def areas() -> list[str]:
-    """The names that `make check AREA=` takes."""
+    """Return the sorted names of the areas, which `make check AREA=` accepts."""
     return sorted(path.name for path in UNIT.iterdir() if any(path.glob("test_*.py")))
 
 
 def code_folders(area: str) -> list[str]:
-    """The folders of the product that an area is made of, relative to the repository."""
+    """Return the product's folders of an area, relative to the repository."""
     tops = [ROOT / top for top in PRODUCT]
-    found = [top for top in tops if top.name == area]
-    found += [path for top in tops for path in sorted(top.rglob(area)) if path.is_dir()]
-    return [path.relative_to(ROOT).as_posix() for path in found]
+    folders = [top for top in tops if top.name == area]
+    folders += [path for top in tops for path in sorted(top.rglob(area)) if path.is_dir()]
+    return [path.relative_to(ROOT).as_posix() for path in folders]
 
 
 def area_checks(area: str) -> list[Check]:
-    """Lint, types and tests of one area."""
+    """Return the checks of an area: lint, types and tests."""
     paths = [*code_folders(area), f"tests/unit/{area}"]
     properties = sorted((ROOT / "tests" / "properties").glob(f"test_{area}*.py"))
     tests = [f"tests/unit/{area}", *(path.relative_to(ROOT).as_posix() for path in properties)]
@@ -102,10 +105,13 @@ def area_checks(area: str) -> list[Check]:
 
 
 def all_checks() -> list[Check]:
-    """Lint and types of the whole tree, and the tests that start no emulator."""
+    """Return the checks of the whole tree: lint, types, and tests without an emulator.
+
+    Without Pulumi, print a note and leave out the types of DEPLOYED folders.
+    """
     types: tuple[str, ...] = ("mypy",)
     if find_spec("pulumi") is None:
-        print(f"types of {', '.join(DEPLOYED)} are left out: `make setup` installs what they need")
+        print(f"types of {', '.join(DEPLOYED)} are left out: `make setup` installs their packages")
         pattern = "|".join(f"^{folder}/" for folder in DEPLOYED)
         types = (
             "mypy",
@@ -124,12 +130,12 @@ def all_checks() -> list[Check]:
 
 
 def python_paths(paths: Sequence[str]) -> list[str]:
-    """The paths below which there is Python: mypy takes a folder without any as a mistake."""
+    """Return the paths with Python files, because mypy rejects folders without Python files."""
     return [path for path in paths if any((ROOT / path).rglob("*.py"))]
 
 
 def run(check: Check) -> Outcome:
-    """Run one check with the programs of this Python's environment."""
+    """Run a check with the programs of this Python's environment; return the outcome."""
     program = Path(sys.executable).with_name(check.command[0])
     started = time.monotonic()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Servers that all tests share, and what asks for a package that a machine may lack."""
+"""Shared servers of all tests, and helpers that require optional packages."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# The same examples each time, on slow machines too: a gate that was green is green again on the
-# same tree. `--hypothesis-profile=default` draws others.
+# Fixed examples without deadlines: a green gate stays green on the same tree.
+# `--hypothesis-profile=default` draws new examples.
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.load_profile("gate")
 
 
 def require(name: str) -> ModuleType:
-    """Imports a package, or skips the test (fails it when DETCLOUD_REQUIRE names the package).
+    """Import and return a package; skip the test if the package is missing.
 
-    DETCLOUD_REQUIRE is a comma list: on a machine that is meant to have everything, a test must
-    not vanish because an installation went wrong.
+    Fail the test instead if DETCLOUD_REQUIRE, a comma-separated list, names the package. So a
+    failed installation skips no test on a complete machine.
     """
     try:
         return importlib.import_module(name)
@@ -44,13 +44,16 @@ def require(name: str) -> ModuleType:
 
 
 def require_installed(name: str) -> None:
-    """Does as `require` for a package that only other processes import, which may take seconds."""
+    """Skip or fail the test like `require`, without the slow import of the package."""
     if importlib.util.find_spec(name) is None:
-        miss(name, "there is no such module")
+        miss(name, "no module of this name")
 
 
 def miss(name: str, why: str) -> NoReturn:
-    """Skip the test for want of a package, or fail it when DETCLOUD_REQUIRE names the package."""
+    """Skip the test without the package, or fail the test if DETCLOUD_REQUIRE names the package.
+
+    `why` completes the message.
+    """
     reason = f"{name} is not installed ({why}); `make setup` installs it"
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
@@ -61,8 +64,9 @@ def miss(name: str, why: str) -> NoReturn:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skip a module that imports a package which is not here, as `require` does; an error where
-    DETCLOUD_REQUIRE says that the machine is meant to have everything.
+    """Skip a test module that imports a missing third-party package. Called by pytest.
+
+    With DETCLOUD_REQUIRE in the environment, the import error stays an error.
     """
     report = yield
     call = getattr(report, "call", None)
@@ -75,7 +79,7 @@ def pytest_make_collect_report(
 
 
 def _missing_package(error: BaseException | None) -> str | None:
-    """Return the package of somebody else that an error says is missing."""
+    """Return the missing third-party package behind `error`, or None."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             package = error.name.partition(".")[0]
@@ -84,7 +88,7 @@ def _missing_package(error: BaseException | None) -> str | None:
     return None
 
 
-# Far below 1024, the usual limit of a process.
+# Open descriptors after a test, far below the usual limit of 1024.
 DESCRIPTORS_MAX = 300
 
 
@@ -92,7 +96,7 @@ DESCRIPTORS_MAX = 300
 def _few_descriptors() -> Iterator[None]:
     """Collect garbage after a test if many descriptors are open.
 
-    Clusters of former tests are in reference cycles, and keep the files of their tables open.
+    Clusters of former tests are in reference cycles, which keep table files open.
     """
     yield
     if len(list(Path("/dev/fd").iterdir())) > DESCRIPTORS_MAX:
@@ -101,9 +105,10 @@ def _few_descriptors() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No process outlives the tests of this process: the first fixture to begin, the last to end.
+    """Fail the run if a process outlives the tests of this process, and end the process.
 
-    The failure counts as the last test's, and names those that started the processes.
+    The failure counts for the last test and names the tests that started the processes. The fixture
+    starts first and ends last.
     """
     with no_process_left(tmp_path_factory.getbasetemp()):
         yield
@@ -111,7 +116,7 @@ def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFs]:
-    """A store that speaks S3, for all tests of a process; each takes a bucket of its own."""
+    """Yield an emulated S3 store for all tests of a process; every test creates its own bucket."""
     require("boto3")
     from tests.emulators.seaweedfs import seaweedfs
 
@@ -121,7 +126,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFs]:
 
 @pytest.fixture(scope="session")
 def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGcs]:
-    """A store that speaks to Google's client, for all tests of a process."""
+    """Yield an emulated Google Cloud Storage for all tests of a process."""
     require("google.cloud.storage")
     from tests.emulators.fake_gcs import fake_gcs
 
@@ -131,14 +136,14 @@ def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGcs]:
 
 @pytest.fixture
 def gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
-    """The store, named in the environment as Google's client wants it."""
+    """Return the emulated Google Cloud Storage and name the store in the environment."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
     return gcs_server
 
 
 @pytest.fixture
 def resumable_gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    """A way to the store by which uploads are gone on with."""
+    """Yield a proxy of the emulated store that supports resumable uploads."""
     from tests.emulators.gcs_sessions import serve_sessions
 
     with serve_sessions(gcs_server) as store:
@@ -148,7 +153,7 @@ def resumable_gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """A store that speaks to Azure's client, for all tests of a process."""
+    """Yield an emulated Azure Blob Storage for all tests of a process."""
     require("azure.storage.blob")
     from tests.emulators.azurite import azurite
 
@@ -158,7 +163,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 
 @pytest.fixture(scope="session")
 def firestore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firestore]:
-    """Databases of Firestore, for all tests of a process; each takes one of its own."""
+    """Yield an emulated Firestore for all tests of a process; every test creates a database."""
     require("google.auth")
     from tests.emulators.firestore import firestore
 
@@ -168,7 +173,7 @@ def firestore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firestore]:
 
 @pytest.fixture(scope="session")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
-    """An account of AWS on this machine, which the tests of a process share."""
+    """Yield an emulated AWS account for all tests of a process."""
     require("boto3")
     from tests.emulators.ministack import ministack
 
@@ -178,7 +183,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
 
 @pytest.fixture(scope="session")
 def strict_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
-    """Another account, which checks signatures and what they may do."""
+    """Yield an emulated AWS account that checks signatures and IAM permissions."""
     require("boto3")
     from tests.emulators.ministack import ministack
 

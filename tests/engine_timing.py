@@ -1,8 +1,7 @@
 """The timing of engines and collectors in tests: no time passes, so that no budget runs out.
 
-A machine that stalls for seconds would otherwise end a pass in its middle, and what the test looks
-for would be left to a recovery pass that it does not run. Tests of the budgets bring their own
-clock.
+With real time, a stalled machine would end a pass early, and the test would run no recovery pass
+for the rest. Tests of the budgets use a clock of their own.
 """
 
 from control_plane.engine.engine_timing import EngineTiming

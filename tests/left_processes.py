@@ -1,4 +1,4 @@
-"""Processes that tests started and did not end."""
+"""Detection of processes that tests started and did not end."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 from detcloud.shared.processes import PROC, Process, is_alive, list_descendants, read_process
 from tests.patience import wait_until
 
-# Inherited by what a test starts, whoever its parent is in the end. Not named after the product:
-# tests leave the product's variables out of the environments that they make.
+# Environment variable that every process of a test inherits. The name lacks the product's prefix,
+# because tests remove the product's variables from environments.
 MARK = "PYTEST_SESSION_MARK"
 TEST_VARIABLE = b"PYTEST_CURRENT_TEST="
-# Helpers that serve this process, or wait for its end, until their input from it ends.
+# Helper processes that end together with this process.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "home_guard.py")
 
 
 @contextlib.contextmanager
 def no_process_left(folder: Path, seconds: float = 2.0) -> Iterator[None]:
-    """Fail, and end them, if processes that began meanwhile are still there `seconds` after it.
+    """Kill processes that outlive the block, and raise AssertionError if any did.
 
-    Those are the descendants of this process, and all whose environment has its mark or names
-    `folder`, which is that of the tests' temporary files.
+    Processes get `seconds` to end, times the factor of `wait_until`. Checked processes are
+    descendants of this process and processes with a mark in their environment: the mark of the
+    block, or `folder`, the folder of the tests' temporary files.
     """
     mark, before = f"{os.getpid()}-{uuid.uuid4()}", os.environ.get(MARK)
     marks = (f"{MARK}={mark}".encode(), os.fsencode(folder))
@@ -48,39 +49,42 @@ def no_process_left(folder: Path, seconds: float = 2.0) -> Iterator[None]:
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not list_new(), seconds)
     left = list_new()
-    told = [f"{one.pid}: {one.command}, started by {starting_test(one)}" for one in left]
-    for one in filter(is_alive, left):
+    lines = [f"{item.pid}: {item.command}, started by {starting_test(item)}" for item in left]
+    for process in filter(is_alive, left):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(one.pid, signal.SIGKILL)
-    assert not left, "\n".join(["processes outlived their tests, and were ended now:", *told])
+            os.kill(process.pid, signal.SIGKILL)
+    assert not left, "\n".join(["processes outlived their tests and were killed:", *lines])
 
 
 def list_marked(marks: tuple[bytes, ...]) -> list[Process]:
-    """The processes with one of `marks` in their environment, and those that this one started."""
-    found = {process.pid: process for process in list_descendants(os.getpid())}
+    """Return descendants of this process and processes with one of `marks` in the environment.
+
+    Helper processes are left out.
+    """
+    listed = {process.pid: process for process in list_descendants(os.getpid())}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *found}:
+        if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *listed}:
             words = environment_of(int(entry.name))
             process = (
                 read_process(int(entry.name)) if any(mark in words for mark in marks) else None
             )
             if process is not None:
-                found[process.pid] = process
+                listed[process.pid] = process
     return [
-        item for item in found.values() if not any(helper in item.command for helper in HELPERS)
+        item for item in listed.values() if not any(helper in item.command for helper in HELPERS)
     ]
 
 
 def starting_test(process: Process) -> str:
-    """The test in which a process began, as far as its environment says so."""
+    """Return the test that started a process, or a placeholder for an unknown test."""
     for variable in environment_of(process.pid).split(b"\0"):
         if variable.startswith(TEST_VARIABLE):
             return variable.removeprefix(TEST_VARIABLE).decode(errors="replace")
-    return "a test that its environment does not name"
+    return "an unknown test"
 
 
 def environment_of(pid: int) -> bytes:
-    """The environment that a process began with; empty when it is gone or another user's."""
+    """Return the initial environment of a process, empty for an ended or foreign process."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "environ").read_bytes()
     return b""

@@ -1,4 +1,4 @@
-"""How long tests wait for what must come: limits are for what never comes, not for what is slow."""
+"""Time limits and polling of tests. The limits catch missing events, not slow events."""
 
 import linecache
 import sys
@@ -7,21 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-# A limit is what a quiet machine needs with room to spare; one that is busy may take so many times
-# as long. Only a test that fails waits for all of it.
+# Factor for busy machines on limits that suffice on a quiet machine. Only failing tests wait for
+# the whole limit.
 PATIENCE = 5
-# For a process that ends by itself.
+# For the end of a process.
 PROCESS_SECONDS_MAX = 60.0 * PATIENCE
-# For an answer on a socket, and for a thread that is about to end.
+# For an answer on a socket, and for the end of a thread.
 ANSWER_SECONDS_MAX = 20.0 * PATIENCE
 
 T = TypeVar("T")
 
 
 def wait_until(look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
-    """Returns what `look` finds once that is true. Raises AssertionError after PATIENCE times
-    `seconds`, which names `what` was waited for, or else the line that waits. Whoever has waited
-    long looks less often: a look may cost a request, and others need the machine.
+    """Call `look` until the result is true, and return the result.
+
+    Raise AssertionError after PATIENCE times `seconds`. The message contains `what`, or the calling
+    line of code. The pause between calls grows from 0.02 to 0.1 s.
     """
     return poll_until(look, seconds, what or _calling_line(), 0.02, pause_seconds_max=0.1)
 
@@ -33,25 +34,26 @@ def poll_until(
     pause_seconds: float,
     pause_seconds_max: float = 0.0,
 ) -> T:
-    """Returns what `look` finds once that is true. Raises AssertionError, which names `what` was
-    waited for, after PATIENCE times `seconds`.
+    """Call `look` until the result is true, and return the result.
 
-    The pause between two looks grows with the wait, to a twentieth of it, up to
-    `pause_seconds_max`.
+    Raise AssertionError with the text `what` after PATIENCE times `seconds`.
+
+    The pause between two calls is at least `pause_seconds`, and grows to a twentieth of the elapsed
+    time up to `pause_seconds_max`.
     """
     limit = seconds * PATIENCE
     began = time.monotonic()
     while not (seen := look()):
         waited = time.monotonic() - began
         if waited > limit:
-            told = what() if callable(what) else what
-            raise AssertionError(f"{told}: waited {limit:.0f} s in vain")
+            text = what() if callable(what) else what
+            raise AssertionError(f"{text}: waited {limit:.0f} s in vain")
         time.sleep(max(pause_seconds, min(pause_seconds_max, waited / 20)))
     return seen
 
 
 def _calling_line() -> str:
-    """The place and the line of the test, or of its helper, that called the function that asks."""
+    """Return the file, number and text of the line that called the caller of this function."""
     caller = sys._getframe(2)
     path, number = Path(caller.f_code.co_filename), caller.f_lineno
     return f"{path.name}:{number} {linecache.getline(str(path), number).strip()}"

@@ -1,4 +1,4 @@
-"""Wheels of one module, for tests that install packages without a network."""
+"""Wheels of a single module, for tests that install packages without a network."""
 
 from __future__ import annotations
 

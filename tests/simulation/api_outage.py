@@ -1,4 +1,4 @@
-"""A pool of a cloud whose machines all work when the API goes down, for tests and the bench."""
+"""A cloud pool with only busy machines when the API goes down, for tests and the bench."""
 
 import json
 from dataclasses import asdict
@@ -15,17 +15,18 @@ from simulator.seeded.simulated_cluster import RULES, TICK_MS, ClusterSize, Simu
 MINUTE_MS = 60_000
 POOL = "pool-0"
 CHECKED_MACHINES_MAX = 10
-# By then all machines have booted and train.
+# Time by which all machines have booted and train.
 BUSY_MS = 6 * MINUTE_MS
-# By then all agents are back, and a tick has judged those that are not.
+# Time by which all agents are back and a tick has marked missing agents as lost.
 BACK_MS = 5 * MINUTE_MS
 
 
 class OutageCluster(SimulatedCluster):
-    """One trial of some hours on each of `machines`, and an outage of the API once all run.
+    """A cluster with `machines` trials of some hours, and an API outage once all trials run.
 
-    `offset_ms` shifts the outage against the minute of the ticks. `ended`: the machines that were
-    not working any more BACK_MS after the outage.
+    Each trial has a machine of its own. `offset_ms` shifts the outage against the minute of the
+    ticks. `busy`: number of agents with work at the start of the outage. `ended`: names of machines
+    without work BACK_MS after the outage.
     """
 
     def __init__(self, machines: int, outage_ms: int, folder: Path, offset_ms: int = 0) -> None:
@@ -34,13 +35,13 @@ class OutageCluster(SimulatedCluster):
         self.began_ms = BUSY_MS + offset_ms
         self.busy = 0
         self.ended: list[str] = []
-        # To check each commit of a large cluster takes longer than all else.
+        # Checks of every commit would dominate the run of a large cluster.
         is_large = machines > CHECKED_MACHINES_MAX
         size = ClusterSize(experiments=1, pools=1)
         super().__init__(1, NO_FAULTS, size, folder, unchecked=is_large)
 
     def run_outage(self) -> None:
-        """Run until BACK_MS after the outage, whose trials train for longer."""
+        """Run the cluster until BACK_MS after the outage, and fill `ended`."""
         self._start()
         until_ms = self.began_ms + self.outage_ms + BACK_MS
         while self.clock.run_next(until_ms):
@@ -49,7 +50,7 @@ class OutageCluster(SimulatedCluster):
 
     @property
     def restart_count(self) -> int:
-        """How many runs of trials were lost or failed."""
+        """Number of lost and failed runs of all trials."""
         trials = self.checker.actor_states("trial")
         return sum(trial.losses + trial.restarts for trial in trials)
 
@@ -68,7 +69,7 @@ class OutageCluster(SimulatedCluster):
     def _start(self) -> None:
         self._configure_pool(POOL, self.pools[POOL])
         self.users.are_quiet = True
-        # The shortest training takes more than an hour and a half, so that all outlast the outage.
+        # The shortest training takes more than 1.5 hours, so that all trials outlast the outage.
         search = parallel_random_search(self.trials, 1, batch_seconds=7_200.0)
         self.clock.call_at(MINUTE_MS, lambda: self.users.submit(search, POOL, 0))
         self.clock.call_at(TICK_MS, self._tick)

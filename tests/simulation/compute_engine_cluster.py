@@ -1,6 +1,8 @@
-"""A simulated cluster whose machines are Compute Engine's: the provider of Google Cloud launches,
-lists and ends them at the simulated one, in its virtual time. One that is taken away hears of it
-from its metadata, 30 s before its end, and the provisioner from the list and the operations.
+"""A simulated cluster on a simulated Compute Engine, in the virtual time of the cluster.
+
+The Google Cloud provider launches, lists and deletes machines of the simulated project. A preempted
+machine reads the notice from its metadata 30 s before its end. The provisioner finds preemptions in
+the list of instances and in the operations.
 """
 
 import json
@@ -27,13 +29,13 @@ from tests.emulators.gce.serving import ConnectionLost, call
 
 PLACE = {"project": "p1", "region": "us-central1"}
 ZONES = ("us-central1-a", "us-central1-b")
-# Machine types by their GPUs. None has three.
+# Machine types by number of GPUs. No type has three.
 TYPES = {1: "a2-highgpu-1g", 2: "a2-highgpu-2g", 3: "a2-highgpu-4g", 4: "a2-highgpu-4g"}
 SLOTS = {"a2-highgpu-1g": 1, "a2-highgpu-2g": 2, "a2-highgpu-4g": 4}
 
 
 class ProjectApi(GoogleApi):
-    """The calls of a simulated project, without a server between."""
+    """A Google API that calls a simulated project in this process, without a server."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -41,10 +43,10 @@ class ProjectApi(GoogleApi):
     def _send(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
     ) -> JsonObject:
-        asked = {name: str(value) for name, value in query.items()}
+        parameters = {name: str(value) for name, value in query.items()}
         content = json.loads(body or b"{}")
         try:
-            return call(self._project, method, f"{COMPUTE_PATH}/{path}", asked, content)
+            return call(self._project, method, f"{COMPUTE_PATH}/{path}", parameters, content)
         except GceError as error:
             raise answer_error(error.status, error.content) from None
         except ConnectionLost:
@@ -52,7 +54,7 @@ class ProjectApi(GoogleApi):
 
 
 class ComputeEngine(SimulatedCloud):
-    """The cloud of a simulated cluster, whose `machines` are those of the project."""
+    """The cloud of a simulated cluster. `machines` mirrors the machines of `project`."""
 
     def __init__(self, clock: Callable[[], int], random: Random) -> None:
         super().__init__(clock, random, (), rules=NO_FAULT_RULES)
@@ -70,7 +72,7 @@ class ComputeEngine(SimulatedCloud):
         self.provider = GceCloud(settings, lambda request: b"#!/bin/sh\n", clock, api)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch by a bulk insert."""
+        """Launch instances by a bulk insert and add new machines to `machines`."""
         try:
             return self.provider.launch(request)
         finally:
@@ -80,11 +82,11 @@ class ComputeEngine(SimulatedCloud):
                     self.on_machine_change(self.machines[machine.name])
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List by labels, with the ends that operations tell."""
+        """List instances by labels, including ends that only operations report."""
         return self.provider.list_instances(cluster, pool)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete instances."""
+        """Delete instances and set the end times of the machines."""
         for name in ids:
             self.on_terminate(name)
         self.provider.terminate(ids)
@@ -92,17 +94,18 @@ class ComputeEngine(SimulatedCloud):
             self._follow_end(name)
 
     def boot_log(self, instance: str) -> str:
-        """Read the serial port."""
+        """Return the output of the serial port."""
         return self.provider.boot_log(instance)
 
     def shut_down(self, name: str) -> None:
-        """Shut a machine down from inside."""
+        """Shut a machine down from inside and set the end time of the machine."""
         self.project.shut_down(name)
         self._follow_end(name)
 
     def interrupt(self, name: str, notice_ms: int | None) -> None:
-        """Take a machine away as Compute Engine does, whose notice has one length; None: as a host
-        that fails.
+        """Preempt a machine with a notice, or fail the host of the machine without a notice.
+
+        `notice_ms` must be NOTICE_SECONDS in milliseconds or None.
         """
         machine, now_ms = self.machines[name], self.clock()
         if notice_ms is None:
@@ -126,7 +129,7 @@ class ComputeEngine(SimulatedCloud):
         )
 
     def _follow_end(self, name: str) -> None:
-        """Take over when a machine ends, if it does, and tell of it."""
+        """Copy the end time of a project machine and report the change. Skip running machines."""
         ends, machine = self.project.machines[name], self.machines[name]
         if ends.asked_ms is None:
             return
@@ -137,7 +140,7 @@ class ComputeEngine(SimulatedCloud):
 
 
 class ComputeEngineCluster(SimulatedCluster):
-    """A simulated cluster on Google Cloud."""
+    """A simulated cluster on the simulated Google Cloud."""
 
     notices_ms = (NOTICE_SECONDS * 1000,)
 
@@ -145,7 +148,7 @@ class ComputeEngineCluster(SimulatedCluster):
         return ComputeEngine(self.now_ms, Random(f"{seed}/cloud"))
 
     def _sample_pool(self, number: int) -> PoolSettings:
-        """Sample settings as other clusters do, with machines of Compute Engine."""
+        """Sample pool settings and replace the offerings by Compute Engine machines."""
         sampled = super()._sample_pool(number)
         if not sampled.provider:
             return sampled
@@ -163,7 +166,7 @@ class ComputeEngineCluster(SimulatedCluster):
 
 
 def gce_offering(slots: int, zone: str, market: Market) -> Offering:
-    """The offering of machines with so many GPUs in a zone."""
+    """Return the offering of machines with `slots` GPUs in a zone and a market."""
     price = slots * (0.3 if market is Market.SPOT else 1.0)
     name = f"{TYPES[slots]}/{zone}/{market}"
     return Offering(name, TYPES[slots], zone, market, slots, price)

@@ -1,4 +1,4 @@
-"""Mutants of commits: a table that drops one family of conditions from every commit."""
+"""Mutants of commits: a table that drops families of conditions from every commit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,30 +12,30 @@ from simulator.faults.table_faults import TableDecorator
 
 
 class Family(Enum):
-    """The families of conditions: which write each is on, and what it requires."""
+    """The families of conditions. Each value is the rule that the conditions guard."""
 
     HEAD = "the head of an actor is at the revision that was read"
-    BIRTH = "an actor that is constructed is not there yet"
-    NO_ACTOR = "an actor whose mail is dropped is still not there"
-    CONSUMED = "a message that was folded is still there"
+    BIRTH = "a new actor does not exist yet"
+    NO_ACTOR = "an actor still does not exist when its mail is dropped"
+    CONSUMED = "a folded message still exists"
     NEW_MAIL = "no message has the id of a new one"
-    GUARD = "a row outside the actor that a step decided upon has not moved on"
+    GUARD = "a row outside the actor, on which a step depends, is unchanged"
     SESSION = "an agent's session is at the revision that was read"
     LEASE = "a lease is at the revision that was read"
-    ATTEMPTS = "a message whose attempts are raised has not moved on"
-    EXPIRY = "a row that has expired was not prolonged"
-    BESIDE = "no command was carried out under this idempotency key"
+    ATTEMPTS = "a message is unchanged when its attempts are raised"
+    EXPIRY = "an expired row was not prolonged"
+    BESIDE = "no command ran under the idempotency key"
 
 
 class WithoutCondition(TableDecorator):
-    """A table that commits everything as asked, but without the conditions of some families."""
+    """A table that drops the conditions of some families from every commit."""
 
     def __init__(self, table: StateTable, families: frozenset[Family]) -> None:
         super().__init__(table)
         self._families = families
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as StateTable has it."""
+        """Commit `writes` without the conditions of the families."""
         by_actor = any(write.key.sort == HEAD and isinstance(write, Put) for write in writes)
         kept = [self._without_condition(write, by_actor) for write in writes]
         self.table.commit(kept)
@@ -47,7 +47,10 @@ class WithoutCondition(TableDecorator):
 
 
 def family_of(write: Write, by_actor: bool) -> Family | None:
-    """Return the family of a write's condition; `by_actor`: the commit is one of an actor."""
+    """Return the family of a write's condition, or None without a known condition.
+
+    `by_actor`: the commit also puts the head of an actor.
+    """
     partition, sort = write.key
     if write.expect is Expect.ANYTHING:
         return None

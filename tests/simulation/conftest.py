@@ -1,4 +1,4 @@
-"""A stepped cluster, and lines at the end of a run on how much its tests covered."""
+"""A stepped cluster, and coverage lines in the summary of a test run."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ PROPERTY = "covered"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
-    """A cluster with a pool."""
+    """Yield a cluster with a pool and close the cluster afterwards."""
     made = SteppedCluster(tmp_path / "table.db")
     made.add_pool()
     yield made
@@ -21,12 +21,13 @@ def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
 
 @pytest.fixture
 def coverage_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Return a function that notes a line for the end of the run."""
+    """Return a function that adds a line to the summary of the run."""
     return lambda line: request.node.user_properties.append((PROPERTY, line))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [item for found in terminalreporter.stats.values() for item in found]
+    """Print the coverage lines of all tests. Called by pytest at the end of a run."""
+    reports = [item for group in terminalreporter.stats.values() for item in group]
     lines = [
         str(line)
         for report in reports

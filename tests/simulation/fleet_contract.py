@@ -1,4 +1,4 @@
-"""The contract of a fleet on an emulated cloud. A launch is known within 40 s on each cloud."""
+"""The contract of a fleet on an emulated cloud. A launch is listed within 40 s on every cloud."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -18,7 +18,11 @@ CONSOLE = "\x1b[0mubuntu login: E: no space left, token=hunter2\r\n"
 
 
 class EmulatedFleet(SteppedFleet):
-    """`emulator` is the part of the account that has the machines, each under `machine_key`."""
+    """A fleet, a scripted pool and a provisioner on an emulated account.
+
+    `emulator`: the part of the account with the machines. `machine_key`: name of the attribute of a
+    machine that is its instance id.
+    """
 
     machine_key: str
 
@@ -53,7 +57,7 @@ class EmulatedFleet(SteppedFleet):
 
     @abstractmethod
     def launch(self, name: str) -> CloudInstance:
-        """Launch a machine that is in no row, with a token derived from `name`."""
+        """Launch a machine without a row, with a token derived from `name`."""
 
     @abstractmethod
     def tags_of(self, machine: str) -> Any:
@@ -68,7 +72,10 @@ MakeFleet = Callable[..., EmulatedFleet]
 
 
 class FleetContract:
-    """A subclass has a fixture `make_fleet`, which takes offerings and settings."""
+    """Tests of a fleet.
+
+    A subclass has a fixture `make_fleet`, which accepts offerings and settings.
+    """
 
     machine_type: str
     zones: tuple[str, str]
@@ -88,7 +95,9 @@ class FleetContract:
     def on_demand(self) -> Offering:
         return Offering("on-demand", self.machine_type, "", Market.ON_DEMAND, 4)
 
-    def test_a_zone_without_capacity_is_left_for_the_next(self, make_fleet: MakeFleet) -> None:
+    def test_zone_without_capacity_is_skipped_for_the_next_zone(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(*self.spot_offerings)
         fleet.emulator.capacity = {(self.machine_type, self.zones[0], "spot"): 0}
         fleet.add_work(1)
@@ -99,9 +108,7 @@ class FleetContract:
         assert health.kind is ErrorKind.CAPACITY
         assert self.sold_out in health.message
 
-    def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(
-        self, make_fleet: MakeFleet
-    ) -> None:
+    def test_exhausted_spot_quota_launches_on_demand(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.spot_offerings[0], self.on_demand)
         fleet.emulator.quota = {"spot": 0}
         fleet.add_work(1)
@@ -111,14 +118,14 @@ class FleetContract:
         assert health.kind is ErrorKind.QUOTA
         assert self.quota_used_up in health.message
 
-    def test_a_machine_that_never_boots_is_replaced(self, make_fleet: MakeFleet) -> None:
+    def test_machine_that_never_boots_is_replaced(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.on_demand, starting_ms_max=60_000)
         fleet.emulator.sleepers = 1
         fleet.add_work(1)
         fleet.run_until(lambda: bool(fleet.states()), 30)
         (sleeper,) = fleet.living()
         fleet.account.machine(sleeper).console = CONSOLE
-        # Believed in for a minute; then it ends, and its replacement boots.
+        # After a minute without a boot, the pass replaces the machine.
         fleet.run_until(lambda: sleeper not in fleet.living(), 90)
         assert fleet.fleet_row().health["on-demand"].kind is ErrorKind.BOOT
         fleet.run_until(lambda: fleet.pool.is_working and sleeper not in fleet.states(), 300)
@@ -126,7 +133,7 @@ class FleetContract:
         assert [row.boot_log for row in past] == ["ubuntu login: E: no space left, token=********"]
         assert fleet.account.call_count(self.log_call) == 1
 
-    def test_a_lost_answer_launches_once(self, make_fleet: MakeFleet) -> None:
+    def test_lost_launch_answer_launches_a_single_machine(self, make_fleet: MakeFleet) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.emulator.lose(self.launch_call)
         fleet.add_work(1)
@@ -138,7 +145,9 @@ class FleetContract:
         assert not read_intents(fleet.table, POOL)
         assert len(fleet.emulator.machines) == 1
 
-    def test_a_pass_that_is_throttled_does_nothing_and_says_so(self, make_fleet: MakeFleet) -> None:
+    def test_throttled_pass_launches_no_machine_and_records_the_trouble(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.emulator.fail(*self.throttle)
         fleet.add_work(1)
@@ -147,15 +156,17 @@ class FleetContract:
         fleet.run(5)
         assert len(fleet.living()) == 1
 
-    def test_what_nobody_claims_is_swept_and_nothing_else(self, make_fleet: MakeFleet) -> None:
+    def test_sweep_terminates_only_unclaimed_machines_of_the_cluster(
+        self, make_fleet: MakeFleet
+    ) -> None:
         fleet = make_fleet(self.on_demand)
         fleet.add_work(1)
         fleet.run(30)
-        (ours,) = fleet.living()
-        leaked, stranger = fleet.launch("nobody-s").id, fleet.launch("strange").id
-        fleet.tags_of(stranger)["detcloud-cluster"] = "another"
+        (claimed,) = fleet.living()
+        leaked, foreign = fleet.launch("leaked").id, fleet.launch("foreign").id
+        fleet.tags_of(foreign)["detcloud-cluster"] = "another"
         assert fleet.orphan_cleaner.terminate_orphans() == []
         fleet.run(90)
         assert fleet.orphan_cleaner.terminate_orphans() == [leaked]
         fleet.run(15)
-        assert sorted(fleet.living()) == sorted([ours, stranger])
+        assert sorted(fleet.living()) == sorted([claimed, foreign])

@@ -1,4 +1,4 @@
-"""Messages as rows of mail: from outside, or where the sender's commit would deliver them."""
+"""Messages as mail rows, also if the sender's commit would deliver the message directly."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +11,16 @@ from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.state.table import Key
 
-# Ticks after all that the real senders of the same millisecond have sent.
+# Ticks after every message of the real senders of the same millisecond.
 LATER = 1_000
 
 
 @contextmanager
 def everything_mailed() -> Iterator[None]:
-    """Let every message be mail, one to a trial too, which its sender's commit delivers else."""
+    """Send all messages as mail in the block, also messages to trials.
+
+    Outside the block, the commit of the sender delivers messages to trials.
+    """
     every_type = actor_types.ACTOR_TYPES
     mailed = replace(every_type["trial"], takes_deliveries=False)
     with pytest.MonkeyPatch.context() as patch:
@@ -26,7 +29,10 @@ def everything_mailed() -> Iterator[None]:
 
 
 def put_mail(engine: Engine, to: str, sender: str, *messages: object, tick: int = 0) -> Key:
-    """Put a row of mail from outside at a tick of the clock, its sender's memory lost."""
+    """Commit a mail row with `messages` at a tick of the clock and return the row's key.
+
+    The row comes from a sender without memory of earlier mail.
+    """
     clock = mailbox.next_clock(0, engine.clock()) + LATER + tick
     key = mailbox.mail_key(to, clock, sender)
     encoded = [encode_message_for(to, message) for message in messages]

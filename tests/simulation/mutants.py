@@ -1,5 +1,6 @@
-"""Mutants of the whole system: each disables one condition, fence, intent or check, and names the
-faults under which a simulated cluster must notice.
+"""Mutants of the whole system, each with a disabled condition, fence, intent or check.
+
+A mutant names the faults under which a simulated cluster must break an invariant.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,26 +43,26 @@ SMALL = ClusterSize(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `rates` a simulated cluster breaks, in words that match `seen`.
-
-    `first_seed`: where to begin to look, so that seeds that hold cost no time.
-    """
+    """A mutation of the system, and the faults under which a simulated cluster breaks."""
 
     name: str
     takes_away: Patch
+    """Patches the system."""
     rates: FaultRates
     seen: str = ""
+    """Pattern of the message of the broken invariant; empty for any message."""
     size: ClusterSize = SMALL
     first_seed: int = 1
+    """First seed to run. Earlier seeds are known to break no invariant."""
 
 
 def without_family(*families: Family) -> Patch:
-    """Return a patch: commits without some conditions."""
+    """Return a patch that drops the conditions of `families` from commits."""
     return _table_patch(lambda table: WithoutCondition(table, frozenset(families)))
 
 
 def without_conditions_on(*partitions: str) -> Patch:
-    """Return a patch: commits without the conditions on rows of partitions with these prefixes."""
+    """Return a patch that drops conditions on rows in partitions with the prefixes `partitions`."""
     return _table_patch(lambda table: UnconditionalTable(table, partitions))
 
 
@@ -78,7 +79,7 @@ def combine_patches(*patches: Patch) -> Patch:
 
 
 def share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every launch has the same token, wherever it is to be."""
+    """Give all launches an equal token, in all zones."""
     new_intents = launcher.Launcher.new_intents
 
     def intents_with_one_token(self: Any, launches: Any) -> Any:
@@ -88,7 +89,7 @@ def share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch that was not answered is asked for with another token."""
+    """Retry unanswered launches with a new token."""
     numbers = iter(range(10**6))
 
     class TokenRenamingCloud:
@@ -110,7 +111,7 @@ def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches under way do not count."""
+    """Hide pending launches from the fleet snapshot."""
     seen = reconcile_pass.ReconcilePass._fleet_snapshot
     monkeypatch.setattr(
         reconcile_pass.ReconcilePass,
@@ -120,7 +121,7 @@ def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents that are there without work do not count for a gang."""
+    """Ignore idle connected agents when sizing launches for gangs."""
     size_gangs = sizing._launches_for_gangs
 
     def size_without_agents(
@@ -133,27 +134,27 @@ def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:
-    """A request for spot slots is served by no instance on demand."""
+    """Return False for a spot request on an on-demand instance."""
     return market in (None, self.market)
 
 
 def keep_no_idle(*given: object) -> int:
-    """Idle instances are kept for no waiting request."""
+    """Return 0, so that no idle instance is kept for waiting requests."""
     return 0
 
 
 def trust_marks(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Marks of a clock that was ahead stay as they are."""
+    """Return `mark_ms` unchanged, even from a clock that was ahead; set a missing mark to now."""
     return now_ms if mark_ms is None and holds else mark_ms
 
 
 def forget_spare(*given: object) -> SpareMarks:
-    """No instance is ever spare, so that one that is idle is ended for that alone."""
+    """Return no marks, so that only idleness ends an instance."""
     return {}
 
 
 def see_no_work(agent: AgentSlots) -> ConnectedAgent:
-    """Agents count as idle whatever they run."""
+    """Return the agent as idle, even if the agent runs work."""
     return ConnectedAgent(True, agent.availability.enabled, (), agent.free_count)
 
 
@@ -165,12 +166,14 @@ def _table_patch(made: Callable[[StateTable], StateTable]) -> Patch:
 
 
 class UnconditionalTable(TableDecorator):
+    """A table that drops conditions on rows in partitions with given prefixes."""
+
     def __init__(self, table: StateTable, partitions: tuple[str, ...]) -> None:
         super().__init__(table)
         self._partitions = partitions
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as StateTable has it."""
+        """Commit `writes` without conditions on rows of the partitions."""
         kept = [
             replace(write, expect=Expect.ANYTHING)
             if write.key.partition.startswith(self._partitions)
@@ -180,7 +183,7 @@ class UnconditionalTable(TableDecorator):
         self.table.commit(kept)
 
 
-# What a message lost on its way would be about; the audit finds what it did not bring about.
+# Messages that may get lost. The audit repairs the missing effects.
 AUDITED = (
     "SlotsReleased",
     "AgentJoined",
@@ -193,14 +196,14 @@ LOST_SHARE = 0.05
 
 
 class ForgetfulTable(TableDecorator):
-    """A table that loses some mail to pools and agents, which the engine never does."""
+    """A table that loses some mail of AUDITED messages. The engine never loses mail."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
         self._random = Random(1)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as StateTable has it."""
+        """Commit `writes` without the lost mail."""
         kept = [write for write in writes if not self._is_lost(write)]
         if kept:
             self.table.commit(kept)
@@ -217,7 +220,7 @@ def row_of(put: Put) -> Row:
 
 
 def nothing(*given: object, **named: object) -> None:
-    """Instead of what is taken away."""
+    """Do nothing in place of a removed function."""
 
 
 forgetting = _table_patch(ForgetfulTable)
@@ -289,13 +292,13 @@ MUTANTS = (
         first_seed=7,
     ),
     Mutant(
-        "no look at what is due",
+        "no pass over due rows",
         patch_attribute(due_rows, "process_due_rows", nothing),
         SILENT,
         "never at rest",
     ),
     Mutant(
-        "no fold of one row alone",
+        "no isolated fold",
         combine_patches(
             patch_attribute(redrive, "ISOLATE_FROM_ATTEMPTS", 99),
             patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
@@ -303,7 +306,7 @@ MUTANTS = (
         HEAVY,
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
-    Mutant("no token of its own", share_one_token, CLOUDY, "belongs to another request"),
+    Mutant("no distinct launch tokens", share_one_token, CLOUDY, "belongs to another request"),
     Mutant("no launches under way", ignore_pending_launches, CLOUDY, "it may have", first_seed=5),
     Mutant("no sweep", unswept, SOLD_OUT, "is nobody's", first_seed=4),
     Mutant(
@@ -312,9 +315,9 @@ MUTANTS = (
         CLOUDY,
         "is nobody's",
     ),
-    Mutant("no agents of a gang", launch_for_gangs_again, CALM, "never at rest", ROOMY, 6),
+    Mutant("no idle agents for gangs", launch_for_gangs_again, CALM, "never at rest", ROOMY, 6),
     Mutant(
-        "no spot request on demand",
+        "no spot request on on-demand instances",
         patch_attribute(sizing.FreeCapacity, "may_serve", serve_own_market_only),
         CALM,
         "instances in an hour",
@@ -330,7 +333,7 @@ MUTANTS = (
         first_seed=16,
     ),
     Mutant(
-        "no end of marks ahead",
+        "no correction of marks ahead",
         combine_patches(
             patch_attribute(observations, "_mark_once", trust_marks),
             patch_attribute(consolidation, "updated_marks", forget_spare),
@@ -340,7 +343,7 @@ MUTANTS = (
         first_seed=2,
     ),
     Mutant(
-        "no look at work",
+        "no check for work",
         patch_attribute(engine_pools, "_connected_agent", see_no_work),
         CALM,
         "is ended while it works",

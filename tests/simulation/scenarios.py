@@ -1,4 +1,4 @@
-"""Scenarios that end the same way whatever fails on the way."""
+"""Scenarios that reach an equal end under every fault."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,19 +34,21 @@ EXPERIMENT = "experiment#1"
 
 @dataclass(frozen=True)
 class Scenario:
-    """`play` runs it to its end. A big one is crashed at a sample of its commits;
-    `interchangeable` as in `end_state`.
-    """
+    """A named course of events in a cluster."""
 
     name: str
     play: Callable[[SteppedCluster], None]
+    """Runs the scenario to its end on an empty cluster."""
     big: bool = False
+    """Whether the scenario has many commits, so that crash tests sample few commits."""
     interchangeable: bool = False
+    """Whether trials may swap places, as in `end_state`."""
     agents: bool = True
+    """Whether the scenario has agents."""
 
 
 def train_in_rounds(run: Run) -> list[Line]:
-    """Train in three rounds, with a checkpoint in the middle; give up when asked to."""
+    """Train in three rounds, with a checkpoint in the middle; end at a kill or preemption."""
     if run.killed:
         return [{"kind": "exited", "reason": "killed"}]
     if run.directives["preempt"]:
@@ -63,7 +65,7 @@ def train_in_rounds(run: Run) -> list[Line]:
 
 
 def fail_twice(run: Run) -> list[Line]:
-    """Fails until its trial was restarted twice."""
+    """Fail until the trial was restarted twice, then train."""
     if run.spec["restarts"] < 2:
         return [{"kind": "exited", "reason": "errored", "code": 1, "message": "out of luck"}]
     return train_at_once(run)
@@ -74,14 +76,14 @@ def fail_always(run: Run) -> list[Line]:
 
 
 def start_late(run: Run) -> list[Line]:
-    """Fail to start a trial twice; the machine can start it at the third attempt."""
+    """Fail the first two starts of a trial; train at the third start."""
     if int(run.allocation.partition(".")[2]) <= 2:
         return [{"kind": "exited", "reason": "start_failed", "message": "the disk is full"}]
     return train_at_once(run)
 
 
 def await_others(run: Run) -> list[Line]:
-    """Reports nothing until it is stopped."""
+    """Report no line until a kill or preemption."""
     if run.killed:
         return [{"kind": "exited", "reason": "killed"}]
     if run.directives["preempt"]:
@@ -90,7 +92,7 @@ def await_others(run: Run) -> list[Line]:
 
 
 def hold(run: Run) -> list[Line]:
-    """Validates once and then trains on until it is stopped."""
+    """Validate in the first round, then train until a kill or preemption."""
     if run.rounds or run.killed or run.directives["preempt"]:
         return await_others(run)
     metrics = {run.spec["metric"]: 0.5}
@@ -99,17 +101,17 @@ def hold(run: Run) -> list[Line]:
 
 
 def ignore_all_but_a_kill(run: Run) -> list[Line]:
-    """Validates once and then hears nothing."""
+    """Validate in the first round, then ignore every directive but a kill."""
     return hold(run) if run.killed or not run.rounds else []
 
 
 def hold_the_first(run: Run) -> list[Line]:
-    """Trial 1 holds its slot, the others train at once."""
+    """Hold the slot of trial 1; train all other trials at once."""
     return hold(run) if run.allocation.startswith("1.") else train_at_once(run)
 
 
 def wait_for_a_machine(cluster: SteppedCluster) -> None:
-    """2 trials, either of which cannot be started twice: they wait, and have not failed."""
+    """Run 2 trials that fail the first two starts: both trials wait without an error."""
     cluster.add_pool()
     cluster.add_agent("a", 1, start_late)
     cluster.submit(2, max_restarts=0)
@@ -117,7 +119,7 @@ def wait_for_a_machine(cluster: SteppedCluster) -> None:
 
 
 def cancel_the_deaf(cluster: SteppedCluster) -> None:
-    """2 trials that ignore preemption are killed when the time for it is over."""
+    """Cancel 2 trials that ignore preemption and are killed at the end of the preemption time."""
     cluster.add_pool()
     cluster.add_agent("a", 1, ignore_all_but_a_kill)
     message = submission(1, 2)
@@ -129,7 +131,7 @@ def cancel_the_deaf(cluster: SteppedCluster) -> None:
 
 
 def pause_and_activate(cluster: SteppedCluster) -> None:
-    """4 trials on 2 slots, paused when two have begun, activated when nothing runs."""
+    """Run 4 trials on 2 slots; pause after two starts, and activate when no process runs."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(4)
@@ -141,7 +143,7 @@ def pause_and_activate(cluster: SteppedCluster) -> None:
 
 
 def restart_twice(cluster: SteppedCluster) -> None:
-    """A trial that fails twice and then succeeds, beside one like it."""
+    """Run 2 trials that fail twice and then succeed."""
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_twice)
     cluster.submit(2, max_restarts=2)
@@ -149,7 +151,7 @@ def restart_twice(cluster: SteppedCluster) -> None:
 
 
 def error_out(cluster: SteppedCluster) -> None:
-    """A trial that fails more often than it may."""
+    """Run a trial with more failures than permitted restarts."""
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_always)
     cluster.submit(1, max_restarts=1)
@@ -157,7 +159,7 @@ def error_out(cluster: SteppedCluster) -> None:
 
 
 def cancel_while_running(cluster: SteppedCluster) -> None:
-    """4 trials on 2 slots, canceled while two run and two wait."""
+    """Cancel 4 trials on 2 slots while two run and two wait."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
     cluster.submit(4)
@@ -167,7 +169,7 @@ def cancel_while_running(cluster: SteppedCluster) -> None:
 
 
 def kill_one_trial(cluster: SteppedCluster) -> None:
-    """3 trials on 2 slots, of which the first would run for ever, were it not killed."""
+    """Run 3 trials on 2 slots and kill the first, which would run forever."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold_the_first)
     cluster.submit(3)
@@ -177,7 +179,7 @@ def kill_one_trial(cluster: SteppedCluster) -> None:
 
 
 def kill_a_step_era_search(cluster: SteppedCluster) -> None:
-    """4 trials on 2 slots that do not end when asked to: their containers are force-stopped."""
+    """Cancel and kill 4 trials on 2 slots that ignore preemption."""
     cluster.add_pool()
     cluster.add_agent("a", 2, ignore_all_but_a_kill)
     cluster.submit(4, rules=STEP_LIFE)
@@ -185,13 +187,13 @@ def kill_a_step_era_search(cluster: SteppedCluster) -> None:
     cluster.command(EXPERIMENT, CancelRequested())
     cluster.round()
     with suppress(CommandRefused):
-        # It is over already where the crash took the agent's runs with it.
+        # The search has already ended if the crash removed the agent's runs.
         cluster.command_once(EXPERIMENT, KillRequested())
     cluster.run_to_rest()
 
 
 def pause_and_change(cluster: SteppedCluster) -> None:
-    """Settings are changed while 3 trials are paused, among them how many slots they may have."""
+    """Pause 3 trials and change settings, including the maximum number of slots."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(3)
@@ -206,7 +208,7 @@ def pause_and_change(cluster: SteppedCluster) -> None:
 
 
 def go_on_after_an_error(cluster: SteppedCluster) -> None:
-    """2 trials fail for good; what was wrong is mended, and they go on to the end."""
+    """Let 2 trials fail finally, repair the script, and continue the search to the end."""
     cluster.add_pool()
     agent = cluster.add_agent("a", 1, fail_always)
     cluster.submit(2, max_restarts=1)
@@ -218,7 +220,7 @@ def go_on_after_an_error(cluster: SteppedCluster) -> None:
 
 
 def go_on_after_a_cancel(cluster: SteppedCluster) -> None:
-    """4 trials, 2 at a time, canceled while 2 run; all 4 are done when it went on."""
+    """Cancel 4 trials while 2 run, then continue the search until all 4 trials complete."""
     cluster.add_pool()
     agent = cluster.add_agent("a", 2, hold)
     cluster.submit(4, concurrent=2)
@@ -231,14 +233,15 @@ def go_on_after_a_cancel(cluster: SteppedCluster) -> None:
 
 
 def archive_and_delete(cluster: SteppedCluster) -> None:
-    """A search ends, is collected, archived and deleted; each word of the collector comes twice,
-    and the word about an earlier collection late.
+    """Run a search, then collect, archive and delete the experiment.
+
+    Messages of the collector arrive twice, and the message of an earlier collection arrives late.
     """
     cluster.add_pool()
     cluster.add_agent("a", 1, train_at_once)
     cluster.submit(2)
     cluster.run_to_rest()
-    # Once: each asks for a collection, and they are counted below.
+    # Once: every change requests a collection, and the generations below count the collections.
     cluster.command_once(EXPERIMENT, SettingsChanged(retention=Retention(0, 0, 1)))
     for generation in (1, 2, 2):
         cluster.post(EXPERIMENT, CollectionEnded(generation))
@@ -254,7 +257,7 @@ def archive_and_delete(cluster: SteppedCluster) -> None:
 
 
 def split_parts(cluster: SteppedCluster) -> None:
-    """More trials than a part of summaries holds, more queued than a leaf of the queue."""
+    """Run more trials than fit into a part of summaries, with more queued than fit a queue leaf."""
     cluster.add_pool()
     cluster.submit(68)
     cluster.add_agent("a", 16, train_at_once)
@@ -262,7 +265,7 @@ def split_parts(cluster: SteppedCluster) -> None:
 
 
 def spill_the_outbox(cluster: SteppedCluster) -> None:
-    """120 queued trials, all of which get a pause and the end: more than a commit holds."""
+    """Pause and cancel 120 queued trials, with more messages than fit into a commit."""
     cluster.add_pool()
     cluster.submit(120)
     cluster.command(EXPERIMENT, PauseRequested())
@@ -271,12 +274,10 @@ def spill_the_outbox(cluster: SteppedCluster) -> None:
 
 
 def suggest_points(cluster: SteppedCluster) -> None:
-    """4 trials, 2 at a time, of which those after the first result are suggested; the search is
-    paused as soon as one was.
-    """
+    """Run a Bayesian search of 4 trials, 2 at a time; pause and activate after a suggestion."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
-    # Whatever is suggested, the metric is 0.
+    # The metric is 0 for every suggestion.
     space = Group({"x": Int(0, 9), "y": Categorical(("a", "b"))})
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), space, 7)
     cluster.command(EXPERIMENT, replace(submission(1, 4), plan=plan, searcher="bayesian"))
@@ -288,7 +289,7 @@ def suggest_points(cluster: SteppedCluster) -> None:
 
 
 def lose_an_agent(cluster: SteppedCluster) -> None:
-    """One of two agents falls silent with a trial, is given up, and comes back."""
+    """Silence one of two agents with a trial until the agent is lost; then let the agent return."""
     cluster.add_pool()
     lost = cluster.add_agent("a", 1, train_in_rounds)
     cluster.add_agent("b", 1, train_in_rounds)
@@ -302,22 +303,20 @@ def lose_an_agent(cluster: SteppedCluster) -> None:
 
 
 def fail_as_node_1(run: Run) -> list[Line]:
-    """Node 1 fails once, while the other waits for it."""
+    """Fail node 1 in the first run while node 0 waits; train in rounds after a restart."""
     if run.spec["restarts"] < 1:
         return fail_always(run) if run.spec["rank"] else await_others(run)
     return train_in_rounds(run)
 
 
 def fail_on_one_node(cluster: SteppedCluster) -> None:
-    """A trial over two agents, of which one fails: both begin again."""
+    """Run a trial over two agents and fail one node: both nodes restart."""
     _submit_gangs(cluster, "ab", 1, fail_as_node_1)
     cluster.run_to_rest()
 
 
 def pause_a_gang(cluster: SteppedCluster) -> None:
-    """A trial over two agents is paused, however late it hears of it, and goes on from what it has
-    saved.
-    """
+    """Pause a trial over two agents, then activate the trial, which resumes from a checkpoint."""
     paused: list[bool] = []
 
     def train_slowly(run: Run) -> list[Line]:
@@ -334,8 +333,9 @@ def pause_a_gang(cluster: SteppedCluster) -> None:
 
 
 def lose_a_node(cluster: SteppedCluster) -> None:
-    """One of the agents of a trial over two of three falls silent: all of it begins again, on the
-    machine that it has left and another one.
+    """Silence one of the two agents of a trial until the agent is lost.
+
+    The trial restarts on its other agent and the third agent.
     """
     lost: list[str] = []
     _submit_gangs(cluster, "abc", 1, lambda run: train_in_rounds(run) if lost else hold(run))
@@ -374,7 +374,7 @@ SCENARIOS = (
 
 
 def _submit_gangs(cluster: SteppedCluster, agents: str, trials: int, script: Script) -> None:
-    """Trials of four slots each, on agents of two."""
+    """Add agents of two slots and submit trials of four slots."""
     cluster.add_pool()
     for name in agents:
         cluster.add_agent(name, 2, script)
@@ -384,7 +384,7 @@ def _submit_gangs(cluster: SteppedCluster, agents: str, trials: int, script: Scr
 
 
 def _places(cluster: SteppedCluster) -> tuple[str, ...]:
-    """The agents that trial 1 has slots of."""
+    """Return the agents in the allocation of trial 1, empty without an allocation."""
     allocation = cluster.checker.actor_state("trial#1").allocation
     return allocation.agents if allocation else ()
 

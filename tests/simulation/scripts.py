@@ -1,11 +1,14 @@
-"""Scripts of allocations, and the lines that they report."""
+"""Scripts of allocations, which return report lines."""
 
 from simulator.machines.report_stream import Line
 from simulator.stepped.scripted_agent import Run
 
 
 def train_at_once(run: Run) -> list[Line]:
-    """Trains to the length it is given in one go, validates, and ends or idles."""
+    """Train to the directed length in a single round, validate, and end or idle.
+
+    A killed run reports its end. A preempted run reports a checkpoint first.
+    """
     length = run.directives["length"]
     if run.killed:
         return [{"kind": "exited", "reason": "killed"}]
@@ -26,7 +29,7 @@ def train_at_once(run: Run) -> list[Line]:
 
 
 def checkpoint(run: Run, steps: int) -> list[Line]:
-    """Return the report of a complete checkpoint at `steps` batches."""
+    """Return the report line of a complete checkpoint at `steps` batches."""
     trial_id, epoch = run.allocation.split(".")
     uuid = f"{int(trial_id):08x}-{int(epoch):04x}-4000-8000-{steps:012x}"
     path = f"{run.spec['experiment_id']}/{trial_id}/{epoch}/{uuid}"
@@ -35,5 +38,5 @@ def checkpoint(run: Run, steps: int) -> list[Line]:
 
 
 def metric_of(run: Run) -> float:
-    """Return a metric that depends on the trial's hyperparameters alone."""
+    """Return the sum of the trial's float hyperparameters as the metric."""
     return round(sum(v for v in run.spec["hparams"].values() if isinstance(v, float)), 6)

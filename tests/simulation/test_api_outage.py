@@ -1,4 +1,4 @@
-"""An outage of the API alone: trials go on training, and nothing is ended for it."""
+"""Tests of API outages: trials continue to train, and no machine ends because of the outage."""
 
 from pathlib import Path
 
@@ -10,48 +10,48 @@ from tests.simulation.api_outage import MINUTE_MS, OutageCluster
 
 @pytest.mark.parametrize(
     ("machines", "minutes", "offset_ms"),
-    # An hour at once; and one that begins so before a tick that some leases have lapsed by then.
+    # An hour, and outages that begin shortly before a tick, at which some leases have expired.
     [(50, 60, 0), (8, 12, 37_000), (8, 12, 45_000)],
 )
-def test_an_outage_of_the_api_alone_costs_nothing(
+def test_api_outage_ends_no_machine_and_restarts_no_trial(
     tmp_path: Path, machines: int, minutes: int, offset_ms: int
 ) -> None:
     cluster = OutageCluster(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
     cluster.run_outage()
     assert cluster.busy == machines
     assert (cluster.restart_count, cluster.ended) == (0, [])
-    # No other machine was needed.
+    # No replacement was launched.
     assert len(cluster.cloud.machines) == machines
 
 
-def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
-    """The cloud says that it is gone: that needs no API."""
+def test_machine_ended_in_an_api_outage_is_lost_during_the_outage(tmp_path: Path) -> None:
+    """The cloud reports the end of the machine, without the API."""
     cluster = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
     lost: list[str] = []
 
-    def lose_one() -> None:
+    def lose_machine() -> None:
         agent = cluster.machines.present_agents()[0]
         lost.append(agent.name)
         cluster.machines.lose_machine(agent)
 
-    seen: list[bool] = []
+    lost_flags: list[bool] = []
 
-    def look() -> None:
-        seen.append(cluster.checker.actor_state(f"agent#{lost[0]}").lost)
+    def read_lost_flag() -> None:
+        lost_flags.append(cluster.checker.actor_state(f"agent#{lost[0]}").lost)
 
-    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, lose_one)
-    cluster.clock.call_at(cluster.began_ms + 10 * MINUTE_MS, look)
+    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, lose_machine)
+    cluster.clock.call_at(cluster.began_ms + 10 * MINUTE_MS, read_lost_flag)
     cluster.run_outage()
-    assert seen == [True]
+    assert lost_flags == [True]
     assert cluster.restart_count == 1
 
 
-def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_path: Path) -> None:
+def test_agent_silent_after_an_api_outage_is_lost_after_a_lease(tmp_path: Path) -> None:
     cluster = OutageCluster(4, 20 * MINUTE_MS, tmp_path)
     back_ms = cluster.began_ms + cluster.outage_ms
     cut_off: list[str] = []
 
-    def cut_one_off() -> None:
+    def cut_agent_off() -> None:
         agent = cluster.machines.present_agents()[0]
         agent.is_cut_off = True
         cut_off.append(agent.name)
@@ -60,8 +60,8 @@ def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_p
         return bool(cluster.checker.actor_state(f"agent#{cut_off[0]}").lost)
 
     seen: list[bool] = []
-    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, cut_one_off)
-    # The API is back: a tick within a minute sees it, and the one after that marks the agent.
+    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, cut_agent_off)
+    # A tick within a minute after the outage sees the API again; the next tick marks the agent.
     for after_ms in (-1, LEASE_MS - 1, 3 * MINUTE_MS):
         cluster.clock.call_at(back_ms + after_ms, lambda: seen.append(is_lost()))
 

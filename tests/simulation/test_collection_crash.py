@@ -1,8 +1,7 @@
-"""A collector that dies anywhere is finished by the next one, and it ends the same.
+"""Crash tests of the collector: a new process finishes the collection with an equal end.
 
-The process dies at a commit, before or after it happened, or at an entry it removes from the disk,
-before or after it is gone: at those of `crash_points`. What follows is a fresh process on the same
-files.
+The process dies before or after a commit, or before or after the removal of a file or folder. The
+numbers of commits and removals come from `crash_points`. The next process uses the same files.
 """
 
 import os
@@ -30,7 +29,7 @@ from tests.unit.checkpoint_gc.collection_cluster import EXPERIMENT, CollectionCl
 
 @dataclass
 class Disk:
-    """Counts what is removed from the disk; the process dies at number `crash_at`."""
+    """A count of removals from the disk; the process dies at removal `crash_at`, from 1."""
 
     crash_at: int = 0
     when: CrashMoment = "before"
@@ -47,7 +46,7 @@ class Disk:
         raise Crash(f"{self.when} entry {self.removed}")
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replace the functions that remove files by this disk's."""
+        """Patch the functions that remove files, so that `remove` counts the removals."""
         watched = SimpleNamespace(**vars(os))
         watched.unlink = partial(self.remove, os.unlink)
         watched.rmdir = partial(self.remove, os.rmdir)
@@ -57,8 +56,9 @@ class Disk:
 
 @pytest.fixture(scope="module")
 def ended_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an experiment that has ended, with checkpoints, logs and an upload cut short;
-    one of its checkpoints was marked for deletion by hand.
+    """Return the folder of an ended experiment with checkpoints, logs and an interrupted upload.
+
+    One checkpoint is marked for deletion by a user.
     """
     folder = tmp_path_factory.mktemp("ended")
     table = SqliteTable(folder / "state.db", synchronous="NORMAL")
@@ -73,7 +73,7 @@ def ended_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keep_the_best(cluster: CollectionCluster) -> None:
-    # Best of all 1/20 and 2/20, latest of each 1/30 and 2/30.
+    # The best checkpoints are 1/20 and 2/20, the latest are 1/30 and 2/30.
     cluster.request_retention(2, 0, 1)
 
 
@@ -87,7 +87,7 @@ by_request = pytest.mark.parametrize("asked", ASKED)
 
 @by_request
 @pytest.mark.parametrize("when", WHENS)
-def test_a_crash_at_any_commit_changes_nothing(
+def test_crash_at_any_commit_keeps_the_collections_end(
     asked: str,
     when: CrashMoment,
     ended_experiment: Path,
@@ -107,7 +107,7 @@ def test_a_crash_at_any_commit_changes_nothing(
 
 @by_request
 @pytest.mark.parametrize("when", WHENS)
-def test_a_crash_at_any_removal_changes_nothing(
+def test_crash_at_any_removal_keeps_the_collections_end(
     asked: str,
     when: CrashMoment,
     ended_experiment: Path,
@@ -128,7 +128,7 @@ def test_a_crash_at_any_removal_changes_nothing(
 
 
 @by_request
-def test_two_collectors_at_any_distance_end_as_one(
+def test_two_concurrent_collectors_reach_the_end_of_a_single_collector(
     asked: str, ended_experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _, _ = run_without_crash(
@@ -151,7 +151,7 @@ def test_two_collectors_at_any_distance_end_as_one(
 def run_without_crash(
     asked: str, ended_experiment: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, Any], int, int]:
-    """Run without a crash; returns the end, and how many commits and removals that takes."""
+    """Run without a crash; return the end, the number of commits and the number of removals."""
     shutil.copytree(ended_experiment, folder)
     disk, tables = Disk(), list[CrashingTable]()
     disk.install(monkeypatch)
@@ -167,12 +167,12 @@ def run_without_crash(
 def live(
     asked: str, folder: Path, faults: Callable[[StateTable], StateTable] = lambda table: table
 ) -> dict[str, Any]:
-    """Run a process that asks for something and works it off; returns the end."""
+    """Run a process that sends the request `asked` and collects all garbage; return the end."""
     table = SqliteTable(folder / "state.db", synchronous="NORMAL")
     cluster = CollectionCluster(folder, faults(table), trials=[1, 2])
     try:
         with suppress(CommandRefused):
-            # A user who got no answer asks again, and may learn that it was done.
+            # A user without an answer repeats the request, which may be refused as done.
             ASKED[asked](cluster)
         cluster.work_off()
         return end_of(cluster)

@@ -1,5 +1,6 @@
-"""Collections in the middle of a search: whatever is asked for and whenever the collector gets its
-turn, every trial that goes on finds the checkpoint it goes on from.
+"""Collections during a search: active trials find the latest checkpoint.
+
+User requests and turns of the collector come at random moments.
 """
 
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ TRIALS = 5
 
 
 class Search:
-    """A search whose trials make a checkpoint at each step and die now and then."""
+    """A search with trials that save a checkpoint in each round and fail at random."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = Random(seed)
@@ -47,8 +48,8 @@ class Search:
         self.cluster = SteppedCluster(folder / "table.db")
         self.cluster.add_pool()
         self.cluster.add_agent("a", 3, self.script)
-        asked = submission(1, TRIALS, max_restarts=100)
-        self.cluster.command(EXPERIMENT, replace(asked, config=CONFIG))
+        message = submission(1, TRIALS, max_restarts=100)
+        self.cluster.command(EXPERIMENT, replace(message, config=CONFIG))
         self.collector = self.cluster.host.collector
 
     def script(self, run: Run) -> list[Line]:
@@ -70,7 +71,10 @@ class Search:
         return lines
 
     def steps(self, run: Run) -> int:
-        """Return the steps that the allocation began at: those of its trial's checkpoint."""
+        """Return the steps of the trial's checkpoint at the start of the allocation.
+
+        Raise AssertionError if the files of the checkpoint are missing.
+        """
         if not hasattr(run, "began"):
             state = self.cluster.checker.actor_state(f"trial#{run.spec['trial_id']}")
             reference = state.checkpoint
@@ -89,7 +93,7 @@ class Search:
         more = {"size_bytes": 0, "files": 1, "manifest_sha256": "0" * 64, "metadata": {}}
         intent = {"kind": "checkpoint_intent", **line}
         if self.random.random() < 0.1:
-            # It dies before the report: the files are nobody's.
+            # The run fails before its report, so that no record owns the files.
             return [intent, {"kind": "exited", "reason": "errored", "code": 1}]
         return [intent, {"kind": "checkpoint", **line, **more}]
 
@@ -97,16 +101,16 @@ class Search:
         yield from (state.trial_id for state in self.cluster.checker.actor_states("trial"))
 
     def check(self) -> None:
-        """No complete checkpoint lacks its files, and no trial its latest checkpoint."""
+        """Assert that complete checkpoints have files and trials have the latest checkpoint."""
         table = self.cluster.engine.table
         for trial_id in self.trials():
             records = {
                 record.checkpoint.uuid: record for record in checkpoint_records(table, trial_id)
             }
             for record in records.values():
-                there = (self.root / record.checkpoint.path / "w").exists()
-                assert there or record.state is not CheckpointState.COMPLETED, record
-                assert not there or record.state is not CheckpointState.DELETED, record
+                exists = (self.root / record.checkpoint.path / "w").exists()
+                assert exists or record.state is not CheckpointState.COMPLETED, record
+                assert not exists or record.state is not CheckpointState.DELETED, record
             state = self.cluster.engine.read_state(addresses.trial(trial_id))
             if state.checkpoint is not None:
                 latest = records[state.checkpoint.uuid]
@@ -115,7 +119,7 @@ class Search:
                 assert not records, (trial_id, records)
 
     def meddle(self) -> None:
-        """Asks for something, whatever the experiment says to it."""
+        """Send a random command of a user; only stopping and ended experiments may refuse."""
         numbers = (self.random.choice((0, 0, 1, 2)) for _ in range(3))
         wishes = (
             SettingsChanged(retention=Retention(*numbers)),
@@ -134,7 +138,7 @@ class Search:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_trials_that_go_on_keep_what_they_go_on_from(seed: int, tmp_path: Path) -> None:
+def test_collections_keep_the_checkpoints_of_active_trials(seed: int, tmp_path: Path) -> None:
     search = Search(tmp_path, seed)
     for _ in range(40):
         search.cluster.round()
@@ -153,7 +157,7 @@ def test_trials_that_go_on_keep_what_they_go_on_from(seed: int, tmp_path: Path) 
 
 
 def run_to_end(search: Search) -> None:
-    """Run until the search has ended, and its last collection after it."""
+    """Run until the end of the search and of the last collection."""
     if not search.status.is_final:
         search.cluster.command(EXPERIMENT, ActivateRequested())
     search.cluster.run_to_rest()
@@ -168,20 +172,24 @@ def collect_all(search: Search) -> None:
 
 
 def expect_the_rule(search: Search) -> None:
-    """Check that the rule's checkpoints are left, and nothing else is on the disk."""
+    """Assert that the disk has exactly the checkpoints of the retention rule."""
     search.check()
     engine = search.cluster.engine
     settings = engine.read_part(EXPERIMENT, "settings")
     retention = settings.retention if settings else Retention()
-    left = [one for trial in search.trials() for one in completed_checkpoints(engine.table, trial)]
-    assert unwanted_checkpoints(left, retention, True, lambda one: False) == []
-    there = {path.parent.name for path in search.root.rglob("w")}
-    assert there == {one.uuid for one in left}
+    left = [
+        checkpoint
+        for trial in search.trials()
+        for checkpoint in completed_checkpoints(engine.table, trial)
+    ]
+    assert unwanted_checkpoints(left, retention, True, lambda checkpoint: False) == []
+    on_disk = {path.parent.name for path in search.root.rglob("w")}
+    assert on_disk == {checkpoint.uuid for checkpoint in left}
 
 
 def expect_replays(search: Search) -> None:
-    """Check that the trials' decisions about their checkpoints follow from their journals."""
+    """Assert that the journal of every trial replays without a difference."""
     for trial_id in search.trials():
-        found = replay_actor(search.cluster.engine.table, addresses.trial(trial_id))
-        assert found.entries > 0
-        assert found.difference is None, found
+        replay = replay_actor(search.cluster.engine.table, addresses.trial(trial_id))
+        assert replay.entries > 0
+        assert replay.difference is None, replay

@@ -1,8 +1,7 @@
-"""The tests of the tests: without any one condition of the commits, a check fails.
+"""Tests of the conditions of commits: without any family of conditions, a check fails.
 
-Each check is a race that the condition decides, played as it is and with the family of conditions
-taken out. Three families are guarded by another condition of the same commit; the last test says
-so, by leaving them out.
+A check is a race that a condition decides. The tests run each check with all conditions, and
+without the family of its mutant.
 """
 
 from collections.abc import Callable
@@ -50,14 +49,14 @@ Check = Callable[[SteppedCluster], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mutant: without `family`, `check` fails."""
+    """A family of conditions, and a check that fails without the family."""
 
     family: Family
     check: Check
 
 
-def a_later_command_is_not_undone(cluster: SteppedCluster) -> None:
-    """A kill while a cancel is on its way: the cancel must find it."""
+def cancel_keeps_a_concurrent_kill(cluster: SteppedCluster) -> None:
+    """Kill during the commit of a cancel: the kill must stay in force."""
     cluster.add_agent("a", 1, hold)
     cluster.submit(1)
     kill = _racing(cluster, lambda: cluster.engine.execute_command(EXPERIMENT, KillRequested()))
@@ -65,8 +64,8 @@ def a_later_command_is_not_undone(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_KILLED
 
 
-def an_actor_is_constructed_once(cluster: SteppedCluster) -> None:
-    """A pool that another request has configured, and an agent has joined, meanwhile."""
+def racing_configurations_construct_the_pool_once(cluster: SteppedCluster) -> None:
+    """Configure a pool that a racing request has configured and an agent has joined."""
     pool = "pool#other"
 
     def act() -> None:
@@ -78,7 +77,7 @@ def an_actor_is_constructed_once(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(pool).slots == 1
 
 
-def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None:
+def mail_to_a_new_actor_is_kept(cluster: SteppedCluster) -> None:
     engine = cluster.engine
     with pytest.raises(Crash), everything_mailed():
         _crashing(cluster, 2).execute_command(EXPERIMENT, submission(1, 1))
@@ -92,8 +91,8 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: SteppedCluster) -> None
     assert cluster.checker.actor_state(TRIAL).experiment_status is Status.PAUSED
 
 
-def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
-    """The recovery pass read the message; somebody folded it before it became a dead letter."""
+def folded_message_is_not_dead_lettered(cluster: SteppedCluster) -> None:
+    """Dead-letter a message that the trial folded after the recovery pass read the row."""
     cluster.submit(1)
     key = put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     row = cluster.engine.table.get(key)
@@ -104,8 +103,8 @@ def a_message_that_was_folded_is_not_buried(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(TRIAL).status is Status.ACTIVE
 
 
-def two_posts_of_one_moment_both_arrive(cluster: SteppedCluster) -> None:
-    """Two processes post as the same sender in the same millisecond, each for the first time."""
+def posts_of_the_same_millisecond_arrive(cluster: SteppedCluster) -> None:
+    """Let two processes post first messages as one sender within a millisecond."""
     pool = f"pool#{POOL}"
     with pytest.raises(Crash):
         _crashing(cluster, 2).post_message(pool, SlotsRequested(88, 1, 1, "1"), sender="audit")
@@ -118,17 +117,17 @@ def two_posts_of_one_moment_both_arrive(cluster: SteppedCluster) -> None:
     assert cluster.checker.actor_state(pool).queued == 2
 
 
-def ids_are_given_out_once(cluster: SteppedCluster) -> None:
+def racing_submissions_get_distinct_ids(cluster: SteppedCluster) -> None:
     act = lambda: cluster.engine.execute_command("experiment#2", submission(2, 3))  # noqa: E731
-    # A trial that a commit creates would guard its id itself.
+    # A commit that creates trials would guard the ids by the new heads.
     with everything_mailed():
         _racing(cluster, act).execute_command(EXPERIMENT, submission(1, 3))
     owners = sorted(trial.experiment_id for trial in cluster.checker.actor_states("trial"))
     assert owners == [1, 1, 1, 2, 2, 2]
 
 
-def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> None:
-    """A trial learns of more work while the commit is on its way that tells it of a pause."""
+def delivery_keeps_the_receivers_concurrent_fold(cluster: SteppedCluster) -> None:
+    """Assign work to a trial during the commit that delivers a pause to the trial."""
     cluster.submit(1)
 
     def act() -> None:
@@ -140,8 +139,8 @@ def a_delivery_does_not_undo_what_its_receiver_did(cluster: SteppedCluster) -> N
     assert (trial.length, trial.experiment_status) == (64, Status.PAUSED)
 
 
-def a_report_is_folded_once(cluster: SteppedCluster) -> None:
-    """Two hosts serve the same call: the second starts before the first has ended."""
+def racing_syncs_fold_a_report_once(cluster: SteppedCluster) -> None:
+    """Let two hosts serve one sync; the second call starts before the first ends."""
     agent = cluster.add_agent("a", 1, train_at_once)
     cluster.submit(1)
     agent.sync()
@@ -158,14 +157,14 @@ def a_report_is_folded_once(cluster: SteppedCluster) -> None:
     assert folded.count("AllocationExited") == 1
 
 
-def an_agent_that_was_heard_of_is_not_lost(cluster: SteppedCluster) -> None:
-    """The agent renews its lease between the pass's reading and its verdict."""
+def agent_with_a_renewed_lease_is_not_lost(cluster: SteppedCluster) -> None:
+    """Let an agent renew its lease after the pass read the lease and before the commit."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
     for agent in agents[1:]:
         agent.sync()
     mark_lost_agents(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.advance_until_idle)
-    # a was last heard of 31 s ago, the others 16 s; one of four is no outage of ours.
+    # Agent a last synced 31 s ago, agents b to d 16 s ago. A quarter of silent agents is no outage.
     cluster.now_ms += 16_000
     racing = _racing(cluster, agents[0].sync)
     marking = mark_lost_agents(racing.table, POOL, cluster.now_ms, racing.advance_until_idle)
@@ -173,8 +172,8 @@ def an_agent_that_was_heard_of_is_not_lost(cluster: SteppedCluster) -> None:
     assert not cluster.checker.actor_state("agent#a").lost
 
 
-def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
-    """The pass marks the agent between its call's reading of the lease and the renewal."""
+def lost_lease_is_not_renewed(cluster: SteppedCluster) -> None:
+    """Let the pass mark an agent lost after the sync read the lease and before the renewal."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
     for agent in agents[1:]:
@@ -196,8 +195,8 @@ def a_lease_that_was_lost_is_not_renewed(cluster: SteppedCluster) -> None:
     assert b'"lost":true' in row.body
 
 
-def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
-    """Another engine folds the message while an attempt is counted."""
+def counted_attempt_does_not_restore_a_folded_message(cluster: SteppedCluster) -> None:
+    """Let a racing engine fold a message while the pass counts an attempt."""
     cluster.submit(1)
     put_mail(cluster.engine, TRIAL, EXPERIMENT, WorkAssigned(8, False))
     due_rows.process_due_rows(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
@@ -208,7 +207,7 @@ def an_attempt_does_not_bring_a_message_back(cluster: SteppedCluster) -> None:
     assert cluster.checker.pending_mail() == []
 
 
-def a_row_that_is_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
+def prolonged_row_does_not_expire(cluster: SteppedCluster) -> None:
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=cluster.now_ms)])
     later = Put(key, 2, b"", Expect.PRESENT, due_ms=cluster.now_ms + 60_000)
@@ -216,8 +215,8 @@ def a_row_that_is_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
     assert table.get(key) is not None
 
 
-def a_command_is_carried_out_once(cluster: SteppedCluster) -> None:
-    """Two hosts serve the same request, under one idempotency key."""
+def command_with_an_idempotency_key_runs_once(cluster: SteppedCluster) -> None:
+    """Let two hosts serve a request with an idempotency key."""
     enrolled = AgentEnrolled("a", POOL, ())
     beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.ABSENT),)
 
@@ -232,19 +231,19 @@ def a_command_is_carried_out_once(cluster: SteppedCluster) -> None:
 
 
 MUTANTS = (
-    Mutant(Family.HEAD, a_later_command_is_not_undone),
-    Mutant(Family.HEAD, a_delivery_does_not_undo_what_its_receiver_did),
-    Mutant(Family.BIRTH, an_actor_is_constructed_once),
-    Mutant(Family.NO_ACTOR, mail_is_not_dropped_when_its_actor_has_come),
-    Mutant(Family.CONSUMED, a_message_that_was_folded_is_not_buried),
-    Mutant(Family.NEW_MAIL, two_posts_of_one_moment_both_arrive),
-    Mutant(Family.GUARD, ids_are_given_out_once),
-    Mutant(Family.SESSION, a_report_is_folded_once),
-    Mutant(Family.LEASE, an_agent_that_was_heard_of_is_not_lost),
-    Mutant(Family.LEASE, a_lease_that_was_lost_is_not_renewed),
-    Mutant(Family.ATTEMPTS, an_attempt_does_not_bring_a_message_back),
-    Mutant(Family.EXPIRY, a_row_that_is_prolonged_does_not_expire),
-    Mutant(Family.BESIDE, a_command_is_carried_out_once),
+    Mutant(Family.HEAD, cancel_keeps_a_concurrent_kill),
+    Mutant(Family.HEAD, delivery_keeps_the_receivers_concurrent_fold),
+    Mutant(Family.BIRTH, racing_configurations_construct_the_pool_once),
+    Mutant(Family.NO_ACTOR, mail_to_a_new_actor_is_kept),
+    Mutant(Family.CONSUMED, folded_message_is_not_dead_lettered),
+    Mutant(Family.NEW_MAIL, posts_of_the_same_millisecond_arrive),
+    Mutant(Family.GUARD, racing_submissions_get_distinct_ids),
+    Mutant(Family.SESSION, racing_syncs_fold_a_report_once),
+    Mutant(Family.LEASE, agent_with_a_renewed_lease_is_not_lost),
+    Mutant(Family.LEASE, lost_lease_is_not_renewed),
+    Mutant(Family.ATTEMPTS, counted_attempt_does_not_restore_a_folded_message),
+    Mutant(Family.EXPIRY, prolonged_row_does_not_expire),
+    Mutant(Family.BESIDE, command_with_an_idempotency_key_runs_once),
 )
 each_mutant = pytest.mark.parametrize(
     "mutant", MUTANTS, ids=lambda mutant: f"{mutant.family.name}-{mutant.check.__name__}"
@@ -252,12 +251,12 @@ each_mutant = pytest.mark.parametrize(
 
 
 @each_mutant
-def test_the_check_passes_with_every_condition(mutant: Mutant, tmp_path: Path) -> None:
+def test_check_passes_with_every_condition(mutant: Mutant, tmp_path: Path) -> None:
     run(mutant.check, tmp_path, frozenset())
 
 
 @each_mutant
-def test_the_check_fails_without_the_condition(mutant: Mutant, tmp_path: Path) -> None:
+def test_check_fails_without_the_condition(mutant: Mutant, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as raised:
         run(mutant.check, tmp_path, frozenset({mutant.family}))
     assert raised.traceback[-1].name == mutant.check.__name__
@@ -268,7 +267,10 @@ def test_every_family_has_a_mutant() -> None:
 
 
 def run(check: Check, folder: Path, families: frozenset[Family]) -> None:
-    """Play a check; without conditions, it is the check that must notice, not the checker."""
+    """Run `check` on a new cluster without the conditions of `families`.
+
+    If `families` is not empty, the state checker is off, so that only `check` can fail.
+    """
     checker = StateChecker(unchecked=bool(families))
     cluster = SteppedCluster(folder / "table.db", _without(families), checker=checker)
     try:
@@ -283,7 +285,7 @@ def _without(families: frozenset[Family]) -> Callable[..., WithoutCondition]:
 
 
 def _engine(cluster: SteppedCluster) -> Engine:
-    """Another process: an engine with no memory on the same file."""
+    """Return an engine of a new process on the same file, without memory."""
     return Engine(cluster.engine.table, cluster.engine.clock, UNHURRIED)
 
 
@@ -292,7 +294,7 @@ def _crashing(cluster: SteppedCluster, crash_at: int) -> Engine:
 
 
 def _racing(cluster: SteppedCluster, act: Callable[[], object]) -> Engine:
-    """Another process, slower: somebody else acts between its reading and its first commit."""
+    """Return an engine of a slower process: `act` runs between the read and the first commit."""
     return Engine(InterleavingTable(cluster.engine.table, act), cluster.engine.clock, UNHURRIED)
 
 

@@ -1,6 +1,4 @@
-"""A whole cluster on the simulated Compute Engine in virtual time, whose machines are taken away
-again and again.
-"""
+"""Test of a whole cluster on the simulated Compute Engine with repeated preemptions."""
 
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from tests.simulation.compute_engine_cluster import ComputeEngine, ComputeEngine
 SEED = 5
 
 
-def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_knows(
+def test_thirty_second_notices_end_in_reported_checkpoints(
     tmp_path: Path,
 ) -> None:
     cluster = ComputeEngineCluster(SEED, WARNED, ClusterSize(), tmp_path)
@@ -19,7 +17,7 @@ def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_know
     due = cluster.process_environment.due_checkpoints
     assert len(due) >= 5
     assert cluster.invariants.count_known_checkpoints(due) == len(due)
-    # The provider launched the machines, and the project took some away and was asked to end some.
+    # The provider launched machines and deleted some; the project preempted others.
     assert isinstance(cluster.cloud, ComputeEngine)
     project = cluster.cloud.project
     assert {"bulkInsert", "getOperation", "deleteInstance"} <= set(project.calls)

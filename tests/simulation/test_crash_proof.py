@@ -1,11 +1,11 @@
-"""The proof that a crash between any two writes loses nothing.
+"""Proof that a crash between any two writes loses no state.
 
-Each scenario runs undisturbed once; its N commits are counted and its end is kept. Then the
-process dies at commit n, before or after it happened, and a fresh process goes on with the file:
-for a sample of n (`crash_points`), and for every commit of a spilled outbox.
-The end must be the undisturbed one, and the invariants of `watch` hold after every commit.
+A first run of each scenario without a crash counts the commits and keeps the end. Then the process
+dies before or after commit n, and a new process continues with the file. The numbers n are a sample
+(`crash_points`) and every commit of a spilled outbox.
 
-A failure names the point.
+The end must equal the undisturbed end, and the invariants hold after every commit. The message of a
+failure names the crash point.
 """
 
 import time
@@ -30,16 +30,16 @@ REPEATED_CRASHES = 12
 
 
 def _stay(agent: ScriptedAgent) -> None:
-    """The agent lives on and repeats its call."""
+    """Leave the agent running; the agent repeats the call."""
 
 
 def _enrol_again(agent: ScriptedAgent) -> None:
-    """The agent was restarted too; what runs on its machine goes on."""
+    """Restart the agent; the trial processes on its machine continue."""
     agent.forget_session()
 
 
 def _lose_everything(agent: ScriptedAgent) -> None:
-    """The agent's machine was restarted: it has nothing and knows nothing."""
+    """Restart the machine of the agent, which loses the session and all processes."""
     agent.forget_session()
     agent.processes.clear()
 
@@ -57,7 +57,7 @@ by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: sc
     [(s, a) for s in SCENARIOS for a in AFTER_CRASH if s.agents or a == "agents-stay"],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_a_crash_at_any_commit_changes_nothing(
+def test_crash_at_any_commit_keeps_the_scenarios_end(
     scenario: Scenario, after_crash: str, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     began = time.perf_counter()
@@ -78,7 +78,7 @@ def test_a_crash_at_any_commit_changes_nothing(
 
 
 @by_name
-def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
+def test_repeated_crashes_keep_the_scenarios_end(scenario: Scenario, tmp_path: Path) -> None:
     _, commits, _ = run_without_crash(scenario)
     drawn = Random(SEED)
     lives = [drawn.randint(1, 2 * commits // REPEATED_CRASHES) for _ in range(REPEATED_CRASHES)]
@@ -91,7 +91,7 @@ def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_p
 
 
 @by_name
-def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Path) -> None:
+def test_table_file_contains_every_committed_row(scenario: Scenario, tmp_path: Path) -> None:
     cluster = SteppedCluster(tmp_path / "table.db")
     scenario.play(cluster)
     cluster.close()
@@ -105,7 +105,10 @@ def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Pat
 
 @cache
 def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[int, ...]]:
-    """Return the end, the number of commits, and those of them that touch a spilled outbox."""
+    """Play a scenario without a crash.
+
+    Return the end, the number of commits, and the numbers of commits of a spilled outbox.
+    """
     counting: list[CrashingTable] = []
 
     def counting_table(table: StateTable, process: int) -> StateTable:
@@ -117,14 +120,19 @@ def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[in
     end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
     cluster.close()
     assert end["left over"] == [[], [], [], []]
-    assert counting[0].commits == cluster.checker.commits, "a commit failed with nobody else there"
+    assert counting[0].commits == cluster.checker.commits, (
+        "a commit failed without a second process"
+    )
     return end, counting[0].commits, tuple(cluster.checker.outbox_commits)
 
 
 def crash_at_a_sample(
     scenario: Scenario, stride: int, make_cluster: Callable[[Faults], SteppedCluster], where: str
 ) -> str:
-    """Crash a scenario at some commits on another table; returns a line of coverage."""
+    """Crash a scenario at every `stride`-th commit on the table of `make_cluster`.
+
+    Return a coverage line with `where` as the name of the table.
+    """
     began = time.perf_counter()
     drawn = Random(f"{SEED} {scenario.name}")
     points = crash_points(run_without_crash(scenario)[1], (), stride, drawn)
@@ -151,6 +159,10 @@ def _crash_once(
 
 
 def expect_the_same_end(scenario: Scenario, cluster: SteppedCluster, replay: str) -> None:
+    """Play a scenario, close the cluster, and compare the end with the undisturbed end.
+
+    Raise AssertionError with `replay` if the ends differ or no process crashed.
+    """
     try:
         scenario.play(cluster)
     except (AssertionError, InvariantBroken) as error:

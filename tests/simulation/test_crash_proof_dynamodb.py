@@ -17,7 +17,7 @@ from tests.simulation.test_crash_proof import crash_at_a_sample
 
 @dataclass
 class DynamoCluster(SteppedCluster):
-    """A cluster on the table that `path` names, which lasts as long as the cluster."""
+    """A cluster on the DynamoDB table named by `path`; `close` deletes the table."""
 
     aws: Ministack | None = None
 
@@ -34,7 +34,7 @@ class DynamoCluster(SteppedCluster):
 @pytest.mark.parametrize(
     "scenario", [item for item in SCENARIOS if not item.big], ids=lambda scenario: scenario.name
 )
-def test_a_crash_on_dynamodb_changes_nothing(
+def test_crash_on_dynamodb_keeps_the_scenarios_end(
     scenario: Scenario, aws: Ministack, coverage_line: Callable[[str], None]
 ) -> None:
     def make_cluster(faults: Faults) -> DynamoCluster:

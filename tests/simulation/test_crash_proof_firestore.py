@@ -1,5 +1,6 @@
-"""The proof of test_crash_proof on Firestore: every 11th commit, of one scenario in the gate and of
-all at night.
+"""The proof of test_crash_proof on Firestore, at every 11th commit.
+
+The gate runs one scenario, the nightly run all scenarios.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tests.simulation.crash_points import STRIDE, STRIDE_FIRESTORE
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.test_crash_proof import crash_at_a_sample
 
-# The shortest: a tick alone asks each shard of the due index, and a request costs milliseconds.
+# The shortest scenario: a single tick queries every shard of the due index.
 IN_THE_GATE = "error"
 PLAYED = [
     scenario
@@ -26,7 +27,7 @@ PLAYED = [
 
 @dataclass
 class FirestoreCluster(SteppedCluster):
-    """A cluster on the database that `path` names."""
+    """A cluster on the Firestore database named by `path`."""
 
     firestore: Firestore | None = None
 
@@ -35,11 +36,11 @@ class FirestoreCluster(SteppedCluster):
         return FirestoreTable(self.firestore.client(self.path.name))
 
     def close(self) -> None:
-        """Leave the connections open, which all tests share."""
+        """Leave the connections open, because all tests share the connections."""
 
 
 @pytest.mark.parametrize("scenario", PLAYED, ids=lambda scenario: scenario.name)
-def test_a_crash_on_firestore_changes_nothing(
+def test_crash_on_firestore_keeps_the_scenarios_end(
     scenario: Scenario, firestore: Firestore, coverage_line: Callable[[str], None]
 ) -> None:
     def make_cluster(faults: Faults) -> FirestoreCluster:

@@ -1,8 +1,8 @@
-"""The proof that a crash of the provisioner loses nothing and leaks nothing.
+"""Proof that a crash of the provisioner loses no work and leaks no machine.
 
-A pool goes from nothing to three instances and back. That is run once undisturbed, and its commits
-and its calls to the cloud are counted. Then the process dies at a sample of them, before or after
-it happened, and a fresh one goes on. `SimulatedFleet` looks at the invariants after every step.
+A pool grows from zero to three instances and back. A first run without a crash counts the commits
+and the calls to the cloud. Then the process dies before or after a sample of commits and calls, and
+a new process continues. `FakeCloudFleet` checks the invariants after every step.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SEEDS = range(2)
 
 
 def _end_state(simulation: FakeCloudFleet) -> None:
-    """Work for three instances comes, is done, and nothing is left."""
+    """Run work for three instances, until the work is done and the fleet is empty."""
     simulation.pool.work = [Work(2, 120_000) for _ in range(6)]
     simulation.run_until(lambda: not simulation.pool.work, 1_800)
     simulation.run_until(simulation.is_empty, 900)
@@ -48,7 +48,7 @@ def _run_without_crash(seed: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_at_any_commit_leaks_nothing(
+def test_provisioner_crash_at_any_commit_leaks_no_machine(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     commits, _ = _run_without_crash(seed)
@@ -66,7 +66,7 @@ def test_a_crash_at_any_commit_leaks_nothing(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
+def test_provisioner_crash_at_any_cloud_call_leaks_no_machine(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     _, calls = _run_without_crash(seed)

@@ -1,4 +1,4 @@
-"""Passes and sweeps over pools whose instances are EC2's, on the simulated one."""
+"""Passes and sweeps over pools on the emulated EC2."""
 
 import json
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ ON_DEMAND = Offering("on-demand", G5, "", Market.ON_DEMAND, 4)
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as account:
+        yield account
 
 
 class SimulatedFleet(EmulatedFleet):
-    """The account, the pool, and the provisioner, in steps of five seconds."""
+    """An EC2 account, a pool and a provisioner, in steps of five seconds."""
 
     machine_key = "id"
 
@@ -60,12 +60,12 @@ class TestFleetOnEc2(FleetContract):
         return partial(SimulatedFleet, lasting)
 
 
-def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+def test_ec2_pool_scales_up_for_work_and_back_to_zero(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
     simulation.add_work(2)
     simulation.run(5)
     assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
-    # They are not listed yet for 10 s and up after 20: nobody asks for others.
+    # EC2 lists the instances after 10 s and runs them after 20 s: no pass launches more.
     simulation.run(30)
     assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
     assert len(simulation.emulator.machines) == 2
@@ -73,12 +73,12 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     simulation.run_until(lambda: not simulation.states(), 180)
     assert not simulation.living()
     past, _ = read_past_instances(simulation.table, POOL)
-    # The list price of a g5.12xlarge, since the configuration says none, with 200 GiB of its disk
-    # for 0.08 $ a month of 730 hours and a public address for 0.005 $.
+    # Without a configured price: the list price of a g5.12xlarge, 200 GiB of disk for 0.08 $ a
+    # month of 730 hours, and a public address for 0.005 $.
     assert {row.offering.price_per_hour for row in past} == {round(5.672 + 16 / 730 + 0.005, 6)}
 
 
-def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None:
+def test_failed_ec2_start_is_recorded_with_the_reason(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.add_work(1)
     simulation.run(5)
@@ -98,14 +98,14 @@ def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None
     )
 
 
-def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
+def test_replacement_starts_at_the_interruption_notice(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
     simulation.emulator.interrupt(first)
     simulation.run(10)
-    # The machine has its two minutes, and another one is on its way, from another zone.
+    # The machine runs for two more minutes, and a replacement starts in zone B.
     assert first in simulation.living()
     (second,) = set(simulation.living()) - {first}
     assert simulation.account.machine(second).zone == B

@@ -1,4 +1,4 @@
-"""Passes and sweeps over pools whose instances are Compute Engine's, on the simulated one."""
+"""Passes and sweeps over pools on the emulated Compute Engine."""
 
 import json
 from collections.abc import Iterator
@@ -25,13 +25,14 @@ ON_DEMAND = Offering("on-demand", A2, "", Market.ON_DEMAND, 4)
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with open_account() as found:
-        yield found
+    with open_account() as account:
+        yield account
 
 
 class SimulatedFleet(EmulatedFleet):
-    """The project, the pool, and the provisioner, in steps of five seconds. A bulk insert takes 12
-    seconds: until then nobody knows what comes of it.
+    """A project, a pool and a provisioner, in steps of five seconds.
+
+    The outcome of a bulk insert is unknown for 12 seconds.
     """
 
     machine_key = "name"
@@ -70,20 +71,20 @@ class TestFleetOnComputeEngine(FleetContract):
         return partial(SimulatedFleet, lasting)
 
 
-def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+def test_gce_pool_scales_up_for_work_and_back_to_zero(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
     simulation.add_work(2)
     simulation.run(5)
-    # Asked for, and nothing is known of it: the next pass looks again, and nobody is troubled.
+    # The outcome of the launch is unknown: the next pass polls again without a trouble message.
     assert (len(simulation.living()), simulation.states()) == (2, {})
     fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.trouble == ""
     simulation.account.now_ms += STEP_MS
-    told = simulation.reconciler.reconcile(POOL)
-    assert told.retry_after_ms == PASS_MS
-    assert "makes 2 of a2-highgpu-4g" in told.reasons[-1]
-    # The operation is over after 12 s, so at the third look after 15, and they are up after 20.
+    outcome = simulation.reconciler.reconcile(POOL)
+    assert outcome.retry_after_ms == PASS_MS
+    assert "makes 2 of a2-highgpu-4g" in outcome.reasons[-1]
+    # The operation ends after 12 s, so at the third pass after 15 s. The machines run after 20 s.
     simulation.run(10)
     assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
     simulation.run(10)
@@ -93,20 +94,20 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     simulation.run_until(lambda: not simulation.states(), 240)
     assert not simulation.living()
     past, _ = read_past_instances(simulation.table, POOL)
-    # The list price of an a2-highgpu-4g, since the configuration says none, with 200 GiB of
-    # pd-standard for 0.04 $ a month of 730 hours, without a public address.
+    # Without a configured price: the list price of an a2-highgpu-4g, and 200 GiB of pd-standard
+    # for 0.04 $ a month of 730 hours. The machine has no public address.
     assert {row.offering.price_per_hour for row in past} == {round(14.69354 + 8 / 730, 6)}
     assert {row.zone for row in past} == {A}
 
 
-def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
+def test_replacement_starts_at_the_preemption_of_a_machine(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)
     (first,) = simulation.living()
     simulation.emulator.preempt(first)
     simulation.run(5)
-    # The machine has half a minute, and another one is on its way, from another zone.
+    # The machine runs for 30 more seconds, and a replacement starts in zone B.
     assert first in simulation.pool.draining
     simulation.run(5)
     (second,) = set(simulation.living()) - {first}
@@ -119,7 +120,7 @@ def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> 
     assert "the spot instance was preempted" in past[0].reason
 
 
-def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
+def test_machine_shut_down_from_inside_is_deleted(lasting: Account) -> None:
     simulation = SimulatedFleet(lasting, ON_DEMAND)
     simulation.add_work(1)
     simulation.run_until(lambda: simulation.pool.is_working, 60)

@@ -1,11 +1,11 @@
-"""The test of the simulation: without any one condition, fence, intent or look some seed breaks.
+"""Test of the simulation: without a condition, fence, intent or check, some seed breaks.
 
-What is not among these is guarded twice, or is raced too seldom for a few seeds; the races of
-test_commit_conditions show it one by one: messages consumed, new ids of mail, commands that
-come twice, rows that expire, mail to those who are not there, and leases. Of two guards in a row
-only both together are a mutant: a launch with another token is found by the orphan cleanup, and
-reports of a former allocation are stopped by the agent's own list before the trial looks at their
-epoch.
+Some conditions have no mutant, because a second guard exists or their race is too rare for a few
+seeds. `test_commit_conditions` covers these conditions one by one: consumed messages, new ids of
+mail, repeated commands, expiring rows, mail to missing actors, and leases.
+
+Two guards of the same fault form one mutant: the orphan cleanup finds a launch with a new token,
+and the agent's own list stops reports of a former allocation before the trial compares the epoch.
 """
 
 import os
@@ -18,18 +18,18 @@ from simulator.checks.state_checker import InvariantBroken
 from simulator.seeded.simulated_cluster import SimulatedCluster
 from tests.simulation.mutants import CONTROLS, MUTANTS, Mutant
 
-# The rarest race is noticed by one seed in ten.
+# The rarest race breaks a seed in ten.
 SEEDS_MAX = 64
 CONTROL_SEEDS = int(os.environ.get("CONTROL_SEEDS", "1"))
 
 
-# Their seeds take three to ten seconds each.
+# Mutants with three to ten seconds per seed.
 DEAR = {
     "no condition on fleets",
-    "no end of marks ahead",
+    "no correction of marks ahead",
     "no fence of leases",
-    "no agents of a gang",
-    "no look at what is due",
+    "no idle agents for gangs",
+    "no pass over due rows",
     "no audit",
     "no sweep",
 }
@@ -44,7 +44,9 @@ DEAR = {
         for mutant in MUTANTS
     ],
 )
-def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mutant_breaks_an_invariant_in_some_seed(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     mutant.takes_away(monkeypatch)
     for seed in range(mutant.first_seed, mutant.first_seed + SEEDS_MAX):
         broken = ran(mutant, seed, tmp_path)
@@ -55,7 +57,7 @@ def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
-def test_with_everything_in_place_the_same_clusters_hold(
+def test_control_clusters_break_no_invariant(
     control: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     control.takes_away(monkeypatch)
@@ -64,7 +66,7 @@ def test_with_everything_in_place_the_same_clusters_hold(
 
 
 def ran(mutant: Mutant, seed: int, folder: Path) -> str | None:
-    """Run a simulated cluster; returns the broken invariant, None for none."""
+    """Run a simulated cluster; return the broken invariant, or None."""
     home = folder / str(seed)
     home.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Messages that nobody can fold: they end as dead letters, and hold up nobody but their subject."""
+"""Tests of messages that fail in every fold: dead letters delay only the affected actor."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from tests.simulation.scenarios import hold
 from tests.simulation.scripts import train_at_once
 
 EXPERIMENT = "experiment#1"
-# Ticks after all that the real senders of the same millisecond have sent.
+# Ticks after every message of the real senders of the same millisecond.
 LATER = 1_000
 
 
@@ -36,7 +36,10 @@ def poison(
     is_poison: Callable[[Any], bool],
     error: BaseException,
 ) -> list[int]:
-    """Make a step raise for some messages; counts how often it did."""
+    """Patch the step of an actor kind to raise `error` for messages that `is_poison` selects.
+
+    Return a list that gets the time of each raise in milliseconds.
+    """
     healthy = actor_types.ACTOR_TYPES[kind]
     raised: list[int] = []
 
@@ -63,7 +66,7 @@ def dead_letters(cluster: SteppedCluster) -> list[Key]:
     return [key for key in cluster.checker.rows if key.sort.startswith("D#")]
 
 
-def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
+def test_poisoned_trial_ends_in_error_and_the_search_completes(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -75,21 +78,21 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
     cluster.add_agent("a", 2, train_at_once)
     cluster.submit(4)
     pass_time(cluster, 4)
-    # Trial 2 alone has a metric under 0.6 (0.571884); the three others are done at once.
+    # Only trial 2 has a metric under 0.6 (0.571884); trials 1, 3 and 4 complete at once.
     done = {
         t.trial_id for t in cluster.checker.actor_states("trial") if t.status is Status.COMPLETED
     }
     assert done == {1, 3, 4}
     cluster.run_to_rest()
     assert cluster.checker.actor_state("trial#2").status is Status.ERROR
-    # All lines of the call are one row; those before the poisoned one are folded.
+    # All lines of the call are one row; lines before the poisoned line are folded.
     assert "ValidationReported" in cluster.checker.actor_state("trial#2").message
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.COMPLETED
     assert cluster.checker.actor_state(EXPERIMENT).trials_errored == 1
     assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
 
 
-def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
+def test_poisoned_experiment_ends_in_error_and_stops_the_trials(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -110,7 +113,7 @@ def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
     }
 
 
-def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
+def test_fold_that_kills_the_process_is_retried_and_then_dead_lettered(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
@@ -124,14 +127,14 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
     for _ in range(90):
         cluster.now_ms += 1000
         cluster.tick()
-    # 5 attempts, each counted before it was made; after the fifth the message is buried.
+    # 5 attempts, each counted in advance; after the fifth the message becomes a dead letter.
     assert len(died) == mailbox.ATTEMPTS_MAX
     assert [key.partition for key in dead_letters(cluster)] == ["trial#1"]
     assert cluster.checker.actor_state("trial#1").status is Status.ERROR
     assert cluster.checker.pending_mail() == []
 
 
-def test_attempts_come_after_2_4_8_and_16_seconds(
+def test_fold_is_retried_after_2_4_8_and_16_seconds(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit(1)
@@ -145,11 +148,11 @@ def test_attempts_come_after_2_4_8_and_16_seconds(
         with contextlib.suppress(Crash):
             due_rows.process_due_rows(cluster.engine)
         cluster.now_ms += 1000
-    # Attempt n makes it due 2^n s later: 0, +2, +4, +8, +16; buried 32 s after the last.
+    # Attempt n makes the row due 2^n s later: 0, +2, +4, +8, +16; a dead letter after +32 s.
     assert [at - began for at in tried] == [0, 2_000, 6_000, 14_000, 30_000]
 
 
-def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
+def test_message_beside_a_poisoned_message_is_folded(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(
@@ -171,7 +174,7 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
     assert cluster.checker.actor_state(pool).queued == 1
 
 
-def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
+def test_unreadable_actors_do_not_delay_mail_to_readable_actors(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     garbled = [Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)]
@@ -184,7 +187,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Step
     assert cluster.checker.actor_state("trial#1").length == 8
 
 
-def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedCluster) -> None:
+def test_malformed_mail_rows_do_not_delay_mail(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     engine = cluster.engine
     for n in range(50, 80):
@@ -196,10 +199,10 @@ def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: SteppedClust
 
 
 @pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
-def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
+def test_dead_letter_may_fill_a_commit_exactly(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, trials: int
 ) -> None:
-    """At some number of trials the writes of the fallback alone fill a commit exactly."""
+    """For one of the numbers of trials, the writes of the fallback fill a commit exactly."""
     cluster.submit(trials)
     poison(
         monkeypatch,
@@ -215,10 +218,10 @@ def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
     assert cluster.checker.pending_mail() == []
 
 
-def test_a_dead_letter_waits_for_the_outbox_before_it(
+def test_dead_letter_waits_for_the_earlier_outbox(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outbox holds older messages: a trial must not get them after the end."""
+    """Trials receive the older messages of the outbox before the end of the experiment."""
     cluster.submit(120)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
@@ -230,10 +233,10 @@ def test_a_dead_letter_waits_for_the_outbox_before_it(
     for _ in range(30):
         cluster.now_ms += 1000
         cluster.tick()
-    told = [
+    statuses = [
         fields["status"]
         for name, fields in cluster.checker.folded_messages("trial#9")
         if "status" in fields
     ]
-    assert told == ["PAUSED", "STOPPING_ERROR"]
+    assert statuses == ["PAUSED", "STOPPING_ERROR"]
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.ERROR

@@ -1,4 +1,4 @@
-"""A job that prefers several pools in a whole cluster: it runs where capacity comes first, once."""
+"""Tests of a job with several preferred pools: trials run once, in the first pool with capacity."""
 
 import json
 from dataclasses import asdict, replace
@@ -25,7 +25,7 @@ def add_pools(cluster: SteppedCluster, first: PoolSettings) -> None:
 
 
 def submit(cluster: SteppedCluster, number: int = 1, trials: int = 2) -> int:
-    """Submit an experiment that prefers the first pool; the time of that."""
+    """Submit an experiment that prefers the first pool; return the time in milliseconds."""
     pools = PoolPreferences((FIRST, SECOND), PATIENCE_MS)
     message: ExperimentSubmitted = replace(submission(number, trials), pools=pools)
     cluster.command(f"experiment#{number}", message)
@@ -33,7 +33,7 @@ def submit(cluster: SteppedCluster, number: int = 1, trials: int = 2) -> int:
 
 
 def count(cluster: SteppedCluster, address: str, name: str) -> int:
-    return [heard for heard, _ in cluster.checker.folded_messages(address)].count(name)
+    return [folded for folded, _ in cluster.checker.folded_messages(address)].count(name)
 
 
 def assert_ran_once_in_the_second(cluster: SteppedCluster, trials: int = 2) -> None:
@@ -44,7 +44,7 @@ def assert_ran_once_in_the_second(cluster: SteppedCluster, trials: int = 2) -> N
         assert count(cluster, f"trial#{number}", "SlotsAssigned") == 1
 
 
-def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
+def test_job_moves_to_the_second_pool_if_the_first_gets_no_instance(
     cluster: SteppedCluster,
 ) -> None:
     cluster.cloud.catalog, cluster.cloud.capacity = (EMPTY,), {EMPTY.name: 0}
@@ -59,14 +59,14 @@ def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(
 
     cluster.until(reconcile, "done")
     assert_ran_once_in_the_second(cluster)
-    # It did not wait for the patience, since nothing could come.
+    # The job moved before the patience ended, because the pool can get no instance.
     moves = cluster.checker.actor_state(EXPERIMENT).pool_moves
     assert moves.moved_ms - submitted_ms < PATIENCE_MS
     assert moves.reason.startswith(f"pool {FIRST} gets no instances: no offering has capacity")
     assert cluster.cloud.machines == {}
 
 
-def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
+def test_job_leaves_a_busy_first_pool_after_the_patience(
     cluster: SteppedCluster,
 ) -> None:
     add_pools(cluster, PoolSettings())
@@ -83,12 +83,12 @@ def test_a_job_whose_first_pool_is_busy_runs_in_the_second_after_its_patience(
     moved_ms = state(EXPERIMENT).pool_moves.moved_ms
     assert 0 <= moved_ms - submitted_ms - PATIENCE_MS < 3 * cluster.round_ms
     assert state(EXPERIMENT).pool == SECOND
-    # What has the slot of the first pool is not concerned.
+    # The job with the slot of the first pool stays in that pool.
     assert len(first.processes) == 1
     assert state("experiment#7").pool == FIRST
 
 
-def test_a_job_that_no_pool_has_anything_for_waits_a_patience_in_each(
+def test_job_without_capacity_moves_once_per_patience(
     cluster: SteppedCluster,
 ) -> None:
     add_pools(cluster, PoolSettings())
@@ -97,7 +97,7 @@ def test_a_job_that_no_pool_has_anything_for_waits_a_patience_in_each(
     state = cluster.checker.actor_state
     for _ in range(200):
         cluster.round()
-    # Two moves at once, then one in each patience: 200 / 20 = 10 of them.
+    # Two moves at once, then one move per patience: 200 / 20 = 10 moves.
     assert 2 + 8 <= state(EXPERIMENT).pool_moves.count <= 2 + 10
     cluster.add_agent("b", 1, train_at_once, pool=SECOND)
     cluster.until(lambda: state(EXPERIMENT).status.is_final, "done")

@@ -1,5 +1,7 @@
-"""Several engines on one file, torn queries, a table that fails, and calls that come twice, late
-or never: the end is the undisturbed one.
+"""Tests of races: the end of every scenario equals the undisturbed end.
+
+The disturbances are several engines on one file, torn queries, a failing table, and calls that
+arrive twice, late or never.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,14 +50,14 @@ from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.test_crash_proof import run_without_crash
 
 EXPERIMENT = "experiment#1"
-# Ticks after all that the real senders of the same millisecond have sent.
+# Ticks after every message of the real senders of the same millisecond.
 LATER = 1_000
 SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
 by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 
 
 def play(scenario: Scenario, cluster: SteppedCluster) -> None:
-    """Play a scenario and compare its end."""
+    """Play a scenario, close the cluster, and compare the end with the undisturbed end."""
     try:
         scenario.play(cluster)
     finally:
@@ -65,7 +67,10 @@ def play(scenario: Scenario, cluster: SteppedCluster) -> None:
 
 
 class FlakyCalls:
-    """Calls that get lost, the first of them always, are answered to nobody, or come again late."""
+    """Calls of an agent that get lost, lose the answer, or arrive again late.
+
+    The first sync always gets lost. `disturbed`: number of disturbed calls.
+    """
 
     def __init__(self, service: AgentCalls, seed: int) -> None:
         self.service = service
@@ -97,7 +102,7 @@ class FlakyCalls:
 
 
 class CallsFromTwoPlaces:
-    """Sends every call to two hosts at once and listens to one of them."""
+    """Calls of an agent that reach two hosts at once; the answer of a random host counts."""
 
     def __init__(
         self, hosts: Sequence[SteppedHost], threads: ThreadPoolExecutor, seed: int
@@ -115,10 +120,10 @@ class CallsFromTwoPlaces:
         chosen = self._random.sample(self._hosts, 2)
         calls = [self._threads.submit(host.agents.sync, agent, request) for host in chosen]
         answers = [_answer(call) for call in calls]
-        heard = answers[self._random.randrange(2)]
-        if isinstance(heard, CommandRefused):
-            raise heard
-        return heard
+        answer = answers[self._random.randrange(2)]
+        if isinstance(answer, CommandRefused):
+            raise answer
+        return answer
 
 
 def _answer(call: "Future[SyncResponse]") -> SyncResponse | CommandRefused:
@@ -129,7 +134,7 @@ def _answer(call: "Future[SyncResponse]") -> SyncResponse | CommandRefused:
 
 
 class CrowdedCluster(SteppedCluster):
-    """Many hosts at once on one file; every tick is everybody's."""
+    """A cluster of many hosts on one file; every host runs every tick."""
 
     def crowd(self, hosts: Sequence[SteppedHost], threads: ThreadPoolExecutor, seed: int) -> None:
         self.hosts = hosts
@@ -143,8 +148,8 @@ class CrowdedCluster(SteppedCluster):
 
     def tick(self) -> None:
         passes = [self.threads.submit(self._tick_of, host) for host in self.hosts]
-        for one in passes:
-            one.result()
+        for host_pass in passes:
+            host_pass.result()
 
     def command(self, address: str, message: object) -> None:
         calls = [
@@ -161,7 +166,7 @@ class CrowdedCluster(SteppedCluster):
 
 @by_name
 @pytest.mark.parametrize("engines", [2, 4, 8])
-def test_engines_that_race_come_to_the_same_end(
+def test_racing_engines_reach_the_undisturbed_end(
     scenario: Scenario, engines: int, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     cluster = CrowdedCluster(tmp_path / "table.db")
@@ -178,7 +183,7 @@ def test_engines_that_race_come_to_the_same_end(
 
 @by_name
 @pytest.mark.parametrize("seed", range(6))
-def test_a_table_that_fails_and_repeats_changes_nothing(
+def test_flaky_table_keeps_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
     tables: list[FlakyTable] = []
@@ -193,7 +198,7 @@ def test_a_table_that_fails_and_repeats_changes_nothing(
 
 @by_name
 @pytest.mark.parametrize("seed", range(6))
-def test_calls_lost_repeated_and_late_change_nothing(
+def test_lost_repeated_and_late_calls_keep_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
     class Unheard(SteppedCluster):
@@ -211,8 +216,10 @@ def test_calls_lost_repeated_and_late_change_nothing(
 
 @by_name
 @pytest.mark.parametrize("torn_at", [HEAD, "M#8", "M#0018bcfe56801000", "P#queue"])
-def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path: Path) -> None:
-    """In the middle of every query, another engine advances the very actor that is read."""
+def test_torn_queries_keep_the_undisturbed_end(
+    scenario: Scenario, torn_at: str, tmp_path: Path
+) -> None:
+    """A second engine advances the queried actor in the middle of every query."""
     others: list[Engine] = []
     cluster = SteppedCluster(tmp_path / "table.db")
 
@@ -232,8 +239,8 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
     other.rows.close()
 
 
-def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster) -> None:
-    """The agent gave its first call up and went on; the call arrives when a trial has begun."""
+def test_late_sync_does_not_lose_a_trial_started_since(cluster: SteppedCluster) -> None:
+    """The first call of the agent arrives late, after the start of a trial."""
     agent = cluster.add_agent("a", 1, hold)
     cluster.submit(1)
     late = SyncRequest(agent.epoch or 0, known=(), call=agent.next_call())
@@ -245,12 +252,12 @@ def test_a_late_call_does_not_lose_what_has_begun_since(cluster: SteppedCluster)
     assert cluster.checker.actor_state("trial#1").losses == 0
 
 
-def test_a_message_is_not_dropped_because_its_actor_came_in_between(
+def test_mail_is_kept_if_the_actor_appears_during_the_query(
     cluster: SteppedCluster,
 ) -> None:
-    """The head was not there yet when the query passed its place; the mail behind it was read."""
+    """The query misses the new head of the actor, but reads the mail behind the head."""
     engine = cluster.engine
-    # The experiment is there and has mailed its trial; nobody has folded that yet.
+    # The experiment has mailed its trial, and no engine has folded the mail yet.
     dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms, UNHURRIED)
     with pytest.raises(Crash), everything_mailed():
         dying.execute_command(EXPERIMENT, submission(1, 1))
@@ -267,8 +274,8 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(
     assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
 
 
-def test_a_sender_that_forgot_is_still_read_in_order(cluster: SteppedCluster) -> None:
-    """Two rows appear during the second reading: the later one is seen without the earlier."""
+def test_mail_of_a_sender_without_memory_is_folded_in_order(cluster: SteppedCluster) -> None:
+    """Two rows appear during the second query, which returns only the later row."""
     cluster.submit(1)
     engine, trial = cluster.engine, "trial#1"
     put_mail(engine, trial, "somebody", WorkAssigned(8, False), tick=100)
@@ -307,10 +314,10 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
 
 
 @pytest.mark.parametrize(("grows", "first"), [(False, 65), (True, 4)])
-def test_two_submissions_at_once_both_succeed(
+def test_concurrent_submissions_get_distinct_ids(
     cluster: SteppedCluster, grows: bool, first: int
 ) -> None:
-    """Both submissions want ids from one counter; who loses takes other ids."""
+    """Both submissions draw ids from a counter; the loser of the race gets the next ids."""
     other = cluster.boot()
     beaten, winner = (replace(submission(n, 3), has_growing_id_blocks=grows) for n in (1, 2))
     racing = InterleavingTable(
@@ -320,12 +327,12 @@ def test_two_submissions_at_once_both_succeed(
     )
     Engine(racing, lambda: cluster.now_ms, UNHURRIED).execute_command(EXPERIMENT, beaten)
     trials = {t.trial_id: t.experiment_id for t in cluster.checker.actor_states("trial")}
-    # The second took the block 1 to 64, or 1 to 3; the first, beaten, took the next one.
+    # The winner got the block 1 to 64, or 1 to 3; the beaten submission got the next block.
     assert trials == {1: 2, 2: 2, 3: 2, first: 1, first + 1: 1, first + 2: 1}
     other.rows.close()
 
 
-def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: SteppedCluster) -> None:
+def test_failed_condition_of_an_extra_write_raises_to_the_caller(cluster: SteppedCluster) -> None:
     cluster.submit(1)
     key = Key("idempotency#me", "k")
     beside = (Put(key, 1, b"", Expect.ABSENT),)
@@ -336,8 +343,8 @@ def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Stepp
         )
 
 
-def test_a_row_that_was_prolonged_does_not_expire(cluster: SteppedCluster) -> None:
-    """The index may lag: it still names the time that the row had before."""
+def test_prolonged_row_does_not_expire_by_a_stale_index(cluster: SteppedCluster) -> None:
+    """The due index may be stale and still list the former time of a row."""
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1, expires=True)])
 
@@ -358,7 +365,7 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: SteppedCluster) -> No
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 3])
-def test_a_timer_fires_once(
+def test_timer_fires_once(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
 ) -> None:
     healthy = actor_types.ACTOR_TYPES["trial"]

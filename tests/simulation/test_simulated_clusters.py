@@ -1,6 +1,7 @@
-"""Whole clusters under faults: every invariant holds for every seed. See docs/simulate.md.
+"""Tests of whole clusters under faults: every invariant holds for every seed.
 
-SIMULATION_SEEDS and SIMULATION_FIRST_SEED say how many seeds, and from which on.
+SIMULATION_SEEDS is the number of seeds, SIMULATION_FIRST_SEED the first seed. See
+docs/simulate.md.
 """
 
 import os
@@ -38,16 +39,16 @@ SMALL = Plan(size=ClusterSize(experiments=1, pools=1, machines_max=2, hours=0.5)
 CALM = Plan((), SMALL.size)
 
 
-def test_everything_holds_for_every_seed(coverage_line: Callable[[str], None]) -> None:
+def test_invariants_hold_for_every_seed(coverage_line: Callable[[str], None]) -> None:
     began, plan = time.perf_counter(), Plan()
     outcomes = list(run_seeds(range(FIRST, FIRST + SEEDS), plan, CORES))
     seconds = time.perf_counter() - began
-    found = sum_outcomes(outcomes)
+    total = sum_outcomes(outcomes)
     coverage_line(
-        f"{SEEDS} clusters of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
-        f" {CORES} cores, {found['virtual_over_real']:,.0f} times real time on each:"
-        f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
-        f" {found['restarts']} restarts, {found['machines']} instances, {found['leaked']} leaked"
+        f"{SEEDS} clusters of {total['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
+        f" {CORES} cores, {total['virtual_over_real']:,.0f} times real time on each:"
+        f" {total['trials']} trials, {total['losses']} losses, {total['preemptions']} preemptions,"
+        f" {total['restarts']} restarts, {total['machines']} instances, {total['leaked']} leaked"
     )
     failed = [
         f"{plan.command(outcome.seed)}: {outcome.violation}"
@@ -57,44 +58,45 @@ def test_everything_holds_for_every_seed(coverage_line: Callable[[str], None]) -
     assert not failed, "\n".join(failed[:10])
 
 
-def test_a_seed_replays_to_the_last_commit() -> None:
-    one, other = (run_seed(4711, SMALL) for _ in range(2))
-    assert one.digest
-    assert (one.digest, one.commits, one.faults) == (other.digest, other.commits, other.faults)
+def test_seed_replays_to_the_last_commit() -> None:
+    first, second = (run_seed(4711, SMALL) for _ in range(2))
+    assert first.digest
+    assert (first.digest, first.commits) == (second.digest, second.commits)
+    assert first.faults == second.faults
 
 
-def test_other_seeds_are_other_clusters() -> None:
+def test_different_seeds_make_different_clusters() -> None:
     assert run_seed(1, CALM).digest != run_seed(2, CALM).digest
 
 
-def test_a_calm_cluster_has_no_faults_and_loses_nothing() -> None:
+def test_calm_cluster_has_no_faults_and_no_losses() -> None:
     outcome = run_seed(3, CALM)
     assert (outcome.violation, outcome.faults, outcome.losses) == ("", {}, 0)
     assert set(outcome.experiments) <= {"COMPLETED", "CANCELED"}
 
 
-def test_marks_of_damage_are_taken_back_while_trials_run(tmp_path: Path) -> None:
+def test_users_verify_damaged_checkpoints_while_trials_run(tmp_path: Path) -> None:
     rates = replace(NO_FAULTS, damaged_checkpoints=0.5, losses_hourly=1.0)
     cluster = SimulatedCluster(1, rates, ClusterSize(experiments=2, pools=1), tmp_path)
     cluster.run()
     assert cluster.users.verifications > 0
 
 
-def test_faults_that_are_not_allowed_leave_the_chances_of_others_as_they_are() -> None:
+def test_disallowed_faults_leave_the_rates_of_allowed_faults_unchanged() -> None:
     every = sample_fault_rates(Random("1/chances"), FAULT_NAMES)
-    one = sample_fault_rates(Random("1/chances"), ("races",))
-    assert one.races == every.races
-    assert one.throttling == 0.0
+    races_only = sample_fault_rates(Random("1/chances"), ("races",))
+    assert races_only.races == every.races
+    assert races_only.throttling == 0.0
     assert sample_fault_rates(Random("1/chances"), ()) == NO_FAULTS
 
 
-def test_faults_are_named_as_people_write_them() -> None:
+def test_parses_hyphenated_fault_names() -> None:
     assert parse_fault_names(["lost-triggers", "zombies"]) == ("lost_triggers", "zombies_hourly")
     with pytest.raises(UnknownFault, match="there is no fault 'floods'"):
         parse_fault_names(["floods"])
 
 
-def test_a_command_runs_a_seed_again() -> None:
+def test_plan_command_names_the_seed_and_the_options() -> None:
     assert Plan().command(4711) == "detcloud simulate cluster --seed 4711"
     small = Plan(("races",), ClusterSize(experiments=1, machines_max=2))
     assert small.command(5) == (
@@ -102,7 +104,7 @@ def test_a_command_runs_a_seed_again() -> None:
     )
 
 
-def test_outcomes_are_kept_and_gone_on_from(
+def test_interrupted_outcomes_file_is_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "outcomes.jsonl"
@@ -118,16 +120,16 @@ def test_outcomes_are_kept_and_gone_on_from(
     capsys.readouterr()
 
 
-def test_a_fault_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_rejects_unknown_fault_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed=1", "--faults=floods"]) == 2
     assert "there is no fault 'floods'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_a_search_in_epochs_comes_to_what_the_same_one_in_batches_does(
+def test_search_in_epochs_ends_like_the_search_in_batches(
     seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = []
+    ends_by_unit = []
     for share in (0.0, 1.0):
         monkeypatch.setattr(searches, "IN_EPOCHS", share)
         home = tmp_path / str(share)
@@ -143,11 +145,11 @@ def test_a_search_in_epochs_comes_to_what_the_same_one_in_batches_does(
             for actor_state in cluster.checker.actor_states("trial")
         ]
         assert ends
-        found.append(sorted(ends))
-    assert found[0] == found[1]
+        ends_by_unit.append(sorted(ends))
+    assert ends_by_unit[0] == ends_by_unit[1]
 
 
-def test_everything_holds_in_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invariants_hold_in_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "IN_EPOCHS", 1.0)
     for seed in range(FIRST, FIRST + 6):
         assert run_seed(seed, SMALL).violation == "", f"seed {seed}"

@@ -1,4 +1,4 @@
-"""A trial over several agents in a whole cluster: it begins, reports and ends as one."""
+"""Tests of a trial over several agents, which start, report and end together."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def submit(cluster: SteppedCluster, slots: int) -> None:
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
 
-def test_each_node_knows_its_rank_and_all_hosts(cluster: SteppedCluster) -> None:
+def test_nodes_get_ranks_and_all_hosts(cluster: SteppedCluster) -> None:
     agents = [cluster.add_agent(name, 2, hold) for name in "abc"]
     submit(cluster, 6)
     cluster.round()
@@ -32,7 +32,7 @@ def test_each_node_knows_its_rank_and_all_hosts(cluster: SteppedCluster) -> None
     assert len({spec["rendezvous_port"] for spec in specs.values()}) == 1
 
 
-def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: SteppedCluster) -> None:
+def test_gang_starts_only_when_all_agents_are_free(cluster: SteppedCluster) -> None:
     cluster.add_agent("a", 2, hold)
     submit(cluster, 4)
     cluster.round()
@@ -42,28 +42,28 @@ def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: SteppedCl
     assert sorted(cluster.checker.actor_state("trial#1").allocation.agents) == ["a", "b"]
 
 
-def test_what_all_nodes_report_counts_once(cluster: SteppedCluster) -> None:
+def test_reports_of_all_nodes_count_once(cluster: SteppedCluster) -> None:
     for name in "ab":
         cluster.add_agent(name, 2, train_at_once)
     submit(cluster, 4)
     cluster.run_to_rest()
     [ended] = cluster.checker.actor_states("experiment")
     assert ended.status is Status.COMPLETED
-    heard = [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
-    assert (heard.count("TrialValidated"), heard.count("TrialLengthReached")) == (1, 1)
-    assert heard.count("TrialEnded") == 1
+    folded = [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
+    assert (folded.count("TrialValidated"), folded.count("TrialLengthReached")) == (1, 1)
+    assert folded.count("TrialEnded") == 1
 
 
-def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: SteppedCluster) -> None:
-    """The others fail at once of the node that vanished, and the loss is heard of 30 s later."""
+def test_lost_node_costs_no_restart_and_records_the_cause(cluster: SteppedCluster) -> None:
+    """The remaining node fails at once, and the loss of the agent is detected 30 s later."""
     vanished: list[str] = []
 
-    def fail_without_the_other(run: Run) -> list[Line]:
+    def fail_without_peer(run: Run) -> list[Line]:
         if vanished and run.allocation == "1.1":
             return [{"kind": "exited", "reason": "errored", "message": "connection reset"}]
         return hold(run) if run.allocation == "1.1" else train_at_once(run)
 
-    agents = {name: cluster.add_agent(name, 2, fail_without_the_other) for name in "abc"}
+    agents = {name: cluster.add_agent(name, 2, fail_without_peer) for name in "abc"}
     submit(cluster, 4)
     cluster.until(lambda: sum(len(agent.processes) for agent in agents.values()) == 2, "running")
     chief, lost = cluster.checker.actor_state("trial#1").allocation.agents

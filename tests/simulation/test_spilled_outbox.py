@@ -1,4 +1,4 @@
-"""An outbox too long for one commit is sent whatever happens after the commit that spilled it."""
+"""Tests of outboxes that are too long for a commit: the ticks send every spilled message."""
 
 import pytest
 
@@ -22,10 +22,10 @@ TRIALS = 120
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("commit", [1, 2, 3])
-def test_it_is_sent_though_nobody_asks_again(
+def test_spilled_outbox_is_sent_by_ticks_after_a_crash(
     cluster: SteppedCluster, commit: int, when: CrashMoment
 ) -> None:
-    """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
+    """Commit 1 spills 120 messages, commits 2 and 3 send 90 and 30; no user retries the pause."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, commit, when)
     with pytest.raises(Crash):
@@ -41,10 +41,10 @@ def test_it_is_sent_though_nobody_asks_again(
     assert cluster.checker.pending_mail() == []
 
 
-def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(
+def test_pool_spills_and_sends_messages_to_120_trials(
     cluster: SteppedCluster,
 ) -> None:
-    """A message, not a command, spills this one: 120 trials and the agent hear of it."""
+    """A message instead of a command spills the outbox to 120 trials and the agent."""
     cluster.submit(TRIALS)
     agent = cluster.add_agent("a", TRIALS, hold)
     cluster.round()
@@ -53,8 +53,8 @@ def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(
     assert {t.allocation.agents for t in cluster.checker.actor_states("trial")} == {("a",)}
 
 
-def test_what_comes_later_waits_for_the_outbox(cluster: SteppedCluster) -> None:
-    """Every trial hears PAUSED before it hears of the end."""
+def test_later_command_waits_for_the_spilled_outbox(cluster: SteppedCluster) -> None:
+    """Every trial receives PAUSED before the end of the experiment."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
@@ -63,12 +63,11 @@ def test_what_comes_later_waits_for_the_outbox(cluster: SteppedCluster) -> None:
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
         folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
-        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
-        assert told == ["PAUSED", "STOPPING_CANCELED"]
+        statuses = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert statuses == ["PAUSED", "STOPPING_CANCELED"]
 
 
-def test_the_ids_of_a_second_experiment_do_not_wait(cluster: SteppedCluster) -> None:
-    """A spilled experiment holds up nobody else."""
+def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedCluster) -> None:
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
@@ -77,8 +76,8 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: SteppedCluster) -> 
     assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2
 
 
-def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: SteppedCluster) -> None:
-    """However long the outbox is, the next command is one commit, and what it sends comes after."""
+def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -> None:
+    """A command is a single commit; the messages of the command follow the earlier outboxes."""
     cluster.submit(10 * TRIALS)
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
         dying = CrashingTable(cluster.engine.table, 1, "after")
@@ -88,15 +87,15 @@ def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Stepped
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
         folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
-        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
-        assert told == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
+        statuses = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert statuses == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
 
 
-def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(
+def test_journal_replays_across_silent_commands_during_a_spill(
     cluster: SteppedCluster,
 ) -> None:
-    """Commits that send a spilled outbox have no entry, before and after such a command."""
+    """Commits that send a spilled outbox add no journal entry, before and after a command."""
     cluster.submit(3 * TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):

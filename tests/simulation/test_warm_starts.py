@@ -1,4 +1,4 @@
-"""Experiments that start from a checkpoint, and the collector that wants it gone, at once."""
+"""Tests of races between warm starts from a checkpoint and deletions of the checkpoint."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from tests.simulation.scenarios import train_in_rounds
 
 @pytest.fixture
 def cluster(cluster: SteppedCluster) -> SteppedCluster:
-    """Experiment 1 has completed; its one trial has a checkpoint."""
+    """Return a cluster with a completed experiment 1 of one trial, which has a checkpoint."""
     cluster.add_agent("a", 1, train_in_rounds)
     cluster.submit(1)
     cluster.run_to_rest()
@@ -34,8 +34,8 @@ def cluster(cluster: SteppedCluster) -> SteppedCluster:
 
 
 def source(cluster: SteppedCluster) -> CheckpointRef:
-    found: CheckpointRef = cluster.checker.actor_state("trial#1").checkpoint
-    return found
+    checkpoint: CheckpointRef = cluster.checker.actor_state("trial#1").checkpoint
+    return checkpoint
 
 
 def warm_start_submission(cluster: SteppedCluster, experiment_id: int) -> ExperimentSubmitted:
@@ -43,12 +43,12 @@ def warm_start_submission(cluster: SteppedCluster, experiment_id: int) -> Experi
 
 
 def racing_engine(cluster: SteppedCluster, address: str, act: Callable[[], object]) -> Engine:
-    """An engine before whose first commit to `address` something else happens."""
+    """Return an engine that runs `act` before its first commit to `address`."""
 
-    def is_its_commit(writes: Sequence[Write]) -> bool:
+    def is_commit_to_address(writes: Sequence[Write]) -> bool:
         return any(write.key.partition == address for write in writes)
 
-    table = InterleavingTable(cluster.engine.table, act, is_its_commit)
+    table = InterleavingTable(cluster.engine.table, act, is_commit_to_address)
     return Engine(table, lambda: cluster.now_ms, UNHURRIED)
 
 
@@ -63,7 +63,7 @@ def state_of(cluster: SteppedCluster, uuid: str) -> CheckpointState:
     return record.state
 
 
-def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
+def test_concurrent_warm_starts_pin_the_checkpoint_twice(
     cluster: SteppedCluster,
 ) -> None:
     other = cluster.boot()
@@ -77,7 +77,7 @@ def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
     other.rows.close()
 
 
-def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(
+def test_warm_start_is_refused_if_the_checkpoint_is_deleted_concurrently(
     cluster: SteppedCluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(
     other.rows.close()
 
 
-def test_a_checkpoint_that_something_starts_from_at_the_last_moment_stays(
+def test_checkpoint_pinned_by_a_concurrent_warm_start_is_kept(
     cluster: SteppedCluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid

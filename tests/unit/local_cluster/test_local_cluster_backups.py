@@ -1,4 +1,4 @@
-"""Backups of an embedded cluster, restores, and copies that somebody put back by hand."""
+"""Tests of backups of an embedded cluster, restores, and state files copied by hand."""
 
 import io
 import json
@@ -26,8 +26,8 @@ COUNTER = Key("counters", "experiment")
 
 
 @pytest.fixture(autouse=True)
-def umask_of_its_own() -> Iterator[None]:
-    """The umask as it was, which a backup sets for the rest of its process."""
+def restored_umask() -> Iterator[None]:
+    """Restore the umask after a test, because a backup sets the umask of the process."""
     before = os.umask(0o077)
     os.umask(before)
     yield
@@ -45,7 +45,7 @@ def running_cluster(home: Path) -> Iterator[EmbeddedCluster]:
 
 
 def give_ids(home: Path, until: int) -> None:
-    """Let experiments be created until the next id is this one."""
+    """Set the next experiment id of a cluster to `until`."""
     with running_cluster(home) as cluster:
         cluster.table.commit((Put(COUNTER, until, b"%d" % until, Expect.ANYTHING),))
 
@@ -76,7 +76,7 @@ def _run(home: Path, *words: str) -> dict[str, object]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A cluster's folder with an object and a checkpoint; the next experiment is 5."""
+    """Return the folder of a cluster with an object and a checkpoint; the next experiment is 5."""
     home = tmp_path / "home"
     give_ids(home, 5)
     for name in ("objects/logs/1/1.1-0-9", "checkpoints/1/1/00000001/u/manifest.json"):
@@ -85,7 +85,7 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def test_a_backup_brings_a_cluster_to_another_machine(home: Path, tmp_path: Path) -> None:
+def test_backup_moves_a_cluster_to_a_new_machine(home: Path, tmp_path: Path) -> None:
     make_backup(home, tmp_path / "b.tar", "--checkpoints")
     other = tmp_path / "other"
     report = _run(other, "restore", str(tmp_path / "b.tar"))
@@ -98,14 +98,14 @@ def test_a_backup_brings_a_cluster_to_another_machine(home: Path, tmp_path: Path
     ):
         assert (other / name).read_bytes() == (home / name).read_bytes(), name
         assert (other / name).stat().st_mode & 0o077 == 0
-    # Nobody knows what was given since.
+    # Ids issued after the backup are unknown, so that the restore skips ids.
     assert next_id(other) == 5 + SKIPPED_IDS["experiment"]
     with running_cluster(other) as cluster, running_cluster(home) as former:
         assert cluster.adapters.cluster_id == former.adapters.cluster_id
     assert incarnation(other) not in ("", incarnation(home))
 
 
-def test_a_restore_goes_on_behind_the_newest_id_and_keeps_what_it_replaces(
+def test_restore_continues_after_the_newest_id_and_keeps_old_state(
     home: Path, tmp_path: Path
 ) -> None:
     make_backup(home, tmp_path / "b.tar")
@@ -117,13 +117,13 @@ def test_a_restore_goes_on_behind_the_newest_id_and_keeps_what_it_replaces(
     kept = Path(str(report["kept"]))
     with closing(SqliteTable(kept)) as table:
         assert read_next_ids(table)["experiment"] == 9
-    # The server finds nothing amiss.
+    # The next start of the server accepts the restored state.
     before = incarnation(home)
     give_ids(home, 10)
     assert incarnation(home) == before
 
 
-def test_a_backup_of_a_running_cluster_is_of_one_moment(home: Path, tmp_path: Path) -> None:
+def test_backup_of_a_running_cluster_is_consistent(home: Path, tmp_path: Path) -> None:
     stopped = threading.Event()
 
     def write_pair(cluster: EmbeddedCluster, number: int) -> None:
@@ -156,7 +156,7 @@ def test_a_backup_of_a_running_cluster_is_of_one_moment(home: Path, tmp_path: Pa
         assert left.body == right.body
 
 
-def test_an_object_that_comes_while_the_state_is_copied_is_in_the_backup(
+def test_backup_contains_objects_written_during_the_state_copy(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -173,7 +173,7 @@ def test_an_object_that_comes_while_the_state_is_copied_is_in_the_backup(
     assert {"objects/late", "objects/logs/1/1.1-0-9"} <= set(names)
 
 
-def test_a_backup_never_replaces_a_file_and_leaves_none_behind_that_failed(
+def test_backup_overwrites_no_file_and_removes_failed_archives(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "b.tar").write_text("mine")
@@ -190,7 +190,7 @@ def test_a_backup_never_replaces_a_file_and_leaves_none_behind_that_failed(
     assert not list(home.glob(".backup-*"))
 
 
-def test_there_is_nothing_to_back_up_before_the_first_server(
+def test_backup_before_the_first_server_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["backups", "--home", str(tmp_path / "home"), "backup", str(tmp_path / "b.tar")]
@@ -199,7 +199,7 @@ def test_there_is_nothing_to_back_up_before_the_first_server(
     assert "there is nothing to back up" in capsys.readouterr().err
 
 
-def test_no_backup_is_restored_under_a_running_server(
+def test_restore_under_a_running_server_is_refused(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_backup(home, tmp_path / "b.tar")
@@ -217,7 +217,7 @@ def test_no_backup_is_restored_under_a_running_server(
     "name",
     ["../escaped", "/tmp/escaped", "objects/../../escaped", "objects", "agent/x", "objects//x"],
 )
-def test_an_archive_with_other_entries_is_refused_and_writes_nothing(
+def test_archive_with_foreign_entries_is_refused_before_any_write(
     home: Path, tmp_path: Path, name: str
 ) -> None:
     make_backup(home, tmp_path / "b.tar")
@@ -231,7 +231,7 @@ def test_an_archive_with_other_entries_is_refused_and_writes_nothing(
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_an_archive_with_links_is_refused(home: Path, tmp_path: Path, kind: bytes) -> None:
+def test_archive_with_links_is_refused(home: Path, tmp_path: Path, kind: bytes) -> None:
     make_backup(home, tmp_path / "b.tar")
     with tarfile.open(tmp_path / "b.tar", "a") as tar:
         member = tarfile.TarInfo("objects/link")
@@ -241,7 +241,7 @@ def test_an_archive_with_links_is_refused(home: Path, tmp_path: Path, kind: byte
         restore_backup(HomeFolder(home), tmp_path / "b.tar")
 
 
-def test_a_damaged_archive_changes_nothing(home: Path, tmp_path: Path) -> None:
+def test_damaged_archive_leaves_the_state_unchanged(home: Path, tmp_path: Path) -> None:
     make_backup(home, tmp_path / "b.tar")
     content = (tmp_path / "b.tar").read_bytes()
     with tarfile.open(tmp_path / "b.tar") as tar:
@@ -262,7 +262,7 @@ def test_a_damaged_archive_changes_nothing(home: Path, tmp_path: Path) -> None:
     assert not list(home.glob(".restore-*"))
 
 
-def test_a_backup_of_a_later_format_is_refused_by_its_number(home: Path, tmp_path: Path) -> None:
+def test_backup_of_a_later_format_is_refused(home: Path, tmp_path: Path) -> None:
     text = json.dumps(
         {
             "format": 2,
@@ -280,9 +280,7 @@ def test_a_backup_of_a_later_format_is_refused_by_its_number(home: Path, tmp_pat
         restore_backup(HomeFolder(home), tmp_path / "b.tar")
 
 
-def test_a_damaged_state_is_kept_as_it_is_and_its_ids_are_skipped(
-    home: Path, tmp_path: Path
-) -> None:
+def test_restore_keeps_the_damaged_state_file_and_skips_ids(home: Path, tmp_path: Path) -> None:
     make_backup(home, tmp_path / "b.tar")
     (home / "state.db").write_bytes(b"no database" * 1000)
     report = _run(home, "restore", str(tmp_path / "b.tar"))
@@ -309,7 +307,7 @@ def test_failed_restore_leaves_the_former_state_the_latest(
     assert (next_id(home), incarnation(home)) == (9, before)
 
 
-def test_an_older_copy_that_was_put_back_by_hand_is_noticed(home: Path, tmp_path: Path) -> None:
+def test_manually_restored_old_copy_changes_the_incarnation(home: Path, tmp_path: Path) -> None:
     shutil.copy(home / "state.db", tmp_path / "copy.db")
     give_ids(home, 9)
     assert incarnation(home) == ""
@@ -317,12 +315,12 @@ def test_an_older_copy_that_was_put_back_by_hand_is_noticed(home: Path, tmp_path
     give_ids(home, 2_000)
     first = incarnation(home)
     assert first != ""
-    # Once: the next start finds the state as the last one left it.
+    # The incarnation changes once: the next start finds the state of the previous server.
     give_ids(home, 2_001)
     assert incarnation(home) == first
 
 
-def test_another_clusters_state_is_noticed_and_skips_no_ids(home: Path, tmp_path: Path) -> None:
+def test_foreign_state_changes_the_incarnation_and_skips_no_ids(home: Path, tmp_path: Path) -> None:
     give_ids(tmp_path / "other", 3)
     shutil.copy(tmp_path / "other" / "state.db", home / "state.db")
     with running_cluster(home):
@@ -332,7 +330,7 @@ def test_another_clusters_state_is_noticed_and_skips_no_ids(home: Path, tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"number": "x"}', '{"number": null}'])
-def test_a_mark_that_cannot_be_read_is_none(home: Path, text: str) -> None:
+def test_unreadable_mark_is_ignored(home: Path, text: str) -> None:
     (home / "state-mark.json").write_text(text)
     with running_cluster(home):
         pass

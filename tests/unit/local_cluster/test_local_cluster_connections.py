@@ -1,4 +1,4 @@
-"""The connections of an embedded server, with applications that use ASGI in unusual ways."""
+"""Tests of connections of an embedded server, with applications of unusual ASGI use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Connect = Callable[[], socket.socket]
 
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[tuple[Connect, ConnectionLimits]]:
-    """A server for `app` in a thread: a function that connects, and the limits."""
+    """Run a server for `app` in a thread; yield a function that connects, and the limits.
+
+    After the block, assert that no connection is left, and stop the server.
+    """
     listener = open_listener(0)
     address = listener.getsockname()
     server = EmbeddedServer(app, lambda: None, lambda: None)
@@ -37,7 +40,7 @@ def serving(app: ASGIApp) -> Iterator[tuple[Connect, ConnectionLimits]]:
             return opened.enter_context(connection)
 
         yield connect, server.limits
-    # The end of each connection leaves nothing.
+    # An ended connection leaves no entry in the limits.
     wait_until(lambda: not server.limits.open)
     assert not server.limits.waiting
     assert not server.limits.answering
@@ -140,7 +143,7 @@ def test_failed_application_closes_the_connection() -> None:
 
 
 class StuckTransport(asyncio.Transport):
-    """A transport whose client reads nothing."""
+    """A transport with a client that reads no data. `is_aborted` is set by `abort`."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
@@ -175,7 +178,7 @@ def test_unread_response_of_a_failed_application_is_not_kept(
 
 
 class Recorder(asyncio.Protocol):
-    """A protocol that has asyncio's methods alone, and records the calls."""
+    """A protocol with only asyncio's methods, which records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []

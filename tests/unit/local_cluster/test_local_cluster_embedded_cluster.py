@@ -1,4 +1,4 @@
-"""The own agent of an embedded cluster, and configurations after the first."""
+"""Tests of the own agent of an embedded cluster and of changed configurations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ def agents_of(cluster: EmbeddedCluster) -> AgentService:
     return services.agents
 
 
-def test_the_own_agent_of_a_stopped_cluster_keeps_no_pool(tmp_path: Path) -> None:
+def test_own_agent_of_a_stopped_cluster_does_not_prevent_pool_removal(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         agents_of(cluster).enrol(own_agent_name("default"), "default", SLOTS, "1")
     with running_cluster(tmp_path, GPUS) as cluster:
@@ -45,7 +45,7 @@ def test_the_own_agent_of_a_stopped_cluster_keeps_no_pool(tmp_path: Path) -> Non
         assert cluster.own_pool == "default"
 
 
-def test_an_agent_of_somebody_elses_keeps_its_pool(tmp_path: Path) -> None:
+def test_foreign_agent_prevents_removal_of_the_pool(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         agents_of(cluster).enrol("desk", "default", SLOTS, "1")
     with (

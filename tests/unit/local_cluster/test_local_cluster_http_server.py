@@ -1,4 +1,4 @@
-"""The port and the log of an embedded cluster's server."""
+"""Tests of the port and the log of an embedded cluster's server."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The log of a server that is configured as an embedded cluster's."""
+    """Yield the log file of a server with the logging of an embedded cluster."""
     path = tmp_path / "server.log"
     root, handlers = logging.getLogger(), list[logging.Handler]()
     level = root.level
@@ -47,7 +47,7 @@ def read_lines(log_file: Path) -> list[dict[str, Any]]:
 
 
 def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls of these methods of the engine fail as a fault of the program does."""
+    """Patch methods of the engine to raise ValueError, like a fault of the program."""
 
     def fail(*_: object, **__: object) -> None:
         raise ValueError("canary")
@@ -57,7 +57,7 @@ def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "GET", "POST"])
-def test_the_log_has_a_traceback_of_each_internal_error(
+def test_internal_errors_are_logged_with_a_traceback(
     cluster: Cluster, log_file: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     cluster.create(CONFIG)
@@ -76,11 +76,12 @@ def test_the_log_has_a_traceback_of_each_internal_error(
         assert (answer.status, answer.code) == (500, "internal")
         request_id = answer.headers["x-request-id"]
         assert request_id in answer.json["error"]["message"]
-        ours = [line for line in lines if line.get("request_id") == request_id]
-        assert ["ValueError: canary" in line.get("traceback", "") for line in ours] == [True, False]
+        logged = [line for line in lines if line.get("request_id") == request_id]
+        tracebacks = [line.get("traceback", "") for line in logged]
+        assert ["ValueError: canary" in text for text in tracebacks] == [True, False]
 
 
-def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_file: Path) -> None:
+def test_successful_reads_and_syncs_are_not_logged(cluster: Cluster, log_file: Path) -> None:
     agent = Agent(cluster)
     assert agent.sync().status == 200
     assert cluster.get("/experiments").status == 200
@@ -90,7 +91,7 @@ def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_f
     assert listed == [("POST", 200), ("GET", 404), ("GET", 403)]
 
 
-def test_a_taken_port_is_named_with_the_way_out() -> None:
+def test_taken_port_error_suggests_to_leave_out_the_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -99,7 +100,7 @@ def test_a_taken_port_is_named_with_the_way_out() -> None:
             open_listener(port)
 
 
-def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
+def test_next_free_port_replaces_a_taken_former_port() -> None:
     with open_listener(0) as taken:
         port = taken.getsockname()[1]
         with open_listener(None, port) as listener:
@@ -108,12 +109,12 @@ def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
         assert listener.getsockname()[1] == port
 
 
-def test_a_first_start_listens_at_the_default_port_or_behind_it() -> None:
+def test_first_start_listens_at_the_default_port_or_above() -> None:
     with open_listener(None) as first, open_listener(None) as second:
         ports = [listener.getsockname()[1] for listener in (first, second)]
     assert DEFAULT_PORT <= ports[0] < ports[1] < DEFAULT_PORT + PORTS_TRIED_MAX
 
 
-def test_any_port_is_used_where_no_port_follows() -> None:
+def test_any_port_is_used_if_no_higher_port_exists() -> None:
     with open_listener(None, 65536) as listener:
         assert listener.getsockname()[1] not in (0, 65536)

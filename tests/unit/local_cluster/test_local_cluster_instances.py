@@ -1,4 +1,4 @@
-"""Instances of an embedded cluster: their tokens, their provider, and the thread behind them."""
+"""Tests of instances of an embedded cluster: join tokens, providers and the provisioner thread."""
 
 import threading
 from pathlib import Path
@@ -22,7 +22,7 @@ from provisioner.settings import SettingsInvalid
 from tests.patience import ANSWER_SECONDS_MAX
 
 
-def test_a_join_token_is_for_one_pool() -> None:
+def test_join_token_is_bound_to_a_pool() -> None:
     table = SqliteTable(Path(":memory:"))
     for _ in range(2):
         issue_join_token(table, "secret", "blue")
@@ -33,7 +33,7 @@ def test_a_join_token_is_for_one_pool() -> None:
     assert tokens.find_principal(token_digest("other")) is None
 
 
-def test_a_provider_that_is_not_here_is_named(tmp_path: Path) -> None:
+def test_rejects_missing_provider_by_name(tmp_path: Path) -> None:
     adapters = LocalAdapters(HomeFolder(tmp_path), "http://here")
     with pytest.raises(ConfigurationError, match="this cluster has no provider aws; it has local"):
         adapters.cloud_provider(ProvisionerSettings("aws"))
@@ -41,12 +41,14 @@ def test_a_provider_that_is_not_here_is_named(tmp_path: Path) -> None:
     assert [offering.slots for offering in adapters.cloud_provider(settings).offerings()] == [2]
 
 
-def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_pool_does_not_stop_passes_of_healthy_pools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
     enough = threading.Event()
 
     class Stumbling(Reconciler):
-        """Fails in every way that a pass may."""
+        """A reconciler that fails in every way of a pass."""
 
         def __init__(self) -> None:
             pass
@@ -78,6 +80,6 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen[:5] == ["bad", "good", "unavailable", "bad", "good"]
 
 
-def test_to_stop_before_the_start_is_harmless() -> None:
+def test_stop_before_start_is_harmless() -> None:
     nothing = cast(Any, None)
     ProvisioningThread(Provisioner(nothing, nothing)).stop()

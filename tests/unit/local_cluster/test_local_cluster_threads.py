@@ -1,4 +1,4 @@
-"""The threads of an embedded cluster: agents that cannot start, and stops without a start."""
+"""Tests of threads of an embedded cluster: agents that cannot start, and failed starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.patience import wait_until
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
-def test_agent_starts_once_its_program_can_run(
+def test_agent_starts_as_soon_as_the_program_is_executable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = tmp_path / "agent"
@@ -34,7 +34,7 @@ def test_agent_starts_once_its_program_can_run(
     keeper._thread.join()
 
 
-def test_agent_whose_record_cannot_be_written_runs_once(
+def test_agent_with_an_unwritable_record_runs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = HomeFolder(tmp_path)
@@ -56,7 +56,9 @@ def test_agent_whose_record_cannot_be_written_runs_once(
     assert failures == [RECORD]
 
 
-def test_failed_start_raises_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_raises_the_original_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Experiments in virtual time: how long they take, what they train, and what nobody may break."""
+"""Tests of experiments in virtual time: durations, trained batches and invariants."""
 
 from dataclasses import replace
 
@@ -27,84 +27,84 @@ from tests.unit.simulation.virtual import (
 )
 
 
-def test_trials_share_the_slots_there_are() -> None:
-    # 4 trials of 10 batches of 1 s on 2 slots: two after two, 2 * 10 s.
-    found = simulate_experiment(submission(random_plan(10, 4)), 2, CurvesByNumber())
-    assert found.makespan_ms == 20_000
-    assert found.experiment.status is Status.COMPLETED
-    assert found.experiment.trials_completed == 4
-    account = found.usage
+def test_trials_share_the_slots() -> None:
+    # 4 trials of 10 batches of 1 s on 2 slots: two rounds of 10 s.
+    result = simulate_experiment(submission(random_plan(10, 4)), 2, CurvesByNumber())
+    assert result.makespan_ms == 20_000
+    assert result.experiment.status is Status.COMPLETED
+    assert result.experiment.trials_completed == 4
+    account = result.usage
     assert (account.batches, account.units, account.slot_ms) == (40, 40.0, 40_000)
-    assert found.slot_utilization(2) == 1.0
+    assert result.slot_utilization(2) == 1.0
 
 
-def test_a_slot_that_is_free_first_takes_the_next_trial() -> None:
+def test_first_free_slot_takes_the_next_trial() -> None:
     # On 2 slots trials of 10, 30 and 15 s: the third begins at 10 s and ends at 25 s, the second
     # at 30 s. Busy: 10 + 30 + 15 of 2 * 30 s.
-    found = simulate_experiment(
+    result = simulate_experiment(
         submission(random_plan(10, 3)), 2, CurvesByNumber(batch_ms=(1000.0, 3000.0, 1500.0))
     )
-    assert found.makespan_ms == 30_000
-    assert found.slot_utilization(2) == 55 / 60
+    assert result.makespan_ms == 30_000
+    assert result.slot_utilization(2) == 55 / 60
 
 
-def test_trials_of_several_slots_need_them_all() -> None:
-    # 3 trials of 2 slots on 5: two at a time, and one slot left over. 20 of 2 * 10 * 5 slot-seconds
-    # of the first round and 10 * 2 of the second: 3 * 10 * 2 of 5 * 20.
-    found = simulate_experiment(submission(random_plan(10, 3), slots=2), 5, CurvesByNumber())
-    assert found.makespan_ms == 20_000
-    assert found.slot_utilization(5) == 60 / 100
+def test_trial_of_several_slots_waits_for_all_slots() -> None:
+    # 3 trials of 2 slots on 5 slots: two trials at a time, and one unused slot. The trials use
+    # 3 * 10 * 2 of 5 * 20 slot-seconds.
+    result = simulate_experiment(submission(random_plan(10, 3), slots=2), 5, CurvesByNumber())
+    assert result.makespan_ms == 20_000
+    assert result.slot_utilization(5) == 60 / 100
 
 
-def test_a_limit_of_slots_holds_in_the_simulation_too() -> None:
+def test_simulation_respects_max_slots() -> None:
     # 4 trials one after the other on one slot of 4.
-    found = simulate_experiment(submission(random_plan(10, 4), max_slots=1), 4, CurvesByNumber())
-    assert found.makespan_ms == 40_000
+    result = simulate_experiment(submission(random_plan(10, 4), max_slots=1), 4, CurvesByNumber())
+    assert result.makespan_ms == 40_000
 
 
-def test_a_halving_is_promoted_as_its_rungs_say() -> None:
+def test_halving_promotes_the_best_third_of_a_rung() -> None:
     # Trial i has metric i + 1. On one slot with one trial open: trials 0, 1 and 2 train 1 batch;
-    # of three results one goes on, trial 0, to 3. Then 3, 4 and 5: of six two, which is trial 1;
-    # 6, 7 and 8: of nine three, which is trial 2. Of the three at 3 batches trial 0 goes on to 9.
-    # 9 trainings of 1, 3 of 2 more and 1 of 6 more: 9 + 6 + 6 = 21 batches of 1 s.
-    found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber())
-    assert found.usage.batches == 21
-    assert found.makespan_ms == 21_000
-    assert found.improvements == ((1_000, 1.0),)
-    assert found.experiment.best_trial == 1
+    # after three results trial 0 is promoted to 3. After trials 3, 4 and 5, a third of six is two:
+    # trial 1 too. After 6, 7 and 8, a third of nine: trial 2 too. Of these, trial 0 trains to 9.
+    # 9 trainings of 1 batch, 3 of 2 more and 1 of 6 more: 9 + 6 + 6 = 21 batches of 1 s.
+    result = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber())
+    assert result.usage.batches == 21
+    assert result.makespan_ms == 21_000
+    assert result.improvements == ((1_000, 1.0),)
+    assert result.experiment.best_trial == 1
 
 
-def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint() -> None:
-    courses = CurvesByNumber()
-    found = simulate_experiment(submission(halving_plan(3, 3)), 3, courses)
-    # 3 trials of 1 batch; the first of them goes on to 3 and, alone in its rung, no further, as
-    # one in three of one is none.
-    assert found.usage.batches == 3 + 2
-    assert courses.started == [0, 1, 2, 0]
+def test_promoted_trial_resumes_from_the_checkpoint() -> None:
+    curves = CurvesByNumber()
+    result = simulate_experiment(submission(halving_plan(3, 3)), 3, curves)
+    # 3 trials of 1 batch; the first trial is promoted to 3 batches. A rung of one trial promotes
+    # no trial, because a third of one rounds down to zero.
+    assert result.usage.batches == 3 + 2
+    assert curves.started == [0, 1, 2, 0]
 
 
-def test_the_best_metric_is_told_with_its_time() -> None:
-    # Trials one after the other, of which each is better than the one before.
+def test_improvements_record_time_and_metric() -> None:
+    # Trials run one after the other, and every trial is better than the previous trial.
     class Falling(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return ConstantCurve(-float(trial.number), 1000.0)
 
-    found = simulate_experiment(submission(random_plan(2, 3)), 1, Falling())
-    assert found.improvements == ((2_000, 0.0), (4_000, -1.0), (6_000, -2.0))
+    result = simulate_experiment(submission(random_plan(2, 3)), 1, Falling())
+    assert result.improvements == ((2_000, 0.0), (4_000, -1.0), (6_000, -2.0))
 
 
-def test_a_metric_that_is_no_number_is_the_worst() -> None:
+def test_missing_metric_ranks_last() -> None:
     class BrokenCurves(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return ConstantCurve(None if trial.number == 0 else 1.0, 1000.0)
 
-    found = simulate_experiment(submission(halving_plan(3, 3)), 1, BrokenCurves())
-    assert found.experiment.status is Status.COMPLETED
-    # It ran first, and another is promoted.
-    assert found.usage.batches == 5
+    result = simulate_experiment(submission(halving_plan(3, 3)), 1, BrokenCurves())
+    assert result.experiment.status is Status.COMPLETED
+    # The trial without a metric ran first, and a different trial is promoted.
+    assert result.usage.batches == 5
 
 
-def test_a_period_of_validation_is_kept_to() -> None:
+def test_validations_follow_the_period() -> None:
     validated: list[int] = []
 
     class WatchedCurve(ConstantCurve):
@@ -116,59 +116,59 @@ def test_a_period_of_validation_is_kept_to() -> None:
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return WatchedCurve(1.0, 1000.0)
 
-    found = simulate_experiment(
+    result = simulate_experiment(
         submission(random_plan(10, 1)),
         1,
         Watching(),
         validation_schedule=ValidationSchedule(lambda trial: 4),
     )
     assert validated == [4, 8, 10]
-    assert found.makespan_ms == 10_000
+    assert result.makespan_ms == 10_000
 
 
 def test_times_below_a_millisecond_add_up() -> None:
     # 100 validations, a batch of 0.3 ms before each: 30 ms.
-    found = simulate_experiment(
+    result = simulate_experiment(
         submission(random_plan(100, 1)),
         1,
         CurvesByNumber((0.3,)),
         validation_schedule=ValidationSchedule(lambda trial: 1),
     )
-    assert found.makespan_ms == 30
+    assert result.makespan_ms == 30
 
 
-def test_units_are_those_of_the_configuration() -> None:
+def test_usage_counts_units_of_the_configuration() -> None:
     # 2 trials of 3 epochs of 320 records in batches of 1: 960 batches each.
     lengths = Lengths("epochs", records_per_epoch=320)
-    found = simulate_experiment(
+    result = simulate_experiment(
         submission(random_plan(3, 2), lengths=lengths), 2, CurvesByNumber((1.0,))
     )
-    assert (found.usage.batches, found.usage.units) == (1920, 6.0)
-    assert found.makespan_ms == 960
+    assert (result.usage.batches, result.usage.units) == (1920, 6.0)
+    assert result.makespan_ms == 960
 
 
-def test_what_is_trained_beyond_the_records_is_counted() -> None:
-    # Trials of 10 batches that are known for 4: 6 of each are beyond.
-    found = simulate_experiment(submission(random_plan(10, 2)), 1, CurvesByNumber(known_batches=4))
-    assert found.usage.extrapolated_batches == 12
-    # In a halving trial 0 trains 1, then 2, then 6 batches, of which those beyond the fourth: 5.
-    found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber(known_batches=4))
-    assert found.usage.extrapolated_batches == 5
+def test_batches_beyond_the_records_are_counted() -> None:
+    # The records cover 4 of the 10 batches of a trial: 6 batches per trial are beyond.
+    result = simulate_experiment(submission(random_plan(10, 2)), 1, CurvesByNumber(known_batches=4))
+    assert result.usage.extrapolated_batches == 12
+    # In a halving, trial 0 trains 1 + 2 + 6 = 9 batches: the 5 after the fourth are beyond.
+    result = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber(known_batches=4))
+    assert result.usage.extrapolated_batches == 5
 
 
-def test_trials_measured_by_time_train_until_they_are_stopped() -> None:
+def test_trials_measured_by_time_train_until_stopped() -> None:
     # Rungs at 2 and 4 of a clock that counts half batches; the metric of trial i is i + 1.
     plan = HalvingPlan(4, 2, 2.0, 3, 1, True, LENGTH_ERA, stops=True, by_time=True)
     pace = ValidationSchedule(lambda trial: 2, lambda trial, batches: batches / 2)
     message = replace(submission(plan), time_metric="half")
-    found = simulate_experiment(message, 1, CurvesByNumber(), validation_schedule=pace)
-    # Trial 0 is the first of each rung: 8 batches. The others are stopped at the first, after 4.
-    assert found.usage.batches == 16
-    assert found.makespan_ms == 16_000
-    assert found.experiment.trials_completed == 3
+    result = simulate_experiment(message, 1, CurvesByNumber(), validation_schedule=pace)
+    # Trial 0 leads both rungs: 8 batches. Trials 1 and 2 stop at the first rung, after 4 batches.
+    assert result.usage.batches == 16
+    assert result.makespan_ms == 16_000
+    assert result.experiment.trials_completed == 3
 
 
-def test_copies_go_on_with_the_curves_of_their_originals() -> None:
+def test_population_copies_continue_the_curves_of_the_originals() -> None:
     validated: list[int] = []
 
     class WatchedCurve(ConstantCurve):
@@ -182,28 +182,28 @@ def test_copies_go_on_with_the_curves_of_their_originals() -> None:
 
     exploration = Exploration(resample_probability=0.0, perturb_factor=0.2)
     plan = PopulationPlan(5, 2, 2, 0.5, exploration, smaller_is_better=True, rules=LENGTH_ERA)
-    found = simulate_experiment(submission(plan), 2, Watching())
-    # Two trials at 5; then trial 0 at 10 and its copy, which began with 5 batches' weights.
+    result = simulate_experiment(submission(plan), 2, Watching())
+    # Two trials validate at 5; then trial 0 and its copy, which starts from 5 batches, at 10.
     assert sorted(validated) == [5, 5, 10, 10]
-    assert found.usage.batches == 20
-    assert found.makespan_ms == 10_000
+    assert result.usage.batches == 20
+    assert result.makespan_ms == 10_000
 
 
-def test_a_model_is_asked_in_no_time() -> None:
+def test_suggestions_take_no_virtual_time() -> None:
     require("optuna")
     plan = BayesianPlan(10, 12, 2, startup_trials=3, rules=LENGTH_ERA)
-    found = simulate_experiment(submission(plan), 2, CurvesByNumber(), suggest=suggest_from_parts)
-    # Twelve trials of 10 s on two slots, and nobody waited for a suggestion.
-    assert found.makespan_ms == 60_000
-    assert found.experiment.trials_completed == 12
+    result = simulate_experiment(submission(plan), 2, CurvesByNumber(), suggest=suggest_from_parts)
+    # Twelve trials of 10 s on two slots, and no trial waited for a suggestion.
+    assert result.makespan_ms == 60_000
+    assert result.experiment.trials_completed == 12
 
 
-def test_a_pool_without_room_for_a_trial_is_told_apart_from_a_long_search() -> None:
+def test_pool_without_room_for_a_trial_raises_simulation_stuck() -> None:
     with pytest.raises(SimulationStuck, match=r"after 0 s no event is due.*needs 3 slots: agents"):
         simulate_experiment(submission(random_plan(10, 2), slots=3), 2, CurvesByNumber())
 
 
-def test_an_experiment_that_is_paused_never_ends() -> None:
+def test_paused_experiment_raises_simulation_stuck() -> None:
     paused = replace(submission(random_plan(10, 2)), paused=True)
     with pytest.raises(SimulationStuck, match="2 of 2 trials open"):
         simulate_experiment(paused, 2, CurvesByNumber())
@@ -224,7 +224,7 @@ def test_machines_hold_whole_trials(slots: int, per_trial: int, machines: list[i
     assert machine_slots(slots, per_trial) == machines
 
 
-def test_the_same_again_is_the_same() -> None:
+def test_equal_submissions_give_equal_simulations() -> None:
     first, again = (
         simulate_experiment(
             submission(halving_plan(30, 4), seed=3), 4, CurvesByNumber((900.0, 1100.0))
@@ -252,14 +252,14 @@ def test_every_trial_ends_and_no_slot_is_used_twice(
         if kind == "random"
         else halving_plan(trials, concurrent, stops=kind == "stopping")
     )
-    courses = CurvesByNumber(tuple(map(float, speeds)))
-    found = simulate_experiment(submission(plan, slots=per_trial), slots, courses)
-    assert found.experiment.status is Status.COMPLETED
-    assert found.experiment.trials_completed == found.experiment.trials == trials
-    # As much slot-time as the trials took; never more than there was.
-    assert found.usage.slot_ms <= slots * found.makespan_ms
-    assert found.makespan_ms >= found.usage.slot_ms / slots
+    curves = CurvesByNumber(tuple(map(float, speeds)))
+    result = simulate_experiment(submission(plan, slots=per_trial), slots, curves)
+    assert result.experiment.status is Status.COMPLETED
+    assert result.experiment.trials_completed == result.experiment.trials == trials
+    # The trials use at most the available slot time.
+    assert result.usage.slot_ms <= slots * result.makespan_ms
+    assert result.makespan_ms >= result.usage.slot_ms / slots
     slowest_ms, fastest_ms = max(speeds), min(speeds)
-    assert fastest_ms * found.usage.batches * per_trial <= found.usage.slot_ms
-    assert found.usage.slot_ms <= slowest_ms * found.usage.batches * per_trial
-    assert trials <= found.usage.batches <= 9 * trials
+    assert fastest_ms * result.usage.batches * per_trial <= result.usage.slot_ms
+    assert result.usage.slot_ms <= slowest_ms * result.usage.batches * per_trial
+    assert trials <= result.usage.batches <= 9 * trials

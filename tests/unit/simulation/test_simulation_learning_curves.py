@@ -1,4 +1,4 @@
-"""Synthetic learning curves, and the coordinates of hyperparameters."""
+"""Tests of synthetic learning curves and of the coordinates of hyperparameters."""
 
 import math
 
@@ -48,12 +48,14 @@ def test_truth_value_and_number_are_different_categories() -> None:
         ({"x": math.nan}, "must be a number, not nan"),
     ],
 )
-def test_what_has_no_place_is_told(hparams: dict[str, object], message: str) -> None:
+def test_rejects_hyperparameters_without_a_coordinate(
+    hparams: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         coordinates(SPACE, hparams)
 
 
-def test_groups_and_powers_are_told_by_their_path() -> None:
+def test_errors_name_the_path_of_the_hyperparameter() -> None:
     space = Group({"a": Group({"b": Log(10, -1, 1)})})
     with pytest.raises(ValueError, match=r"a\.b must be above 0, not 0"):
         coordinates(space, {"a": {"b": 0}})
@@ -65,33 +67,33 @@ def synthetic(seed: int = 0, *, smaller: bool = True) -> SyntheticCurves:
     return SyntheticCurves(SPACE, BATCHES, 100, smaller, seed, unit_seconds=2.0)
 
 
-def test_made_up_curves_fall_and_are_the_same_again() -> None:
-    course = synthetic().curve_for(trial(x=0.4))
-    assert course == synthetic().curve_for(trial(x=0.4))
-    losses = [course.metric(batches) for batches in (1, 10, 100)]
-    # By noise of 0.005 they differ much less than by the training.
+def test_synthetic_curves_fall_and_repeat() -> None:
+    base_curve = synthetic().curve_for(trial(x=0.4))
+    assert base_curve == synthetic().curve_for(trial(x=0.4))
+    losses = [base_curve.metric(batches) for batches in (1, 10, 100)]
+    # The noise of 0.005 is much smaller than the progress of the training.
     assert losses == sorted(losses, reverse=True)
     assert 0 < losses[2] < losses[0] < 1.1
-    assert course.known_batches is None
+    assert base_curve.known_batches is None
 
 
-def test_seeds_hyperparameters_and_trials_change_a_made_up_curve() -> None:
-    course = synthetic().curve_for(trial(x=0.4))
+def test_seed_hyperparameters_and_trial_change_a_synthetic_curve() -> None:
+    base_curve = synthetic().curve_for(trial(x=0.4))
     others = (
         synthetic(1).curve_for(trial(x=0.4)),
         synthetic().curve_for(trial(x=0.6)),
         synthetic().curve_for(trial(seed=2, x=0.4)),
     )
-    assert all(other.metric(50) != course.metric(50) for other in others)
+    assert all(other.metric(50) != base_curve.metric(50) for other in others)
     # A lognormal with a deviation of 0.25: within a factor of 3 in all but a few of a million.
-    assert all(2000 / 3 < one.batch_ms < 2000 * 3 for one in (course, *others))
+    assert all(2000 / 3 < curve.batch_ms < 2000 * 3 for curve in (base_curve, *others))
 
 
-def test_a_metric_to_be_maximised_rises() -> None:
+def test_synthetic_metric_to_maximise_rises() -> None:
     down, up = synthetic(), synthetic(smaller=False)
     assert up.curve_for(trial(x=1.0)).metric(7) == 1 - down.curve_for(trial(x=1.0)).metric(7)
 
 
 def test_without_hyperparameters_trials_differ_by_chance_alone() -> None:
-    courses = SyntheticCurves(Group({}), BATCHES, 10, True)
-    assert courses.curve_for(trial()).floor == courses.curve_for(trial(seed=9)).floor
+    curves = SyntheticCurves(Group({}), BATCHES, 10, True)
+    assert curves.curve_for(trial()).floor == curves.curve_for(trial(seed=9)).floor

@@ -1,4 +1,4 @@
-"""Searches on learning curves that are simple enough to work out their results by hand."""
+"""Searches on simple learning curves, with results that a reader can compute by hand."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ SPACE = Group({"x": Double(0.0, 1.0)})
 
 @dataclass(frozen=True)
 class ConstantCurve:
-    """A metric that is the same wherever the trial validates."""
+    """A learning curve with a constant metric and a constant speed."""
 
     value: float | None
     batch_ms: float
@@ -32,7 +32,10 @@ class ConstantCurve:
 
 @dataclass
 class CurvesByNumber:
-    """Trial i has metric i + 1 and the i-th of the speeds, the last one for all further trials."""
+    """Constant curves by trial number: trial i has metric i + 1 and the i-th speed.
+
+    Further trials have the last speed. `started`: numbers of the trials in the order of their runs.
+    """
 
     batch_ms: tuple[float, ...] = (1000.0,)
     known_batches: int | None = None
@@ -49,7 +52,7 @@ def random_plan(length: int, trials: int, concurrent: int = 0) -> RandomPlan:
 
 
 def halving_plan(trials: int, concurrent: int, *, stops: bool = False) -> HalvingPlan:
-    """Rungs at 1, 3 and 9 batches, of which one trial in 3 goes on."""
+    """Return a halving plan with rungs at 1, 3 and 9 batches; a rung promotes a third."""
     return HalvingPlan(9, 3, 3.0, trials, concurrent, True, LENGTH_ERA, stops=stops)
 
 

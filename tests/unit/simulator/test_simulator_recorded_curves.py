@@ -1,4 +1,4 @@
-"""Recorded learning curves: the file, the nearest record, and the metric between validations."""
+"""Tests of recorded learning curves: the file, the nearest record and the interpolation."""
 
 import json
 
@@ -26,70 +26,70 @@ def recorded_trial(
     )
 
 
-def test_a_recorded_metric_is_on_the_line_between_two_validations() -> None:
+def test_recorded_metric_is_interpolated_between_validations() -> None:
     trial = recorded_trial((10, 4.0), (20, 2.0), (30, None))
-    # Held before the first and after the last; 2 / 10 of the way from 4 to 2.
+    # Constant before the first validation; 12 is 2 / 10 of the way from 4 to 2.
     assert [trial.metric(at) for at in (1, 10, 12, 20)] == [4.0, 4.0, pytest.approx(3.6), 2.0]
-    # There is no line to what was no number.
+    # No interpolation towards a missing metric.
     assert [trial.metric(at) for at in (25, 30, 99)] == [2.0, None, None]
 
 
-def test_a_trial_follows_the_nearest_record() -> None:
+def test_trial_follows_the_nearest_record() -> None:
     trials = [recorded_trial((5, 1.0), x=0.0), recorded_trial((5, 2.0), seconds=3.0, x=2.0)]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
     # 0.9 / 2 is nearer to 0 than to 1; 1.1 / 2 is not.
-    assert courses.curve_for(trial(0, x=0.9)).metric(5) == 1.0
-    far = courses.curve_for(trial(1, x=1.1))
+    assert curves.curve_for(trial(0, x=0.9)).metric(5) == 1.0
+    far = curves.curve_for(trial(1, x=1.1))
     assert (far.metric(5), far.batch_ms, far.known_batches) == (2.0, 3000.0, 5)
-    assert (courses.recorded_count, courses.followed_count, courses.exact_matches) == (2, 2, 0)
-    assert courses.curve_for(trial(2, x=2.0)) == far
-    assert (courses.followed_count, courses.exact_matches) == (2, 1)
-    # Asked again it is the same, and counts once.
-    assert courses.curve_for(trial(2, x=2.0)) == far
-    assert courses.exact_matches == 1
+    assert (curves.recorded_count, curves.followed_count, curves.exact_matches) == (2, 2, 0)
+    assert curves.curve_for(trial(2, x=2.0)) == far
+    assert (curves.followed_count, curves.exact_matches) == (2, 1)
+    # A repeated request returns an equal curve and counts once.
+    assert curves.curve_for(trial(2, x=2.0)) == far
+    assert curves.exact_matches == 1
 
 
-def test_trials_take_turns_where_records_are_equally_near() -> None:
+def test_trials_alternate_between_equally_near_records() -> None:
     trials = [recorded_trial((5, float(n)), x=1.0) for n in range(3)]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
-    found = [courses.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
-    assert found == [0.0, 1.0, 2.0, 0.0]
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
+    metrics = [curves.curve_for(trial(n, x=1.0)).metric(5) for n in range(4)]
+    assert metrics == [0.0, 1.0, 2.0, 0.0]
 
 
-def test_the_speed_that_is_missing_is_the_others_median() -> None:
+def test_missing_speed_is_the_median_of_the_recorded_speeds() -> None:
     trials = [
         recorded_trial((5, 1.0), seconds=None, x=0.0),
         recorded_trial((5, 1.0), seconds=1.0, x=1.0),
         recorded_trial((5, 1.0), seconds=2.0, x=2.0),
     ]
-    courses = RecordedCurves(trials, SPACE, BATCHES, None)
-    assert courses.curve_for(trial(x=0.0)).batch_ms == 1500.0
+    curves = RecordedCurves(trials, SPACE, BATCHES, None)
+    assert curves.curve_for(trial(x=0.0)).batch_ms == 1500.0
     alone = RecordedCurves(trials[:1], SPACE, BATCHES, 4.0)
     assert alone.curve_for(trial(x=0.0)).batch_ms == 4000.0
     with pytest.raises(CurvesInvalid, match="--seconds-per-unit"):
         RecordedCurves(trials[:1], SPACE, BATCHES, None)
 
 
-def test_in_epochs_a_record_of_another_batch_size_is_followed_by_records() -> None:
+def test_record_of_a_different_batch_size_is_scaled_by_records() -> None:
     trials = [recorded_trial((10, 1.0), (20, 0.0), x=0.0, global_batch_size=32)]
     epochs = Lengths("epochs", records_per_epoch=320)
-    course = RecordedCurves(trials, SPACE, epochs, None).curve_for(
+    curve = RecordedCurves(trials, SPACE, epochs, None).curve_for(
         trial(x=0.0, global_batch_size=16)
     )
-    # A batch of 16 is half of one of 32: 30 of them are 15 recorded ones, and take half as long.
-    assert course.metric(30) == 0.5
-    assert (course.batch_ms, course.known_batches) == (500.0, 40)
+    # A batch of 16 is half a batch of 32: 30 batches equal 15 recorded batches at half the time.
+    assert curve.metric(30) == 0.5
+    assert (curve.batch_ms, curve.known_batches) == (500.0, 40)
 
 
 def document(**changed: object) -> str:
-    one = {"hparams": {"x": 1.0}, "seconds_per_batch": 0.5, "points": [[10, 0.5], [20, None]]}
-    return json.dumps({"version": 1, "metric": "loss", "trials": [one], **changed})
+    record = {"hparams": {"x": 1.0}, "seconds_per_batch": 0.5, "points": [[10, 0.5], [20, None]]}
+    return json.dumps({"version": 1, "metric": "loss", "trials": [record], **changed})
 
 
-def test_a_file_of_curves_is_read() -> None:
+def test_reads_file_of_curves() -> None:
     silent = {"hparams": {"x": 1.0}, "points": []}
-    one = json.loads(document())["trials"][0]
-    assert read_curves(document(trials=[silent, one]), "loss") == [
+    complete = json.loads(document())["trials"][0]
+    assert read_curves(document(trials=[silent, complete]), "loss") == [
         RecordedTrial({"x": 1.0}, (10, 20), (0.5, None), 0.5)
     ]
 
@@ -126,15 +126,13 @@ def test_a_file_of_curves_is_read() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_place(
-    text: str, path: str, message: str
-) -> None:
+def test_rejects_invalid_curves_with_the_path(text: str, path: str, message: str) -> None:
     with pytest.raises(CurvesInvalid, match=message) as raised:
         read_curves(text, "loss")
     assert raised.value.path == path
 
 
-def test_hyperparameters_of_another_search_are_refused_with_their_trial() -> None:
+def test_rejects_records_with_foreign_hyperparameters() -> None:
     trials = [recorded_trial((5, 1.0), x=0.0), recorded_trial((5, 1.0), y=0.0)]
     with pytest.raises(CurvesInvalid, match="hyperparameter x is missing") as raised:
         RecordedCurves(trials, SPACE, BATCHES, None)

@@ -1,4 +1,4 @@
-"""`python -m simulator.search`: every searcher, and what it says of what it cannot do."""
+"""Tests of `python -m simulator.search`: every searcher, and messages for unsupported input."""
 
 import json
 from pathlib import Path
@@ -77,15 +77,15 @@ def test_every_searcher_can_be_simulated(
     path = config(tmp_path, {"name": name, **fields}, **other)
     code, report = run(capsys, path, "--slots", "2")
     assert code == 0
-    found = report["simulation"]
-    assert found["state"] == "COMPLETED"
-    assert found["curves"] == {"kind": "synthetic"}
-    assert found["best"][-1][1] == found["best_metric"]
-    assert 0 < found["slot_use"] <= 1
+    simulation = report["simulation"]
+    assert simulation["state"] == "COMPLETED"
+    assert simulation["curves"] == {"kind": "synthetic"}
+    assert simulation["best"][-1][1] == simulation["best_metric"]
+    assert 0 < simulation["slot_use"] <= 1
 
 
 @pytest.mark.parametrize("place", ["searcher.max_length", "min_validation_period"])
-def test_epochs_are_simulated_only_where_the_configuration_says_what_one_is(
+def test_simulation_of_epochs_requires_records_per_epoch(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit, period = ("epochs", "batches") if place.startswith("s") else ("batches", "epochs")
@@ -98,43 +98,41 @@ def test_epochs_are_simulated_only_where_the_configuration_says_what_one_is(
     assert problem["message"].startswith(f"is needed to simulate {place}")
 
 
-def test_the_outcome_is_the_same_byte_for_byte(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_seeds_give_equal_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, {"name": "adaptive_asha", **LENGTHS["adaptive_asha"]})
     texts = []
     for seed in (5, 5, 6):
-        found = run(capsys, path, "--slots", "3", "--seed", str(seed))[1]["simulation"]
-        del found["wall_seconds"]
-        texts.append(json.dumps(found))
+        simulation = run(capsys, path, "--slots", "3", "--seed", str(seed))[1]["simulation"]
+        del simulation["wall_seconds"]
+        texts.append(json.dumps(simulation))
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_periods_of_validation_are_the_configurations(
+def test_validation_period_comes_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 10}})
     alone = run(capsys, path, "--slots", "1")[1]["simulation"]
     period = "--config=min_validation_period.batches=4"
-    found = run(capsys, path, "--slots", "1", period)[1]["simulation"]
-    # The first validation is at the end, or after 4 of 10 batches.
-    assert alone["best"][0][0] == alone["makespan_seconds"] == found["makespan_seconds"]
-    assert found["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
+    simulation = run(capsys, path, "--slots", "1", period)[1]["simulation"]
+    # The first validation comes at the end, or after 4 of 10 batches with the period.
+    assert alone["best"][0][0] == alone["makespan_seconds"] == simulation["makespan_seconds"]
+    assert simulation["best"][0][0] == pytest.approx(0.4 * alone["makespan_seconds"], abs=0.001)
 
 
-def test_a_record_is_followed_at_its_speed(
+def test_recorded_curve_sets_metric_and_speed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
     trials = [{"hparams": {"n": 1}, "seconds_per_batch": 1.0, "points": [[5, 0.5], [8, 0.25]]}]
     curves.write_text(json.dumps({"version": 1, "metric": "loss", "trials": trials}))
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 10}, "max_trials": 4})
-    found = run(capsys, path, "--slots", "2", "--curves", str(curves))[1]["simulation"]
-    # 4 trials of 10 batches at 1 s on 2 slots take 20 s; 2 of their 10 batches are past the record.
-    assert found["makespan_seconds"] == 20
-    assert (found["batches"], found["units"], found["slot_use"]) == (40, 40, 1)
-    assert found["best"] == [[10, 0.25]]
-    assert found["curves"] | {"exact": 0} == {
+    simulation = run(capsys, path, "--slots", "2", "--curves", str(curves))[1]["simulation"]
+    # 4 trials of 10 batches at 1 s on 2 slots take 20 s; 2 of 10 batches are past the record.
+    assert simulation["makespan_seconds"] == 20
+    assert (simulation["batches"], simulation["units"], simulation["slot_use"]) == (40, 40, 1)
+    assert simulation["best"] == [[10, 0.25]]
+    assert simulation["curves"] | {"exact": 0} == {
         "kind": "recorded",
         "trials": 1,
         "followed": 1,
@@ -149,7 +147,7 @@ def problem(report: dict[str, Any]) -> tuple[str, str]:
     return only["path"], only["message"]
 
 
-def test_a_trial_that_fits_nowhere_is_refused(
+def test_rejects_trial_larger_than_the_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
@@ -162,7 +160,7 @@ def test_a_trial_that_fits_nowhere_is_refused(
     assert problem(report)[0] == "resources.slots_per_trial"
 
 
-def test_a_limit_below_one_trial_is_told(
+def test_rejects_max_slots_below_slots_per_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
@@ -171,7 +169,7 @@ def test_a_limit_below_one_trial_is_told(
     assert not report["ok"]
 
 
-def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_custom_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, {"name": "custom", "unit": "batches"})
     _, report = run(capsys, path, "--slots", "4")
     place, message = problem(report)
@@ -187,7 +185,7 @@ def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
         (b"{}", "must be 1; `detcloud experiment curves`"),
     ],
 )
-def test_curves_that_are_none_are_refused_with_their_file(
+def test_rejects_invalid_curves_with_the_file_name(
     text: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
@@ -195,17 +193,17 @@ def test_curves_that_are_none_are_refused_with_their_file(
         curves.write_bytes(text)
     path = config(tmp_path, {"name": "single", "max_length": {"batches": 4}})
     _, report = run(capsys, path, "--slots", "4", "--curves", str(curves))
-    place, found = problem(report)
+    place, description = problem(report)
     assert place.startswith(str(curves))
-    assert message in found
+    assert message in description
 
 
-def test_a_long_simulation_tells_how_far_it_is(
+def test_long_simulation_prints_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = config(tmp_path, {"name": "random", "max_length": {"batches": 4}, "max_trials": 250})
     assert main((path, "--slots", "100")) == 0
-    # Trials end one after the other: told at the first 100 and at 200.
+    # Trials end one after the other: progress is printed after 100 and 200 trials.
     assert capsys.readouterr().err == "simulated 100 of 250\nsimulated 200 of 250\n"
 
 
@@ -213,44 +211,44 @@ RANDOM = {"name": "random", "max_length": {"batches": 100}, "max_trials": 4}
 
 
 def hours(tmp_path: Path, **resources: Any) -> list[str]:
-    """A search of about 4 * 100 batches at 60 s, 6.7 hours on one slot."""
+    """Return command words of a search of about 4 * 100 batches at 60 s, 6.7 hours on a slot."""
     path = config(tmp_path, RANDOM, records_per_epoch=640, resources=resources)
     return [path, "--slots", "1", "--seconds-per-unit", "60"]
 
 
-def test_a_deadline_is_met_with_spot_machines(
+def test_deadline_is_met_with_spot_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (*hours(tmp_path), "--deadline", "12h", "--spot-availability", "0.6")
     code, report = run(capsys, *words)
     assert code == 0
-    found = report["simulation"]["spot"]
-    assert found["work_seconds"] == report["simulation"]["makespan_seconds"]
-    assert (found["deadline_seconds"], found["changeover_seconds"]) == (43_200, 300)
-    assert len(found["market"]) == 144  # ticks of 5 minutes in 12 hours
-    assert [policy["policy"] for policy in found["policies"]] == [
+    spot = report["simulation"]["spot"]
+    assert spot["work_seconds"] == report["simulation"]["makespan_seconds"]
+    assert (spot["deadline_seconds"], spot["changeover_seconds"]) == (43_200, 300)
+    assert len(spot["market"]) == 144  # ticks of 5 minutes in 12 hours
+    assert [policy["policy"] for policy in spot["policies"]] == [
         "reserved slack",
         "uniform progress",
         "greedy",
         "on-demand",
     ]
-    assert all(policy["finished_seconds"] <= 43_200 for policy in found["policies"])
-    assert all(policy["share"] >= found["optimum_share"] - 1e-9 for policy in found["policies"])
+    assert all(policy["finished_seconds"] <= 43_200 for policy in spot["policies"])
+    assert all(policy["share"] >= spot["optimum_share"] - 1e-9 for policy in spot["policies"])
     again = run(capsys, *words)[1]["simulation"]["spot"]
-    assert again == found != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
+    assert again == spot != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
 
 
-def test_the_deadline_may_be_the_configuration_s(
+def test_deadline_may_come_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = run(capsys, *hours(tmp_path, deadline="1d"), "--spot-availability", "1")
     assert code == 0
-    found = report["simulation"]["spot"]
-    assert found["deadline_seconds"] == 86_400
-    assert found["policies"][0]["starts"] == 1
+    spot = report["simulation"]["spot"]
+    assert spot["deadline_seconds"] == 86_400
+    assert spot["policies"][0]["starts"] == 1
 
 
-def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_follows_published_spot_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 0, 0] * 30}))
     words = (*hours(tmp_path), "--spot-trace", str(trace), "--changeover-seconds", "60")
@@ -286,7 +284,7 @@ def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFix
         (["--spot-trace=none.json", "--deadline=12h"], "none.json", "cannot be read"),
     ],
 )
-def test_a_deadline_that_cannot_be_simulated_says_why(
+def test_rejects_invalid_deadlines_and_spot_options(
     words: list[str],
     path: str,
     message: str,
@@ -300,9 +298,7 @@ def test_a_deadline_that_cannot_be_simulated_says_why(
     assert message in problem["message"]
 
 
-def test_a_file_that_is_no_trace_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_invalid_spot_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("[]")
     _, report = run(capsys, *hours(tmp_path), f"--spot-trace={trace}", "--deadline=12h")
@@ -320,7 +316,7 @@ def test_a_file_that_is_no_trace_is_refused(
         ("hours", 100, False),
     ],
 )
-def test_a_time_metric_that_is_no_unit_of_training_is_refused(
+def test_time_metric_must_be_a_unit_of_training(
     metric: str, records: int, known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "config.yaml"

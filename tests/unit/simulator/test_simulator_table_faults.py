@@ -1,3 +1,5 @@
+"""Tests of tables with faults: crashes, failures, races and torn queries."""
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of the tour: journeys reach their ends, and ARCHITECTURE.md shows the journeys of now."""
+"""Tests of the tour: ends of journeys, and the current journeys in ARCHITECTURE.md."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from tests.tour.journeys import JOURNEYS, run_journey
 LINES_MAX = 60
 
 
-def test_architecture_shows_every_journey_of_now() -> None:
+def test_architecture_shows_all_current_journeys() -> None:
     text = DOCUMENT.read_text()
     assert [name for _, name, _ in BLOCK.findall(text)] == list(JOURNEYS)
     assert text == renewed_document(text), "python -m tests.tour --write renews ARCHITECTURE.md"
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_text_is_short_and_equal_in_each_run(name: str) -> None:
+def test_text_is_short_and_repeatable(name: str) -> None:
     text = journey_text(name)
     assert text == journey_text(name)
     assert len(text.splitlines()) < LINES_MAX
@@ -35,7 +35,7 @@ def test_text_is_short_and_equal_in_each_run(name: str) -> None:
         ("notice", "'python train.py' from step 6, train to 10 and end"),
     ],
 )
-def test_journey_reaches_its_end(name: str, end: str, tmp_path: Path) -> None:
+def test_journey_reaches_the_expected_end(name: str, end: str, tmp_path: Path) -> None:
     assert run_journey(name, tmp_path)[-1].text.endswith(end)
 
 
