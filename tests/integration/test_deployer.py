@@ -142,5 +142,5 @@ def test_an_account_is_checked_with_those_credentials(bob: Ministack) -> None:
     assert said["image"].level is Level.ERROR
     pool = said["pool default, g5.xlarge spot"]
     assert pool.level is Level.WARNING
-    assert pool.text.startswith(f"{ZONES[1]} has none of it; it is offered in {ZONES[0]}")
+    assert pool.text.startswith(f"not offered in {ZONES[1]}; it is offered in {ZONES[0]}")
     assert said["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")
