@@ -1,5 +1,6 @@
-"""A cluster whose trials store checkpoints in one store, and what is checked of both at the end:
-no checkpoint that the cluster knows is lost or damaged, and nothing is left behind.
+"""A cluster with trials that store checkpoints in a single store, and the checks at the end.
+
+No checkpoint that the cluster lists is lost or damaged, and no file remains after the deletion.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import call
 
 KEPT = 2
-# One of them large, each of either kind.
+# Enough for a large checkpoint, and for checkpoints of either kind.
 REHEARSED_CHECKPOINTS = 7
 
 
 @dataclass
 class CheckpointCluster:
-    """A cluster and its store; `folder` holds all else, but for the state, which is where
-    `open_table` finds it in any process.
+    """A cluster and the store of its checkpoints.
 
-    `environment` is what a process needs to reach the store, `find_hidden` names what lies in it
-    and no listing shows.
+    `folder` has all other files; `open_table` opens the state table in any process. `environment`
+    has the variables that a process needs for the store. `find_hidden` returns the names of files
+    in the store that listings omit.
     """
 
     folder: Path
@@ -59,7 +60,7 @@ class CheckpointCluster:
         self.agent = Agent(self.cluster, slots=1)
 
     def rehearse(self) -> None:
-        """Do once, in this process, all that others are killed in."""
+        """Do once, in this process, all work during which victim processes are killed."""
         experiment_id = self.create()
         entry = self.next_allocation()
         place = self.make_place(entry)
@@ -72,7 +73,7 @@ class CheckpointCluster:
         self.collect_all()
 
     def create(self) -> int:
-        """Create an experiment of one trial that trains for ever; its id."""
+        """Create an experiment with a trial that trains without an end; return the id."""
         self._set_clock()
         config = {
             "name": "kills",
@@ -91,7 +92,7 @@ class CheckpointCluster:
         return int(answer.json["id"])
 
     def next_allocation(self) -> dict[str, Any]:
-        """The trial's next run, as its agent is told of it."""
+        """Return the trial's next run as the agent receives the run."""
         self._set_clock()
         self.agent.known = []
         (entry,) = [one for one in self.agent.sync().json["desired"] if one["state"] == "run"]
@@ -101,7 +102,10 @@ class CheckpointCluster:
     def make_place(
         self, entry: Mapping[str, Any], storage: Mapping[str, str] | None = None
     ) -> Path:
-        """Make the folder of a trial's allocation, which stores in `storage` if that is given."""
+        """Create the folder of a trial's allocation.
+
+        `storage` replaces the cluster's store in the specification.
+        """
         place = self.folder / f"trial-{entry['allocation']}"
         (place / "in").mkdir(parents=True)
         (place / "code").mkdir()
@@ -111,7 +115,7 @@ class CheckpointCluster:
         return place
 
     def exit_request(self, allocation: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-        """A report of the agent's about a trial that was killed."""
+        """Return an agent's report about a killed trial."""
         exited = {"kind": "exited", "reason": "errored", "code": None, "signal": 9, "message": ""}
         entries = self.agent.entries(allocation, *lines)
         entries += self.agent.entries(allocation, exited, writer="agent")
@@ -119,8 +123,9 @@ class CheckpointCluster:
         return {**sync, "reports": entries}
 
     def report_exit(self, allocation: str, request: Mapping[str, Any]) -> None:
-        """Report a trial's exit, and do what the tick does for messages whose receivers were to be
-        advanced by a server that was killed.
+        """Report a trial's exit, and advance the receivers of messages as the tick does.
+
+        The server that should have advanced the receivers may have been killed.
         """
         self._set_clock()
         answer = self.agent.sync(reports=request["reports"])
@@ -128,8 +133,9 @@ class CheckpointCluster:
         self._advance_actors(int(allocation.partition(".")[0]))
 
     def check_to_the_end(self, experiment_id: int) -> int:
-        """Check all checkpoints of an experiment, end it, and check what is left after the
-        collection, and after its deletion; how many checkpoints there were.
+        """Check all checkpoints of an experiment, and return the number of checkpoints.
+
+        End the experiment, and check the store again after the collection and after the deletion.
         """
         (trial,) = self._items(f"experiments/{experiment_id}/trials")
         before = self.completed_checkpoints(trial["id"])
@@ -152,14 +158,14 @@ class CheckpointCluster:
         return len(before)
 
     def collect_all(self) -> None:
-        """Do all that is to be collected, in this process."""
+        """Collect all garbage, in this process."""
         assert self.open_table is not None
         collect(_enter_nothing, self.folder, self.open_table, self.environment)
 
     def completed_checkpoints(self, trial_id: int) -> dict[str, str]:
-        """The folders of the trial's checkpoints that the cluster has, by UUID."""
-        found = self._items(f"trials/{trial_id}/checkpoints")
-        done = [one for one in found if one["state"] == "COMPLETED"]
+        """Return the folders of the trial's complete checkpoints, by UUID."""
+        checkpoints = self._items(f"trials/{trial_id}/checkpoints")
+        done = [one for one in checkpoints if one["state"] == "COMPLETED"]
         files = {one["uuid"]: self._items(f"checkpoints/{one['uuid']}/files") for one in done}
         assert all(files.values()), f"a checkpoint has no files: {files}"
         listed = self._list_files(int(done[0]["experiment_id"])) if done else []
@@ -167,7 +173,7 @@ class CheckpointCluster:
         return {uuid: folders[uuid] for uuid in files}
 
     def _end(self, experiment_id: int) -> None:
-        """Kill the experiment, whose trial has an allocation that never began."""
+        """Kill the experiment; its trial has an allocation that never began."""
         entry = self.next_allocation()
         answer = self.cluster.post(f"/experiments/{experiment_id}/kill", {})
         assert answer.status < 300, answer.body
@@ -220,19 +226,19 @@ class CheckpointCluster:
 
 
 def report_lines(place: Path) -> list[dict[str, Any]]:
-    """The whole lines of the trial's report: the last one may be cut off."""
+    """Return the complete lines of the trial's report, without a truncated last line."""
     file = place / "out" / "report-0.jsonl"
     text = file.read_bytes() if file.exists() else b""
     return [json.loads(line) for line in text.split(b"\n")[:-1]]
 
 
 def count_commits(lines: list[dict[str, Any]]) -> int:
-    """How many checkpoints a trial has reported as stored."""
+    """Return the number of checkpoints that a trial reported as stored."""
     return sum(line["kind"] == "checkpoint" for line in lines)
 
 
 def _enter_nothing(phase: str) -> None:
-    """Tell nobody that a phase begins."""
+    """Do nothing at the begin of a phase."""
 
 
 def _read(store: CheckpointFiles, path: str) -> bytes:
@@ -240,7 +246,7 @@ def _read(store: CheckpointFiles, path: str) -> bytes:
 
 
 def _config_fields(storage: Mapping[str, str]) -> dict[str, str]:
-    """The configuration's `checkpoint_storage` for a specification's `storage`."""
+    """Return the configuration's `checkpoint_storage` for a specification's `storage`."""
     if storage["type"] == "shared_fs":
         return {"type": "shared_fs", "host_path": storage["path"]}
     if storage["type"] == "directory":

@@ -1,8 +1,7 @@
-"""The contract of damaged checkpoints on every store: a suite subclasses it and gives a `storage`
-fixture, the `storage` of a trial's specification.
+"""The contract of damaged checkpoints for every store.
 
-What is damaged is damaged as a trial finds it and as the server lists it, and whole again once the
-files are right.
+A suite is a subclass with a `storage` fixture, the `storage` of a trial's specification. Trials and
+the server notice damage, and accept the checkpoint again after the files are repaired.
 """
 
 import json
@@ -25,7 +24,7 @@ CONTENTS = {"weights.pth": bytes(range(256)) * 400, "deep/er/part 0": b"01234567
 
 
 class StoredCheckpoint:
-    """A checkpoint that a trial stored, as its next run and the server see it."""
+    """A checkpoint of a trial, as the trial's next run and the server see the files."""
 
     def __init__(self, storage: dict[str, str], folder: Path) -> None:
         self.store: CheckpointStore = build_store(storage)
@@ -36,7 +35,7 @@ class StoredCheckpoint:
             (folder / "trained" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "trained" / name).write_bytes(content)
         writer = self._context(TrialSpec(experiment_id=3, trial_id=4, epoch=1), self.store)
-        # Without anything of its trial, a folder may be a mount that is missing.
+        # Without other files of the trial, a folder may be a missing mount.
         self.store.put("3/4/1/another/file", folder / "trained" / "empty")
         writer.upload(folder / "trained", {"steps_completed": 7})
         line = self.reports.pop()
@@ -59,14 +58,14 @@ class StoredCheckpoint:
         self.store.put(f"{self.reference.path}/{name}", self._folder / "other")
 
     def restore(self, store: CheckpointStore | None = None) -> dict[str, bytes]:
-        """The files that the next run of the trial gets."""
+        """Return the files that the trial's next run gets."""
         spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=self.reference)
         context = self._context(spec, store or self.store)
         with context.restore_path(self.reference) as folder:
             return {name: (folder / name).read_bytes() for name in CONTENTS}
 
     def find_missing(self) -> str:
-        """The first file that the server misses, or that has another size there."""
+        """Return the first file that is missing or has the wrong size on the server, or ""."""
         files = open_checkpoint_files(self._storage)
         stored = dict(files.list_files(tuple(self.reference.path.split("/"))))
         listed = parse_manifest(self.contents[MANIFEST], str(self.reference.manifest_sha256))
@@ -116,7 +115,7 @@ HARMS = [
     (lose_a_file, "the store has no deep/er/part 0", "deep/er/part 0 is not there"),
     (cut_a_file_short, "weights.pth is not the file that was stored: 102399 bytes", "102399 bytes"),
     (empty_a_file, "weights.pth is not the file that was stored: 0 bytes", "0 bytes there"),
-    # No list shows it: only who reads the file finds it.
+    # Listings do not show this damage: only a reader notices.
     (change_a_byte, "weights.pth is not the file that was stored: 102400 bytes", ""),
     (lose_the_manifest, "the store has no manifest.json", ""),
     (change_the_manifest, "but the cluster recorded", ""),
@@ -132,7 +131,7 @@ class CheckpointDamageContract:
     @pytest.mark.parametrize(
         ("harm", "cause", "listed"), HARMS, ids=lambda value: getattr(value, "__name__", "")
     )
-    def test_damage_is_found_and_reported_and_gone_with_its_cause(
+    def test_damage_is_reported_until_the_files_are_repaired(
         self,
         stored_checkpoint: StoredCheckpoint,
         harm: Callable[[StoredCheckpoint], None],

@@ -1,9 +1,9 @@
-"""Trials whose store fails within a checkpoint, from a drawn moment on: a network that is silent, a
-credential that expires, a disk or a store without room.
+"""Stores that fail during a checkpoint, from a drawn moment on.
 
-A trial stores some checkpoints; in the next one the fault comes. The run must end by itself, with
-an error that says what to do; the next one must go on from the checkpoint before, or from the new
-one if that was stored; and at the end nothing may be lost or left behind.
+The network is silent, a credential expires, or a disk or store is full. A trial stores some
+checkpoints before the fault. The run must end by itself, with an error that says what to do. The
+next run must continue from the previous checkpoint, or from the new checkpoint if that was stored.
+At the end no checkpoint may be lost and no file may remain.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tests.emulators.faulty_front import Fault, FaultyFront
 from tests.emulators.server import missing
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
-# The next checkpoint is the one with a large file, which comes after three others.
+# The next checkpoint is the first with a large file, after three others.
 STEPS_BEFORE = LARGE_EVERY - 1
-# The writes of a checkpoint to a bucket: its metadata, up to five small files, the begin, two or
-# three parts and the end of the large one, the manifest.
+# Writes of a checkpoint to a bucket: the metadata, up to five small files, the begin, two or three
+# parts and the end of the large file, and the manifest.
 WRITES_MAX = 11
-# The second part of the large file, which comes first.
+# The second part of the large file, which is sent first.
 PART_WRITE = 3
-# What a client waits for an answer, and how often it asks, so that a test need not wait for hours.
+# Short limits of a client for answers and attempts, so that a test takes seconds.
 SILENCE_SECONDS_MAX, SILENT_ATTEMPTS_MAX = 0.5, 2
 DISK_BYTES = 24 << 20
 NOTICE_SECONDS = 60
 ROOT = Path(__file__).parents[2]
-# A trial that is told, within an upload, that its machine ends. At a kilobyte a second the upload
-# would take hours.
+# A trial that gets a notice of its machine's end during an upload. At a kilobyte a second the
+# upload would take hours.
 LEAVER = """
 import time
 from detcloud import core
@@ -62,7 +62,7 @@ with core.init() as context:
 
 @dataclass
 class CheckpointFaults(CheckpointCluster):
-    """A cluster whose trials meet faults."""
+    """A cluster with trials that meet faults."""
 
     def run(
         self,
@@ -71,10 +71,10 @@ class CheckpointFaults(CheckpointCluster):
         storage: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> str:
-        """Run an experiment whose third run meets the fault; the error that this one ended with.
+        """Run an experiment and break the store in the third run; return this run's error.
 
-        `storage` and `environment` are the way of trials to the store, which may fail. Raises
-        AssertionError for what was lost, damaged or left behind, and for a run without an error.
+        `storage` and `environment` are the trials' way to the store, which may fail. Raises
+        AssertionError for lost or damaged checkpoints, remaining files, and a run without an error.
         """
         way = {**self.environment, **(environment or {})}
         experiment_id = self.create()
@@ -84,8 +84,8 @@ class CheckpointFaults(CheckpointCluster):
             error, commits = self._run_trial(storage, way, LARGE_EVERY + 1, _train_impatiently)
         finally:
             mend_store()
-        assert error, "the fault was met by nobody"
-        # The first of the two may have been stored whole before the other met the fault.
+        assert error, "no request met the fault"
+        # The first checkpoint may have been stored before the second met the fault.
         left = LARGE_EVERY + 1 - STEPS_BEFORE - commits
         after = self._run_trial(storage, way, LARGE_EVERY + 1)
         assert after == ("", left), f"{after} after {error}"
@@ -95,8 +95,9 @@ class CheckpointFaults(CheckpointCluster):
     def leave_at_notice(
         self, front: FaultyFront, storage: Mapping[str, str], environment: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Run an experiment whose second run gets a notice while a part of its upload is on its
-        way, in vain; the line with which that one left. Errors as for `run`.
+        """Give a notice to a run during a part of an upload that cannot end; return the exit line.
+
+        Raises AssertionError as `run` does.
         """
         way = {**self.environment, **environment}
         experiment_id = self.create()
@@ -110,11 +111,11 @@ class CheckpointFaults(CheckpointCluster):
             try:
                 wait_until(lambda: front.met or trial.poll() is not None)
                 self._give_notice(place, entry)
-                told, _ = trial.communicate(timeout=PROCESS_SECONDS_MAX)
+                output, _ = trial.communicate(timeout=PROCESS_SECONDS_MAX)
             finally:
                 trial.kill()
                 front.mend()
-        assert trial.returncode == 0, told
+        assert trial.returncode == 0, output
         lines = report_lines(place)
         self.report_exit(entry["allocation"], self.exit_request(entry["allocation"], lines))
         assert self._run_trial(storage, way, LARGE_EVERY) == ("", 1)
@@ -138,7 +139,7 @@ class CheckpointFaults(CheckpointCluster):
         steps_max: int,
         work: Callable[..., None] = train,
     ) -> tuple[str, int]:
-        """Let a run store checkpoints up to so many steps; its error, and how many it stored."""
+        """Run a trial until `steps_max`; return the error and the number of stored checkpoints."""
         entry = self.next_allocation()
         place = self.make_place(entry, storage)
         end = run_victim(place / "phases", None, work, place, environment, steps_max)
@@ -150,7 +151,7 @@ class CheckpointFaults(CheckpointCluster):
 def _train_impatiently(
     enter: Enter, place: Path, environment: Mapping[str, str], steps_max: int
 ) -> None:
-    """Train as others do, but give up soon a store that does not answer."""
+    """Train as usual, but abandon a silent store early."""
     import google.cloud.storage.retry as gcs_retry
 
     from detcloud.shared import azure, gcs, s3, s3_client
@@ -169,37 +170,37 @@ def _train_impatiently(
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A disk of little room, at `place`."""
+    """A small disk, mounted at `place`."""
 
     place: Path
 
     def fill(self, bytes_left: int) -> None:
-        """Leave so many bytes for others."""
+        """Fill the disk until `bytes_left` bytes are free."""
         room = os.statvfs(self.place)
         size = room.f_bavail * room.f_frsize - bytes_left
         with (self.place / "filler").open("wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, size)
 
     def make_room(self) -> None:
-        """Leave all the room to others."""
+        """Delete the filler, so that the whole disk is free."""
         (self.place / "filler").unlink()
 
     def environment(self) -> dict[str, str]:
-        """The environment of a trial whose temporary folders lie here."""
+        """Return the environment of a trial with temporary folders on this disk."""
         return {TEMPORARY_FOLDER_VARIABLE: str(self.place)}
 
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[SmallDisk]:
-    """A disk of its own at `place`, which is made, until the block ends."""
+    """Mount a small disk at `place` until the block ends; create the folder."""
     if os.geteuid() != 0:
         missing("root", "only root mounts a small disk")
     place.mkdir()
     options = f"size={DISK_BYTES},mode=1777"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if told.returncode:
-        missing("root", f"no small disk can be mounted: {told.stderr.strip()}")
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        missing("root", f"no small disk can be mounted: {mounted.stderr.strip()}")
     try:
         yield SmallDisk(place)
     finally:

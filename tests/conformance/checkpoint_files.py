@@ -1,5 +1,6 @@
-"""The contract of the server's side of a checkpoint store: a suite subclasses it and gives a
-`storage` fixture, the `storage` of a trial's specification.
+"""The contract of the server's side of a checkpoint store.
+
+A suite is a subclass with a `storage` fixture, the `storage` of a trial's specification.
 """
 
 import hashlib
@@ -29,14 +30,14 @@ KEY = f"3/4/1/{UUID}/deep/weights"
 
 
 def hdfs_storage(url: str, user: str) -> dict[str, str]:
-    """The `storage` of a new folder of HDFS."""
+    """Return the `storage` of a new folder of HDFS."""
     path = f"/of/a team/{secrets.token_hex(8)}"
     return {"type": "hdfs", "hdfs_url": url, "hdfs_path": path, "user": user}
 
 
 @dataclass
 class Memory:
-    """A SessionMemory of one file."""
+    """A SessionMemory of a single file."""
 
     session: str | None = None
 
@@ -53,12 +54,12 @@ class Memory:
 
 
 def large_file(path: str, content: bytes) -> LargeFile:
-    """The file of that content, as its uploader announces it."""
+    """Return the description of a file as announced by the uploader."""
     return LargeFile(path, len(content), hashlib.md5(content).hexdigest())
 
 
 def send_part(opened: PartsUpload, number: int, content: bytes, folder: Path) -> None:
-    """Send a part of a file's content as it is asked for."""
+    """Send a part of a file's content in the way that the upload requests."""
     start = opened.sizes.start_of(number)
     part = content[start : start + opened.sizes.size_of(number)]
     md5 = hashlib.md5(part).hexdigest()
@@ -74,7 +75,7 @@ def send_part(opened: PartsUpload, number: int, content: bytes, folder: Path) ->
 class CheckpointFilesContract:
     @pytest.fixture
     def store(self, storage: dict[str, str], tmp_path: Path) -> CheckpointStore:
-        """The store as a trial has it, which has a checkpoint of one file."""
+        """Return the store as a trial sees the files, with a checkpoint of one file."""
         store = build_store(storage)
         (tmp_path / "source").write_bytes(b"abc")
         store.put(KEY, tmp_path / "source")
@@ -84,22 +85,24 @@ class CheckpointFilesContract:
     def files(self, storage: dict[str, str], store: CheckpointStore) -> CheckpointFiles:
         return open_checkpoint_files(storage)
 
-    def test_what_a_trial_stored_is_read(self, files: CheckpointFiles) -> None:
+    def test_file_of_a_trial_is_read(self, files: CheckpointFiles) -> None:
         content = files.open_file(KEY)
         assert (content.size, b"".join(content.blocks)) == (3, b"abc")
 
     @pytest.mark.parametrize("path", [f"{KEY}.2", f"3/4/1/{UUID}/none/weights", "9/9/9/9/9"])
-    def test_a_missing_file_is_said_to_be_missing(self, files: CheckpointFiles, path: str) -> None:
+    def test_missing_checkpoint_file_raises_no_such_file(
+        self, files: CheckpointFiles, path: str
+    ) -> None:
         with pytest.raises(NoSuchFile, match="is not there"):
             files.open_file(path)
 
-    def test_a_signed_url_needs_nothing_else(self, files: CheckpointFiles) -> None:
+    def test_signed_url_needs_no_other_credential(self, files: CheckpointFiles) -> None:
         url = files.signed_url(KEY, 60)
         if url is not None:
             with urlopen(url) as answer:
                 assert answer.read() == b"abc"
 
-    def test_a_checkpoint_is_removed_and_no_other(
+    def test_removal_of_a_checkpoint_keeps_other_checkpoints(
         self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
     ) -> None:
         others = [f"3/4/1/{UUID[:-1]}2/x", f"3/4/1/{UUID}-x/y", "3/4/2/z"]
@@ -110,7 +113,7 @@ class CheckpointFilesContract:
         files.sync_folder(PARTS[:-1])
         assert store.list("3") == {key: 3 for key in sorted(others)}
 
-    def test_a_removal_may_be_repeated(
+    def test_removal_of_a_checkpoint_may_be_repeated(
         self, files: CheckpointFiles, store: CheckpointStore
     ) -> None:
         for _ in range(2):
@@ -119,7 +122,7 @@ class CheckpointFilesContract:
             files.remove_empty_folders(PARTS[:-1])
         assert store.list("3") == {}
 
-    def test_one_file_is_removed_and_no_other(
+    def test_removal_of_a_file_keeps_other_files(
         self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
     ) -> None:
         others = [f"{KEY}.2", f"3/4/1/{UUID}/deep/er/weights", f"3/4/1/{UUID}/\u00fc b.bin"]
@@ -128,29 +131,29 @@ class CheckpointFilesContract:
         assert files.remove_file(PARTS, "deep/weights") == 1
         assert store.list("3") == {key: 3 for key in sorted(others)}
         assert files.remove_file(PARTS, "\u00fc b.bin") == 1
-        # What is gone already is no error.
+        # A second removal is no error.
         files.remove_file(PARTS, "deep/weights")
         files.remove_file(PARTS, "none/at/all")
         assert store.list("3") == {key: 3 for key in sorted(others[:2])}
 
     @pytest.mark.parametrize("parts", [(), ("3",), ("3", ".."), ("3", ""), ("3", "4/1")])
-    def test_parts_that_lead_elsewhere_are_refused(
+    def test_refuses_parts_outside_a_checkpoint_folder(
         self, files: CheckpointFiles, store: CheckpointStore, parts: tuple[str, ...]
     ) -> None:
         with pytest.raises(ValueError, match="is not the folder"):
             list(files.remove_folder(parts))
         assert store.list("3") == {KEY: 3}
 
-    def test_what_trials_stored_is_found(
+    def test_lists_stored_checkpoints_of_a_trial(
         self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
     ) -> None:
         for key in (f"3/4/2/{UUID}/x", f"3/4/1/{UUID[:-1]}2/x", "3/44/1/other/x", "3/4/file"):
             store.put(key, tmp_path / "source")
-        found = sorted(files.list_checkpoints(3, 4))
-        assert found == [("1", UUID), ("1", f"{UUID[:-1]}2"), ("2", UUID)]
+        listed = sorted(files.list_checkpoints(3, 4))
+        assert listed == [("1", UUID), ("1", f"{UUID[:-1]}2"), ("2", UUID)]
         assert list(files.list_checkpoints(3, 5)) == []
 
-    def test_users_are_told_where_it_is(
+    def test_users_are_shown_the_location_without_secrets(
         self, files: CheckpointFiles, storage: dict[str, str]
     ) -> None:
         assert UUID in files.location_text(PARTS)
@@ -159,10 +162,10 @@ class CheckpointFilesContract:
         if "secret_key" in storage:
             assert storage["secret_key"] not in shown
 
-    def test_a_large_file_comes_in_parts_that_outlive_who_sent_them(
+    def test_parts_of_a_large_file_outlive_the_uploading_process(
         self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # The least that S3 takes: 11 MiB are parts of 5, 5 and 1.
+        # S3's minimum: 11 MiB are parts of 5, 5 and 1 MiB.
         monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
         content = b"0123456789abcdef" * (11 << 16)
         folder, memory = ("5", "6", "0", UUID), Memory()
@@ -178,7 +181,7 @@ class CheckpointFilesContract:
         assert later.stored_parts() == [1]
         with pytest.raises(OSError, match=r"part 2 of .* is missing"):
             later.join()
-        # In any order where that is allowed, and one of them twice.
+        # In any order if the store allows this, and part 3 twice.
         for number in (2, 3) if later.is_in_order else (3, 2, 3):
             send_part(later, number, content, tmp_path)
         for _ in range(2):
@@ -191,10 +194,10 @@ class CheckpointFilesContract:
         list(files.remove_folder(folder, prune=True))
         assert list(files.list_files(folder)) == []
 
-    def test_what_was_given_up_is_gone_when_somebody_comes_back(
+    def test_abandoned_upload_is_gone_for_a_later_process(
         self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # The least that S3 takes: 6 MiB are parts of 5 and 1.
+        # S3's minimum: 6 MiB are parts of 5 and 1 MiB.
         monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
         content = b"0123456789abcdef" * (6 << 16)
         folder, memory = ("5", "6", "0", UUID), Memory()
@@ -205,12 +208,12 @@ class CheckpointFilesContract:
         opened.stored_parts()
         send_part(opened, 1, content, tmp_path)
         for _ in range(2):
-            # As the collector does it, and again after a crash.
+            # As by the collector, and again after a crash.
             if memory.session is not None:
                 files.end_session(memory.session)
             list(files.remove_folder(folder, prune=True))
         if memory.session is not None:
-            # Whoever has its URL yet can store nothing by it.
+            # The session's URL stores no more parts.
             with pytest.raises(HTTPError):
                 send_part(opened, 2, content, tmp_path)
         later = files.upload_in_parts(file, Memory())
@@ -218,7 +221,7 @@ class CheckpointFilesContract:
         assert later.stored_parts() == []
         assert list(files.list_files(folder)) == []
 
-    def test_a_join_with_another_size_is_refused_and_changes_nothing(
+    def test_join_with_a_wrong_size_is_refused_and_changes_no_file(
         self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
@@ -235,7 +238,7 @@ class CheckpointFilesContract:
         opened.stored_parts()
         for number in opened.sizes.numbers:
             send_part(open_parts(len(content)), number, content, tmp_path)
-        # Google's parts are an object with the last one.
+        # Google's parts become an object with the last part.
         for size in (len(content) - 1, 1 << 20, len(content) + 1):
             with pytest.raises(PartsConflict):
                 open_parts(size).join()
@@ -244,7 +247,7 @@ class CheckpointFilesContract:
             open_parts(1 << 20).join()
         assert b"".join(files.open_file(path).blocks) == content
 
-    def test_what_users_upload_is_stored_once_and_listed(
+    def test_uploads_of_users_are_stored_once_and_listed(
         self, files: CheckpointFiles, tmp_path: Path
     ) -> None:
         contents = {"a.bin": b"1" * 70_000, "deep/er/\u00fc b.bin": b"", "deep/c": b"xyz"}

@@ -1,9 +1,8 @@
-"""Kills trials while they store checkpoints, the server while it records them, and the collector
-while it deletes them, at drawn moments: no checkpoint that the cluster knows is lost or damaged,
-and nothing is left behind.
+"""Kills of trials, servers and collectors at drawn moments of work on checkpoints.
 
-Moments are drawn from what a machine does, not from what it takes a quiet one: each phase is drawn
-as often as the others, and then a moment within the time that the phase takes here.
+No checkpoint that the cluster lists is lost or damaged, and no file remains. Moments are drawn by
+phases, not by time: each phase is drawn equally often, and then a moment within the usual duration
+of the phase.
 """
 
 from __future__ import annotations
@@ -37,22 +36,23 @@ from tests.conformance.kill_victims import PARTS_MAX, End, collect, record, run_
 KILLS_OF_TRIAL = 20
 # A third of the trials are killed before the first commit, and a third after two.
 COMMITS_MAX = 2
-# Every second server is killed, else there were more of those than of any other process.
+# Only every second server is killed; otherwise servers would be killed more often than other
+# processes.
 SERVERS_KILLED = 0.5
-# So many for each of the two collections of an experiment are about as many as of other phases.
+# For two collections of an experiment, this gives about as many kills as in other phases.
 KILLS_OF_COLLECTION = 4
-# Where collectors are to be killed, a trial has as many checkpoints of fewer runs.
+# For kills of collectors, a trial has the same number of checkpoints from fewer runs.
 KILLS_OF_COLLECTED_TRIAL, COMMITS_OF_COLLECTED_TRIAL = 3, 8
 # Collectors that were killed so often without an end make no progress.
 COLLECTORS_MAX = 400
-# Collectors are killed later, the more of them were: some in every part of their work, and at
-# last one comes to its end.
+# Collectors are killed later after many kills: some in every part of their work, and the last
+# completes.
 KILLS_BEFORE_MORE_WORK = 8
 
 
 @dataclass
 class CheckpointKills(CheckpointCluster):
-    """A cluster whose processes are killed at moments that are drawn."""
+    """A cluster with processes that are killed at drawn moments."""
 
     random: random.Random = field(default_factory=lambda: random.Random(1))
     counts: KillCounts = field(default_factory=KillCounts)
@@ -65,15 +65,19 @@ class CheckpointKills(CheckpointCluster):
         self._collector_kills_max = KILLS_OF_COLLECTION
 
     def run(self, kills: int) -> KillCounts:
-        """Run experiments, one after the other, until there were so many kills. Raises
-        AssertionError for what was lost, damaged or left behind.
+        """Run experiments until `kills` processes were killed; return the counts.
+
+        Raises AssertionError for lost or damaged checkpoints and for remaining files.
         """
         while self.counts.total < kills:
             self._run_experiment(min(KILLS_OF_TRIAL, kills - self.counts.total))
         return self.counts
 
     def run_collections(self, kills: int) -> KillCounts:
-        """Run experiments until so many of the kills hit a collector. Errors as for `run`."""
+        """Run experiments until `kills` collectors were killed.
+
+        Raises AssertionError as `run` does.
+        """
         self._commits_max, self._collector_kills_max = COMMITS_OF_COLLECTED_TRIAL, COLLECTORS_MAX
         while self.counts.of_collectors < kills:
             self._run_experiment(KILLS_OF_COLLECTED_TRIAL)
@@ -86,7 +90,7 @@ class CheckpointKills(CheckpointCluster):
         self.counts.checkpoints += self.check_to_the_end(experiment_id)
 
     def collect_all(self) -> None:
-        """Let collectors, some of which are killed, do all that is to be collected."""
+        """Run collectors, some of which are killed, until all garbage is collected."""
         for number in range(COLLECTORS_MAX):
             entries_max = 1 + number // KILLS_BEFORE_MORE_WORK
             phases = {GC_ROWS: entries_max, GC_FILES: entries_max}
@@ -100,10 +104,10 @@ class CheckpointKills(CheckpointCluster):
         raise AssertionError(f"{COLLECTORS_MAX} collectors came to no end")
 
     def _train_until_killed(self) -> None:
-        """Let an allocation of the trial store checkpoints until it is killed."""
+        """Run an allocation of the trial, which stores checkpoints until the kill."""
         entry = self.next_allocation()
         place = self.make_place(entry)
-        # A large file is rare enough, and a run opens its store once.
+        # A large file is rare, and a run opens its store once.
         more = self._commits_max
         phases = {RESTORE: 0, SAVE: more, UPLOAD: more * PARTS_MAX, LARGE_UPLOAD: 0, COMMIT: more}
         end = self._run(self._drawer.draw(phases), train, place, self.environment)
@@ -116,7 +120,7 @@ class CheckpointKills(CheckpointCluster):
         self._record(entry["allocation"], lines)
 
     def _record(self, allocation: str, lines: list[dict[str, Any]]) -> None:
-        """Report the lines of a killed trial, often to a server that is killed before."""
+        """Report the lines of a killed trial, often to a server that is killed first."""
         request = self.exit_request(allocation, lines)
         if self.random.random() < SERVERS_KILLED:
             moment = self._drawer.draw({RECORD: 0})

@@ -1,5 +1,6 @@
-"""A process that imports this has done once all that the ones forked from it are killed in: else
-each of them would take longer to begin than to do its work.
+"""A preloaded module for forked victims: all work of a victim, done once at import.
+
+Otherwise a victim would take longer to start than to work.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from tests.conformance.checkpoint_cluster import CheckpointCluster
 
-# What the other stores need.
+# Modules of the other stores.
 STORE_MODULES = (
     "control_plane.checkpoint_stores.hdfs_files",
     "control_plane.checkpoint_stores.bucket_files",
@@ -21,7 +22,7 @@ STORE_MODULES = (
 
 
 def _rehearse() -> None:
-    """Rehearse in a folder of its own, and import what other stores than that need."""
+    """Rehearse in a temporary folder, and import the modules of other stores."""
     before, place = dict(os.environ), Path.cwd()
     with TemporaryDirectory(prefix="detcloud-rehearsed-") as folder, contextlib.ExitStack() as left:
         left.callback(os.chdir, place)

@@ -1,4 +1,4 @@
-"""The contract of checkpoint stores: a suite subclasses it and gives a `store` fixture."""
+"""The contract of checkpoint stores: a suite is a subclass with a `store` fixture."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ class CheckpointStoreContract:
         path.write_bytes(b"abc")
         return path
 
-    def test_a_file_comes_back_as_it_was(
+    def test_stored_file_is_read_unchanged(
         self, store: CheckpointStore, source: Path, tmp_path: Path
     ) -> None:
         store.put(KEY, source)
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b"abc"
 
-    def test_an_empty_file_is_a_file(
+    def test_empty_file_is_stored(
         self, store: CheckpointStore, source: Path, tmp_path: Path
     ) -> None:
         source.write_bytes(b"")
@@ -31,7 +31,7 @@ class CheckpointStoreContract:
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b""
 
-    def test_nothing_is_overwritten(
+    def test_stored_file_is_not_overwritten(
         self, store: CheckpointStore, source: Path, tmp_path: Path
     ) -> None:
         store.put(KEY, source)
@@ -41,7 +41,7 @@ class CheckpointStoreContract:
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b"abc"
 
-    def test_what_was_stored_does_not_follow_its_source(
+    def test_stored_file_does_not_follow_changes_of_the_source(
         self, store: CheckpointStore, source: Path, tmp_path: Path
     ) -> None:
         store.put(KEY, source)
@@ -49,13 +49,11 @@ class CheckpointStoreContract:
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b"abc"
 
-    def test_a_missing_file_is_said_to_be_missing(
-        self, store: CheckpointStore, tmp_path: Path
-    ) -> None:
+    def test_missing_key_raises_key_not_found(self, store: CheckpointStore, tmp_path: Path) -> None:
         with pytest.raises(KeyNotFound):
             store.get(KEY, tmp_path / "copy")
 
-    def test_a_listing_has_the_sizes_below_a_prefix(
+    def test_listing_has_the_sizes_below_a_prefix(
         self, store: CheckpointStore, source: Path
     ) -> None:
         for key in ("3/4/1/a/x", "3/4/1/a/deep/y", "3/4/1/ab/z"):
@@ -64,14 +62,14 @@ class CheckpointStoreContract:
         assert store.list("3/4/1/ab/z") == {"3/4/1/ab/z": 3}
         assert store.list("3/5") == {}
 
-    def test_a_deletion_may_be_repeated(self, store: CheckpointStore, source: Path) -> None:
+    def test_deletion_of_a_key_may_be_repeated(self, store: CheckpointStore, source: Path) -> None:
         store.put(KEY, source)
         store.put("3/4/1/uuid/other", source)
         store.delete(KEY)
         store.delete(KEY)
         assert store.list("3") == {"3/4/1/uuid/other": 3}
 
-    def test_a_deleted_key_is_free_again(self, store: CheckpointStore, source: Path) -> None:
+    def test_deleted_key_can_be_stored_again(self, store: CheckpointStore, source: Path) -> None:
         store.put(KEY, source)
         store.delete(KEY)
         store.put(KEY, source)
@@ -82,11 +80,11 @@ class CheckpointStoreContract:
         [
             *("\u00e9", "e\u0301", "\u4e2d", "\U0001f600", "a\u202eb", "weights.", ".hidden"),
             *("a b", " a ", "%2e%2e", "a+b", "a#b?c&d=e", "*", "~41", "a:b", "\"'<>|", "x" * 200),
-            # As stores call what is on its way.
+            # Names that stores use for unfinished uploads.
             *(".detcloud-upload-1", ".put-1", ".staging"),
         ],
     )
-    def test_a_name_that_reads_oddly_is_one_of_its_own(
+    def test_odd_file_name_is_kept_apart_from_similar_names(
         self, store: CheckpointStore, source: Path, tmp_path: Path, name: str
     ) -> None:
         key, near = f"3/4/1/uuid/{name}", "3/4/1/uuid/e"
@@ -98,7 +96,9 @@ class CheckpointStoreContract:
         store.delete(key)
         assert store.list("3") == {near: 3}
 
-    def test_names_that_differ_in_case_are_two(self, store: CheckpointStore, source: Path) -> None:
+    def test_names_that_differ_in_case_are_separate_files(
+        self, store: CheckpointStore, source: Path
+    ) -> None:
         for name in ("Weights", "weights"):
             store.put(f"3/4/1/uuid/{name}", source)
         assert store.list("3") == {"3/4/1/uuid/Weights": 3, "3/4/1/uuid/weights": 3}
@@ -110,7 +110,7 @@ class CheckpointStoreContract:
             *("a\udcff", "x" * 256, "\u00fc" * 128, "/".join(["x" * 200] * 6)),
         ],
     )
-    def test_a_key_that_leads_elsewhere_is_refused(
+    def test_refuses_keys_outside_the_store(
         self, store: CheckpointStore, source: Path, key: str
     ) -> None:
         with pytest.raises(StorageError):

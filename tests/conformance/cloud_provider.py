@@ -1,4 +1,4 @@
-"""Conformance of cloud providers: the rules that every one must keep."""
+"""The contract of cloud providers: rules that every provider must keep."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,31 +23,33 @@ ENDED = (InstanceStatus.TERMINATED, None)
 
 
 class CloudProviderContract:
-    """The suite."""
+    """The tests for every cloud provider."""
 
     @pytest.fixture
     def cloud(self) -> CloudProvider:
-        raise AssertionError("a suite gives its own provider")
+        raise AssertionError("a suite must define its provider")
 
     @pytest.fixture
     def reopen(self) -> Callable[[], CloudProvider]:
-        raise AssertionError("a suite gives its own way to open the cloud again")
+        raise AssertionError("a suite must define how to open its cloud again")
 
     @pytest.fixture
     def wait(self) -> Wait:
-        raise AssertionError("a suite gives its own time")
+        raise AssertionError("a suite must define its time")
 
-    def test_what_is_offered_has_names_of_its_own(self, cloud: CloudProvider) -> None:
+    def test_offerings_have_unique_names(self, cloud: CloudProvider) -> None:
         names = [offering.name for offering in cloud.offerings()]
         assert names
         assert len(set(names)) == len(names)
 
-    def test_a_launch_returns_at_most_what_was_asked_for(self, cloud: CloudProvider) -> None:
-        found = cloud.launch(request(cloud, "one", count=2))
-        assert 1 <= len(found) <= 2
-        assert len({instance.id for instance in found}) == len(found)
+    def test_launch_returns_at_most_the_requested_count(self, cloud: CloudProvider) -> None:
+        instances = cloud.launch(request(cloud, "one", count=2))
+        assert 1 <= len(instances) <= 2
+        assert len({instance.id for instance in instances}) == len(instances)
 
-    def test_an_instance_is_listed_with_its_tags(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_instance_is_listed_with_the_launch_tags(
+        self, cloud: CloudProvider, wait: Wait
+    ) -> None:
         (launched,) = cloud.launch(request(cloud, "one"))
         wait(lambda: status(cloud, launched.id) is InstanceStatus.RUNNING)
         (listed,) = cloud.list_instances(CLUSTER, POOL)
@@ -56,36 +58,36 @@ class CloudProviderContract:
             dict(listed.tags)
         )
 
-    def test_an_id_can_be_the_name_of_an_agent(self, cloud: CloudProvider) -> None:
+    def test_instance_id_is_a_valid_agent_name(self, cloud: CloudProvider) -> None:
         (launched,) = cloud.launch(request(cloud, "one"))
         assert launched.id.replace("-", "").isalnum()
         assert len(launched.id) <= 63
 
-    def test_the_same_request_launches_once(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_repeated_request_launches_once(self, cloud: CloudProvider, wait: Wait) -> None:
         first = cloud.launch(request(cloud, "one", count=2))
         second = cloud.launch(request(cloud, "one", count=2))
         assert ids(first) == ids(second)
         wait(lambda: ids(cloud.list_instances(CLUSTER)) == ids(first))
 
-    def test_another_process_repeats_a_launch(
+    def test_second_process_repeats_a_launch_without_new_instances(
         self, cloud: CloudProvider, reopen: Callable[[], CloudProvider]
     ) -> None:
         first = cloud.launch(request(cloud, "one"))
         assert ids(reopen().launch(request(cloud, "one"))) == ids(first)
 
-    def test_a_token_is_good_for_one_request(self, cloud: CloudProvider) -> None:
+    def test_launch_token_is_valid_for_a_single_request(self, cloud: CloudProvider) -> None:
         cloud.launch(request(cloud, "one"))
         with pytest.raises(TokenReused):
             cloud.launch(replace(request(cloud, "one"), count=2))
         with pytest.raises(TokenReused):
             cloud.launch(replace(request(cloud, "one"), section='{"a": 1}'))
 
-    def test_other_tokens_launch_others(self, cloud: CloudProvider) -> None:
+    def test_different_tokens_launch_different_instances(self, cloud: CloudProvider) -> None:
         first = cloud.launch(request(cloud, "one"))
         second = cloud.launch(request(cloud, "two"))
         assert not set(ids(first)) & set(ids(second))
 
-    def test_a_list_is_of_a_cluster_or_one_of_its_pools(
+    def test_lists_instances_of_a_cluster_or_of_a_pool(
         self, cloud: CloudProvider, wait: Wait
     ) -> None:
         blue = cloud.launch(request(cloud, "one"))
@@ -96,7 +98,7 @@ class CloudProviderContract:
         assert ids(cloud.list_instances(CLUSTER, POOL)) == ids(blue)
         assert ids(cloud.list_instances(CLUSTER)) == sorted([*ids(blue), *ids(green)])
 
-    def test_a_terminated_instance_ends(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_terminated_instance_ends(self, cloud: CloudProvider, wait: Wait) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
         (two,) = cloud.launch(request(cloud, "two"))
         wait(lambda: status(cloud, one.id) is InstanceStatus.RUNNING)
@@ -104,7 +106,7 @@ class CloudProviderContract:
         wait(lambda: status(cloud, one.id) in ENDED)
         wait(lambda: status(cloud, two.id) is InstanceStatus.RUNNING)
 
-    def test_to_terminate_again_is_harmless(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_repeated_termination_is_harmless(self, cloud: CloudProvider, wait: Wait) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
         wait(lambda: status(cloud, one.id) is not None)
         cloud.terminate([one.id])
@@ -113,13 +115,15 @@ class CloudProviderContract:
         cloud.terminate([one.id])
         wait(lambda: status(cloud, one.id) in ENDED)
 
-    def test_an_unknown_instance_is_no_error(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_termination_of_an_unknown_instance_is_no_error(
+        self, cloud: CloudProvider, wait: Wait
+    ) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
         wait(lambda: status(cloud, one.id) is not None)
         cloud.terminate(["i-0123456789abcdef0", one.id])
         wait(lambda: status(cloud, one.id) in ENDED)
 
-    def test_a_launch_repeated_after_the_end_launches_none(
+    def test_launch_repeated_after_the_end_launches_no_instance(
         self, cloud: CloudProvider, wait: Wait
     ) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
@@ -129,13 +133,15 @@ class CloudProviderContract:
         assert ids(cloud.launch(request(cloud, "one"))) == [one.id]
         wait(lambda: status(cloud, one.id) in ENDED)
 
-    def test_what_nobody_wrote_is_empty(self, cloud: CloudProvider, wait: Wait) -> None:
+    def test_boot_log_of_an_unknown_instance_is_empty(
+        self, cloud: CloudProvider, wait: Wait
+    ) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
         wait(lambda: status(cloud, one.id) is not None)
         assert isinstance(cloud.boot_log(one.id), str)
         assert cloud.boot_log("i-0123456789abcdef0") == ""
 
-    def test_instances_outlive_who_launched_them(
+    def test_instances_outlive_the_launching_process(
         self, cloud: CloudProvider, reopen: Callable[[], CloudProvider], wait: Wait
     ) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
@@ -146,13 +152,13 @@ class CloudProviderContract:
 
 
 def request(cloud: CloudProvider, name: str, *, count: int = 1) -> IntentRow:
-    """A launch of the first offering, whose token comes of its name."""
+    """Return a launch of the first offering with a token derived from `name`."""
     token = f"{sum(map(ord, name)):040d}"[::-1]
     return IntentRow(name, CLUSTER, POOL, cloud.offerings()[0], count, token, 1_000, "{}")
 
 
 def status(cloud: CloudProvider, name: str) -> InstanceStatus | None:
-    """The status that the cloud lists for an instance, None where it lists none."""
+    """Return the listed status of an instance, or None for an unlisted instance."""
     return next(
         (instance.status for instance in cloud.list_instances(CLUSTER) if instance.id == name), None
     )

@@ -12,7 +12,7 @@ from tests.emulators.webhdfs import WebHdfs, webhdfs
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that the code wants to make, which makes none."""
+    """Return a list of the pauses that the code requests; no pause takes time."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     return slept
@@ -26,13 +26,13 @@ def engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture(scope="session")
 def model_hdfs() -> Iterator[WebHdfs]:
-    """HDFS in this process, for all tests of a process; each takes a folder of its own."""
+    """Yield HDFS in this process; each test uses a separate folder."""
     with webhdfs() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def real_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
-    """Hadoop's HDFS, for all tests of a process; each takes a folder of its own."""
+    """Yield Hadoop's HDFS; each test uses a separate folder."""
     with hadoop(tmp_path_factory.mktemp("hadoop")) as started:
         yield started

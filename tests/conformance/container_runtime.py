@@ -1,7 +1,7 @@
-"""The contract of container runtimes: the tests that every one must pass, whatever a trial runs in.
+"""The contract of container runtimes: tests that every runtime must pass.
 
-A suite subclasses `ContainerRuntimeContract` and gives it the fixture `open_node`, which opens a
-node in a folder, as often as it likes.
+A suite is a subclass with the fixture `open_node`, which opens a node in a folder and may be called
+again.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ for n in range(120):
 
 
 class ContainerRuntimeContract:
-    """The suite."""
+    """The tests for every container runtime."""
 
     @pytest.fixture
     def open_node(self) -> OpenNode:
-        raise AssertionError("a suite gives its own node")
+        raise AssertionError("a suite must define its node")
 
     @pytest.fixture
     def stop_from_outside(self) -> Callable[[Allocation], None]:
-        """Stop a trial as a system's shutdown or a container engine does."""
-        raise AssertionError("a suite says how its trials are stopped from outside")
+        """Return a function that stops a trial as a system shutdown or container engine does."""
+        raise AssertionError("a suite must define how to stop its trials from outside")
 
     @pytest.fixture
     def node(self, open_node: OpenNode) -> TrialNode:
         return open_node()
 
-    def test_a_trial_runs_in_its_own_place_with_its_own_variables(
+    def test_trial_runs_in_its_own_folder_with_configured_variables(
         self, node: TrialNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AGENT_SECRET", "do-not-pass")
@@ -82,21 +82,23 @@ class ContainerRuntimeContract:
         assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
         assert lines(trial) == ["hello"]
 
-    def test_a_failed_trial_tells_its_code_and_the_end_of_its_log(self, node: TrialNode) -> None:
+    def test_exit_of_a_failed_trial_has_the_code_and_the_end_of_the_log(
+        self, node: TrialNode
+    ) -> None:
         trial = run(node, 'print("the learning rate is a fish")\nsys.exit(7)\n')
         ended = exit_record(trial)
         assert (ended["reason"], ended["code"]) == ("errored", 7)
         assert "exit code 7" in ended["message"]
         assert "the learning rate is a fish" in ended["message"]
 
-    def test_a_trial_that_is_ended_by_a_signal_tells_which(self, node: TrialNode) -> None:
+    def test_exit_of_a_trial_ended_by_a_signal_names_the_signal(self, node: TrialNode) -> None:
         trial = run(node, "os.kill(os.getpid(), signal.SIGSEGV)\n")
         assert (exit_record(trial)["code"], exit_record(trial)["signal"]) == (None, signal.SIGSEGV)
 
-    def test_a_kill_gives_grace_to_a_trial_that_uses_it(self, node: TrialNode) -> None:
+    def test_killed_trial_may_use_the_grace_period(self, node: TrialNode) -> None:
         trial = begin(node, LEAVE_AT_SIGTERM)
         node.watch(trial, lambda: report_lines(trial))
-        # Longer than `watch` does, so that nothing waits for its end.
+        # Longer than `watch` waits, so that no timeout ends the trial.
         trial.kill(3_600_000)
         node.watch(trial)
         assert exit_record(trial)["reason"] == "preempted"
@@ -104,7 +106,7 @@ class ContainerRuntimeContract:
     def test_directive_of_a_stop_reaches_a_program_without_handler(self, node: TrialNode) -> None:
         trial = begin(node, 'report("ready")\n' + OBEY)
         node.watch(trial, lambda: report_lines(trial))
-        # Longer than `watch` does, so that nothing waits for its end.
+        # Longer than `watch` waits, so that no timeout ends the trial.
         trial.kill(3_600_000, saves=True)
         node.watch(trial)
         assert exit_record(trial)["reason"] == "preempted"
@@ -119,7 +121,7 @@ sys.exit(shell.returncode)
         node.watch(trial, lambda: report_lines(trial))
         trial.kill(3_600_000, saves=True)
         node.watch(trial)
-        # The shell went on after its program.
+        # The shell continued after the program.
         assert (exit_record(trial)["reason"], exit_record(trial)["code"]) == ("preempted", 7)
 
     def test_listener_gets_the_signal_late(self, node: TrialNode) -> None:
@@ -145,7 +147,7 @@ time.sleep(600)
         # Two thirds of 6 s after the directive, which comes right before; half a second for that.
         assert report_lines(trial)[-1]["seconds"] > 3.5
 
-    def test_stop_that_no_agent_asked_for_comes_as_a_directive(
+    def test_external_stop_arrives_as_a_directive(
         self, node: TrialNode, stop_from_outside: Callable[[Allocation], None]
     ) -> None:
         trial = begin(node, 'report("ready")\n' + OBEY)
@@ -154,7 +156,7 @@ time.sleep(600)
         node.watch(trial)
         assert exit_record(trial)["reason"] == "preempted"
 
-    def test_a_kill_ends_a_trial_that_will_not_after_its_grace(self, node: TrialNode) -> None:
+    def test_kill_ends_a_stubborn_trial_after_the_grace_period(self, node: TrialNode) -> None:
         program = 'signal.signal(signal.SIGTERM, lambda *_: report("asked"))\nreport("ready")\n'
         trial = begin(node, program + "while True:\n    time.sleep(0.05)\n")
         node.watch(trial, lambda: report_lines(trial))
@@ -166,7 +168,7 @@ time.sleep(600)
             signal.SIGKILL,
         )
 
-    def test_a_later_kill_may_shorten_the_grace(self, node: TrialNode) -> None:
+    def test_later_kill_may_shorten_the_grace_period(self, node: TrialNode) -> None:
         program = (
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport('ready')\ntime.sleep(600)\n"
         )
@@ -178,7 +180,7 @@ time.sleep(600)
         node.watch(trial)
         assert exit_record(trial)["reason"] == "killed"
 
-    def test_nothing_that_a_trial_began_outlives_it(self, node: TrialNode) -> None:
+    def test_descendants_of_a_trial_end_with_the_trial(self, node: TrialNode) -> None:
         # A daemon, which leaves its group and its parent.
         program = f"""
 if os.fork() == 0:
@@ -196,7 +198,7 @@ while not os.path.exists(f"{{home}}/out/beats"):
         time.sleep(0.3)
         assert beats.stat().st_size == before
 
-    def test_a_startup_hook_becomes_the_trial(self, node: TrialNode) -> None:
+    def test_startup_hook_becomes_the_trial(self, node: TrialNode) -> None:
         hook = "export GREETING=hello\nulimit -n 77\nsleep 60 &\ncd /\n"
         program = """
 import resource
@@ -212,7 +214,7 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
     @pytest.mark.parametrize(
         ("hook", "code", "found"), [("false\n", 1, "startup-hook.sh failed"), ("exit 0\n", 0, "")]
     )
-    def test_a_hook_that_fails_ends_the_trial_and_one_that_leaves_early_does_not(
+    def test_failed_hook_ends_the_trial_and_hook_with_exit_0_does_not(
         self, node: TrialNode, hook: str, code: int, found: str
     ) -> None:
         trial = run(node, PRELUDE + LEAVE, hook=hook)
@@ -222,7 +224,9 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
         assert ("RUNNING" in states(trial)) == (code == 0)
 
     @pytest.mark.parametrize("hook", [None, "python3 -c 'import detcloud_probe'\n"])
-    def test_declared_packages_are_installed_once(self, node: TrialNode, hook: str | None) -> None:
+    def test_runtime_installs_declared_packages_once(
+        self, node: TrialNode, hook: str | None
+    ) -> None:
         name, content = wheel("detcloud_probe", script="probe-script")
         lines = ["--no-index", f"./{name}"]
         packages = {"installer": "pip", "packages": lines, "file": ""}
@@ -243,7 +247,7 @@ print(subprocess.run(["probe-script"], capture_output=True, text=True).stdout)
         assert "environment.pip: packages installed in" in logs[0]
         assert "environment.pip: packages found on this machine" in logs[1]
 
-    def test_a_long_log_keeps_its_beginning_and_its_end(self, open_node: OpenNode) -> None:
+    def test_long_log_keeps_the_beginning_and_the_end(self, open_node: OpenNode) -> None:
         node = open_node(log_bytes_max=LOG_BYTES_MAX)
         trial = run(node, 'for n in range(30000):\n    print(f"{n:09d}")\n' + LEAVE)
         found = lines(trial)
@@ -255,7 +259,7 @@ print(subprocess.run(["probe-script"], capture_output=True, text=True).stdout)
         # The limit, the last 64 KiB and two notices.
         assert trial.directory.log.stat().st_size < LOG_BYTES_MAX + 64 * 1024 + 300
 
-    def test_another_agent_goes_on_with_what_runs(self, open_node: OpenNode) -> None:
+    def test_second_agent_continues_running_trials(self, open_node: OpenNode) -> None:
         node = open_node()
         first = begin(node, COUNT + OBEY)
         node.watch(first, lambda: report_lines(first))
@@ -270,7 +274,7 @@ print(subprocess.run(["probe-script"], capture_output=True, text=True).stdout)
         assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
         assert lines(trial) == [str(n) for n in range(120)]
 
-    def test_an_end_that_no_agent_saw_is_told_by_the_next(self, open_node: OpenNode) -> None:
+    def test_next_agent_reports_an_unseen_exit(self, open_node: OpenNode) -> None:
         node = open_node()
         first = begin(node, 'report("ready")\ntime.sleep(0.3)\nsys.exit(7)\n')
         node.watch(first, lambda: report_lines(first))
@@ -281,13 +285,13 @@ print(subprocess.run(["probe-script"], capture_output=True, text=True).stdout)
         again.watch(trial)
         assert (exit_record(trial)["reason"], exit_record(trial)["code"]) == ("errored", 7)
 
-    def test_a_launch_is_started_once(self, node: TrialNode) -> None:
+    def test_launch_is_started_once(self, node: TrialNode) -> None:
         trial = begin(node, 'report("ready")\ntime.sleep(600)\n')
         node.watch(trial, lambda: report_lines(trial))
         with pytest.raises(RuntimeError, match="already"):
             node.runtime.start(trial.directory.agent, Launch([], {}, "/", "/dev/null"))
 
-    def test_removing_may_be_repeated(self, node: TrialNode) -> None:
+    def test_removal_of_a_container_may_be_repeated(self, node: TrialNode) -> None:
         trial = run(node, LEAVE)
         for _ in range(2):
             node.runtime.remove(trial.directory.agent)
@@ -307,19 +311,19 @@ def trial_files(program: str, hook: str | None = None) -> dict[str, str]:
 
 
 def run(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
-    """Start a trial that runs `program`, and wait for its recorded exit."""
+    """Run a trial with `program` until the exit is recorded."""
     trial = begin(node, program, hook, **spec)
     node.watch(trial)
     return trial
 
 
 def states(trial: Allocation) -> list[str]:
-    """The container states that were reported."""
-    found = trial.lines("agent", 0, 1 << 20)
-    return [line.fields["state"] for line in found if line.kind == "container"]
+    """Return the reported container states."""
+    log_lines = trial.lines("agent", 0, 1 << 20)
+    return [line.fields["state"] for line in log_lines if line.kind == "container"]
 
 
 def lines(trial: Allocation) -> list[str]:
-    """The lines that the trial printed, without the agent's own first ones."""
+    """Return the lines that the trial printed, without the agent's first lines."""
     found = log_text(trial).splitlines()
     return [line for line in found if not line.startswith("[detcloud] image ")]

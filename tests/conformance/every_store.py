@@ -1,4 +1,4 @@
-"""Every kind of checkpoint store that runs here, for tests of what all of them have to do alike."""
+"""Every kind of checkpoint store that runs on this machine, for tests of common behaviour."""
 
 from pathlib import Path
 
@@ -12,8 +12,9 @@ STORES = (*FOLDERS, "s3", "gcs", "azure", "hdfs")
 
 
 def new_storage(kind: str, request: pytest.FixtureRequest, folder: Path) -> dict[str, str]:
-    """The `storage` of a trial's specification for a new, empty store of that type; `request` has
-    the fixtures of the emulators, and `model_hdfs` is one of them.
+    """Return the `storage` of a trial's specification for a new, empty store of the type `kind`.
+
+    `request` resolves the fixtures of the emulators, including `model_hdfs`.
     """
     match kind:
         case "s3":

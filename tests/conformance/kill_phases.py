@@ -1,9 +1,8 @@
-"""The phases of storing and deleting checkpoints, and kills at drawn moments of each of them.
+"""The phases of storing and deleting checkpoints, and kills at drawn moments of each phase.
 
-A victim writes down each phase that it enters. The kill is a timer of the kernel that the victim
-starts when it enters the drawn phase, so that a phase of a millisecond is hit as well as one of a
-second, however busy the machine is. The signal is one that nobody handles: as with SIGKILL, the
-process ends between two instructions, and nothing of it runs any more.
+A victim records each phase that it enters. The kill is a timer of the kernel that the victim starts
+at the begin of the drawn phase. Short and long phases are therefore hit equally well, on a busy
+machine too. The signal has no handler: as with SIGKILL, the process ends between two instructions.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.storage import CheckpointStore
 
-# Of a trial: it opens the store and fetches its checkpoint, fills a folder, sends a file of it,
-# one of many parts, and the manifest with the report of the whole.
+# Phases of a trial: opening the store and fetching the checkpoint, filling a folder, sending a
+# file, sending a part, and the manifest with the report.
 RESTORE, SAVE, UPLOAD, LARGE_UPLOAD, COMMIT = "restore", "save", "upload", "large upload", "commit"
-# Of a server, which records what a trial reported.
+# The phase of a server that records a trial's report.
 RECORD = "record"
-# Of a collector: it reads and writes rows, or removes the files of a checkpoint.
+# Phases of a collector: reading and writing rows, and removing the files of a checkpoint.
 GC_ROWS, GC_FILES = "gc rows", "gc files"
 TRIAL_PHASES = (RESTORE, SAVE, UPLOAD, LARGE_UPLOAD, COMMIT)
 COLLECTOR_PHASES = (GC_ROWS, GC_FILES)
 PHASES = (*TRIAL_PHASES, RECORD, *COLLECTOR_PHASES)
 KILL = signal.SIGALRM
 
-# How long a phase is taken to be before one was seen to end.
+# The assumed duration of a phase before an end was observed.
 SECONDS_FIRST = 0.01
-# A phase in which everybody is killed is never seen to end, and so taken to be longer.
+# A phase that always ends in a kill is never observed to end, and so is assumed to be longer.
 GROWTH = 1.5
-# So many of the last durations of a phase are remembered: files are of many sizes.
+# The number of remembered durations of a phase; files vary in size.
 DURATIONS_MAX = 8
-# A timer of no time would never end.
+# A timer of 0 seconds never fires.
 SECONDS_LEAST = 1e-6
 # Stores send files beyond 8 MiB in parts.
 LARGE_BYTES = 9 << 20
@@ -55,8 +54,9 @@ Enter = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment so many seconds after a process entered a phase, which it had entered before so many
-    times.
+    """A moment for a kill, `seconds` after a process enters a phase.
+
+    `entries_before` is the number of earlier entries of the phase by this process.
     """
 
     phase: str
@@ -65,8 +65,9 @@ class Moment:
 
 
 class PhaseJournal:
-    """The phases that a process enters, as lines of a file that outlasts it. At its `moment`, if it
-    comes to that, the process is killed.
+    """The phases that a process enters, as lines of a file that outlasts the process.
+
+    At the `moment` the process is killed, if the moment comes.
     """
 
     def __init__(self, path: Path, moment: Moment | None) -> None:
@@ -75,7 +76,7 @@ class PhaseJournal:
         self._entered: Counter[str] = Counter()
 
     def enter(self, phase: str) -> None:
-        """Note that the process enters a phase."""
+        """Record that the process enters a phase; start the timer if this is the drawn moment."""
         moment = self._moment
         os.write(self._file, f"{time.monotonic()} {phase}\n".encode())
         if moment and (phase, self._entered[phase]) == (moment.phase, moment.entries_before):
@@ -83,14 +84,15 @@ class PhaseJournal:
         self._entered[phase] += 1
 
     def end(self) -> None:
-        """Note that the work is done; no kill comes any more."""
+        """Record that the work is done, and cancel the kill."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.enter(_END)
 
 
 def read_journal(path: Path) -> list[tuple[float, str]]:
-    """The time, in seconds, and name of each phase in a journal. A last line that was cut is none:
-    the kill came as the phase was entered.
+    """Return the time, in seconds, and the name of each phase in a journal.
+
+    A truncated last line is omitted: the kill came at the entry of the phase.
     """
     text = path.read_text() if path.exists() else ""
     lines = [line.partition(" ") for line in text.split("\n")[:-1]]
@@ -98,8 +100,9 @@ def read_journal(path: Path) -> list[tuple[float, str]]:
 
 
 class MomentDrawer:
-    """Draws moments: each phase as often as the others, and then from the durations that it had in
-    those processes that came to its end.
+    """A source of random moments: phases equally often, then a time within an observed duration.
+
+    Durations are observed in processes that were not killed.
     """
 
     def __init__(self, draw: random.Random) -> None:
@@ -108,7 +111,9 @@ class MomentDrawer:
         self._left: dict[tuple[str, ...], list[str]] = {}
 
     def draw(self, entries_max: Mapping[str, int]) -> Moment:
-        """Draw a moment of one of the phases, of which so many are let pass at most."""
+        """Draw a moment in a phase of `entries_max`, which has the most earlier entries of each
+        phase.
+        """
         left = self._left.setdefault(tuple(entries_max), [])
         if not left:
             left += self._random.sample(list(entries_max), len(entries_max))
@@ -117,7 +122,7 @@ class MomentDrawer:
         return Moment(phase, self._random.randint(0, entries_max[phase]), seconds)
 
     def learn(self, journal: list[tuple[float, str]]) -> None:
-        """Learn from a process how long the phases take."""
+        """Record the durations of the phases of a process."""
         for (began, phase), (ended, _) in pairwise(journal):
             self._durations(phase).append(ended - began)
         if journal and journal[-1][1] != _END:
@@ -130,7 +135,7 @@ class MomentDrawer:
 
 @dataclass
 class KillCounts:
-    """The kills by the phase that each one hit, and the checkpoints that survived them."""
+    """The kills by the interrupted phase, and the surviving checkpoints."""
 
     phases: Counter[str] = field(default_factory=Counter)
     checkpoints: int = 0
@@ -142,16 +147,16 @@ class KillCounts:
 
     @property
     def total(self) -> int:
-        """All kills."""
+        """Return the number of all kills."""
         return self.phases.total()
 
     @property
     def of_collectors(self) -> int:
-        """The kills of collectors."""
+        """Return the number of killed collectors."""
         return sum(self.phases[phase] for phase in COLLECTOR_PHASES)
 
     def check_spread(self, phases: tuple[str, ...], share_min: float) -> None:
-        """Raise AssertionError where a phase has less than that share of all kills."""
+        """Raise AssertionError if a phase has less than `share_min` of all kills."""
         least = share_min * self.total
         few = [phase for phase in phases if self.phases[phase] < least]
         assert not few, f"fewer than {least:.0f} kills in {few}: {self}"
@@ -165,7 +170,7 @@ class KillCounts:
 
 
 class MarkedStore:
-    """A trial's store that says which phase of storing a checkpoint each file begins."""
+    """A trial's store that announces the phase which each file begins."""
 
     def __init__(self, store: CheckpointStore, enter: Enter) -> None:
         self._store = store
@@ -195,7 +200,7 @@ class MarkedStore:
 
 @dataclass(frozen=True)
 class MarkedStores(Stores):
-    """A collector's stores that say when files are removed."""
+    """A collector's stores that announce the removal of files."""
 
     enter: Enter = lambda phase: None
 
@@ -205,7 +210,7 @@ class MarkedStores(Stores):
 
 
 class _MarkedFiles:
-    """The files of a store, whose removal is a phase."""
+    """The files of a store, with a phase for removals."""
 
     def __init__(self, files: CheckpointFiles, enter: Enter) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""The processes that are killed while they store, record and delete checkpoints."""
+"""The processes that are killed while storing, recording and deleting checkpoints."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ from tests.unit.api.exchange import call
 END_SECONDS_MAX = 120.0
 PARTS_MAX = 4
 PART_BYTES_MAX = 200_000
-# Every so many checkpoints have a large file.
+# The interval of checkpoints with a large file.
 LARGE_EVERY = 4
 LARGE_PART_BYTES = 1 << 20
 STEPS_FILE, LARGE_FILE, METADATA_FILE = "steps", "large.bin", "metadata.json"
-# Its children are forked from a clean process in which all of it was done once.
+# Children are forked from a clean process in which all work was done once.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.conformance.checkpoint_kills_rehearsed"])
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of a process: by a kill, or by itself, with what it failed with or "". `journal` are
-    the times and names of the phases that it entered.
+    """The end of a process: by a kill, or with `error`, which is "" for success.
+
+    `journal` has the times and names of the entered phases.
     """
 
     is_killed: bool
@@ -68,14 +69,14 @@ class End:
 
 
 def run_victim(journal: Path, moment: Moment | None, work: Callable[..., None], *given: Any) -> End:
-    """Run `work` in a process of its own, which is killed at the moment, if it lives so long."""
+    """Run `work` in a child process, which is killed at the moment unless the work ends first."""
     reader, writer = _PROCESSES.Pipe(duplex=False)
     arguments = (writer, journal, moment, work, *given)
     process = _PROCESSES.Process(target=_run_work, args=arguments)
     process.start()
     writer.close()
     with reader:
-        # At its end the other side is closed too.
+        # The child's end closes the pipe.
         is_over = reader.poll(END_SECONDS_MAX * PATIENCE)
         if not is_over:
             process.kill()
@@ -107,13 +108,14 @@ def _run_work(
 def train(
     enter: Enter, place: Path, environment: Mapping[str, str], steps_max: int | None = None
 ) -> None:
-    """Go on from the trial's latest checkpoint, and store one after the other, up to one of so many
-    steps or without an end.
+    """Continue from the trial's latest checkpoint and store more checkpoints.
+
+    The trial ends at `steps_max`, or never if that is None.
     """
-    # As with an agent, temporary folders lie where they go with the trial's own.
+    # As with an agent, temporary folders are removed with the trial's folder.
     own = {"DETCLOUD_TRIAL_DIR": str(place), TEMPORARY_FOLDER_VARIABLE: str(place)}
     os.environ.update({**own, **environment})
-    # So that HDFS has the large files in parts, too.
+    # Makes HDFS use parts for the large files, too.
     upload_parts.SIGNED_PART_BYTES = LARGE_PART_BYTES
     os.chdir(place / "code")
     enter(RESTORE)
@@ -128,7 +130,7 @@ def train(
         while steps_max is None or steps < steps_max:
             steps += 1
             metadata = {"steps_completed": steps}
-            # Every second one behind the next, as trial classes have them.
+            # Every second upload runs in the background, as in trial classes.
             behind = steps % 2 == 0
             with checkpoints.store_path(metadata, asynchronous=behind) as (folder, _):
                 enter(SAVE)
@@ -143,7 +145,7 @@ def record(
     token: str,
     request: Mapping[str, Any],
 ) -> None:
-    """Record what an agent reports, as a server that has just begun."""
+    """Record an agent's report, as a new server process."""
     cluster = build_cluster(folder, table=open_table())
     cluster.clock.ms = time.time_ns() // 1_000_000
     enter(RECORD)
@@ -157,7 +159,7 @@ def collect(
     open_table: Callable[[], StateTable],
     environment: Mapping[str, str],
 ) -> None:
-    """Collect until nothing is left to be collected."""
+    """Collect until no garbage is left."""
     os.environ.update(environment)
     table = open_table()
     engine = Engine(table, lambda: time.time_ns() // 1_000_000)
@@ -166,7 +168,7 @@ def collect(
     stores = MarkedStores(engine, objects, checkpoints, cluster_id="cluster-1", enter=enter)
     collector = Collector(stores)
     until = time.monotonic() + END_SECONDS_MAX
-    # Types are imported when they are first met, which takes longer than a collection.
+    # Types are imported at their first use, which takes longer than a collection.
     for address in (addresses.experiment(1), addresses.trial(1)):
         engine.read_state(address)
     engine.read_part(addresses.experiment(1), "definition")
@@ -178,12 +180,12 @@ def collect(
 
 
 def open_sqlite(folder: Path) -> StateTable:
-    """Open the state in a file of a folder."""
+    """Open the state table in a file of `folder`."""
     return SqliteTable(folder / "state.db", synchronous="NORMAL")
 
 
 def checkpoint_content(steps: int) -> Iterator[tuple[str, bytes]]:
-    """The files of the checkpoint after so many steps, by name."""
+    """Yield the files of the checkpoint after `steps` steps: name and content."""
     sizes = random.Random(steps)
     yield STEPS_FILE, str(steps).encode()
     for number in range(sizes.randint(1, PARTS_MAX)):
@@ -195,7 +197,7 @@ def checkpoint_content(steps: int) -> Iterator[tuple[str, bytes]]:
 
 
 def check_content(found: Mapping[str, bytes], steps: int) -> None:
-    """Check the files that a trial wrote; beside them its metadata are a file too."""
+    """Check that the files equal a trial's files after `steps` steps, ignoring the metadata."""
     found = {name: content for name, content in found.items() if name != METADATA_FILE}
     expected = dict(checkpoint_content(steps))
     assert found.keys() == expected.keys(), f"{[*found]} after {steps} steps, not {[*expected]}"

@@ -1,4 +1,4 @@
-"""Stores that lack an optional feature of their protocol, by the type of store and the feature."""
+"""Stores without an optional feature of the protocol, by store type and feature."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ HDFS_NAMES = {Feature.RANGES: "offset|length", Feature.JOINS: "sources"}
 
 
 def lacking(kind: str, feature: Feature, lack: MissingFeature, store: str) -> LackingFront:
-    """The front of the store at a URL that lacks a feature."""
-    # Lists are asked for by GET, and the same names begin and complete uploads.
+    """Return a front of the store at a URL that lacks a feature."""
+    # Lists use GET; the same names also begin and complete uploads.
     method = "GET" if feature is Feature.UPLOAD_LISTS else ""
     front = LackingFront(store, lack=lack, method=method)
     match kind:
@@ -63,9 +63,10 @@ def lacking(kind: str, feature: Feature, lack: MissingFeature, store: str) -> La
     return replace(front, names=HDFS_NAMES[feature], refusal=hdfs_refusal())
 
 
-def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
-    """The answer to a question for what was deleted, as stores with versions give it: without
-    content, and with the marker of the deletion.
+def empty_404(request: FrontRequest, answer: Answer) -> Answer:
+    """Return the answer of a versioned store for a deleted object.
+
+    The answer has no content, and a marker of the deletion.
     """
     status, content, headers = answer
     headers = {**headers, "x-amz-version-id": "3sL4kqtJlcpXroDTDmJ.rmSpXd3dIbrHY"}
@@ -74,23 +75,23 @@ def empty_404(asked: FrontRequest, answer: Answer) -> Answer:
     return status, content, headers
 
 
-def weak_etags(asked: FrontRequest, answer: Answer) -> Answer:
-    """The answer of a proxy that compresses: its ETags are weak, and equal to none of If-Match."""
+def weak_etags(request: FrontRequest, answer: Answer) -> Answer:
+    """Return the answer of a compressing proxy: with weak ETags, which never equal If-Match."""
     status, content, headers = answer
-    if "if-match" in asked.headers:
+    if "if-match" in request.headers:
         return s3_refusal(412, "PreconditionFailed")
-    is_content = asked.method in ("GET", "HEAD")
+    is_content = request.method in ("GET", "HEAD")
     changed = {n: f"W/{v}" if n.lower() == "etag" and is_content else v for n, v in headers.items()}
     return status, content, changed
 
 
 def new_etags() -> Callable[[FrontRequest, Answer], Answer]:
-    """The answers of a store whose ETags of an object are never the same."""
+    """Return a change of answers that gives an object a new ETag each time."""
     count = iter(range(10**6))
 
-    def change(asked: FrontRequest, answer: Answer) -> Answer:
-        changes = {"etag": f'"{next(count)}"'} if asked.method in ("GET", "HEAD") else {}
-        return change_headers(changes)(asked, answer)
+    def change(request: FrontRequest, answer: Answer) -> Answer:
+        changes = {"etag": f'"{next(count)}"'} if request.method in ("GET", "HEAD") else {}
+        return change_headers(changes)(request, answer)
 
     return change
 
@@ -99,12 +100,12 @@ ODD_ANSWERS: dict[str, dict[str, Callable[[FrontRequest, Answer], Answer]]] = {
     "s3": {
         "versions": empty_404,
         "weak ETags": weak_etags,
-        "no ETags of contents": lambda asked, answer: change_headers(
-            {"etag": None} if asked.method in ("GET", "HEAD") else {}
-        )(asked, answer),
-        "no ETags of parts": lambda asked, answer: change_headers(
-            {"etag": None} if asked.method == "PUT" else {}
-        )(asked, answer),
+        "no ETags of contents": lambda request, answer: change_headers(
+            {"etag": None} if request.method in ("GET", "HEAD") else {}
+        )(request, answer),
+        "no ETags of parts": lambda request, answer: change_headers(
+            {"etag": None} if request.method == "PUT" else {}
+        )(request, answer),
         "no ranges in answers": change_headers({"content-range": None}),
     },
     "gcs": {
@@ -118,5 +119,5 @@ ODD_ANSWERS: dict[str, dict[str, Callable[[FrontRequest, Answer], Answer]]] = {
 
 
 def storage_behind(storage: dict[str, str], store: str, front: str) -> dict[str, str]:
-    """The `storage` of a store that is reached by the front."""
+    """Return the `storage` of a store behind the front."""
     return {name: value.replace(store, front) for name, value in storage.items()}

@@ -1,8 +1,8 @@
-"""The contract of state tables: the tests that every one must pass.
+"""The contract of state tables: tests that every table must pass.
 
-A suite for a backend subclasses `StateTableContract` and gives it two fixtures: `table`, empty,
-and `reopen`, which opens the same rows again, as another process would. Reads need not be
-snapshots: nothing here asks two rows of one query to be of one moment.
+A suite is a subclass with two fixtures: an empty `table`, and `reopen`, which opens the same rows
+again as a second process would. Reads need not be snapshots: no test expects two rows of a query to
+be from the same moment.
 """
 
 import json
@@ -49,7 +49,7 @@ BYSTANDER = Key("trial#2", "A")
 # Rows whose byte order differs from the order of UTF-16 code units and of any locale: upper case
 # first, a NUL inside, U+E000 (EE 80 80) before U+10000 (F0 90 80 80).
 SORTS = ("A", "B", "Z", "a", "a\x00b", "a ", "a#", "aa", "z", "é", "\ue000", "\U00010000")
-# Values and names at the limits of the gate, and such as some databases refuse or rename.
+# Values and names at the limits of the gate, including values that some databases refuse or rename.
 GATED: tuple[object, ...] = (
     json.loads('{"a":' * BODY_DEPTH_MAX + "1" + "}" * BODY_DEPTH_MAX),
     json.loads("[" * BODY_DEPTH_MAX + "]" * BODY_DEPTH_MAX),
@@ -97,44 +97,44 @@ CONDITIONS = [
 
 
 class StateTableContract:
-    """The suite."""
+    """The tests for every state table."""
 
     @pytest.fixture
     def table(self) -> StateTable:
-        raise AssertionError("a suite gives its own table")
+        raise AssertionError("a suite must define its table")
 
     @pytest.fixture
     def reopen(self) -> Reopen:
-        raise AssertionError("a suite says how its table is opened again")
+        raise AssertionError("a suite must define how to open its table again")
 
-    def test_many_rows_are_read_in_the_order_of_their_keys(self, table: StateTable) -> None:
+    def test_reads_many_rows_in_the_order_of_the_keys(self, table: StateTable) -> None:
         keys = [Key(f"trial#{n}", sort) for n in (2, 1) for sort in SORTS][:GET_MAX]
         table.commit([Put(key, n, b"%d" % n, Expect.ABSENT) for n, key in enumerate(keys, 1)])
         absent = Key("trial#3", "A")
-        found = table.get_many([*keys, absent, keys[0]])
-        assert found == (*(table.get(key) for key in keys), None, table.get(keys[0]))
+        rows = table.get_many([*keys, absent, keys[0]])
+        assert rows == (*(table.get(key) for key in keys), None, table.get(keys[0]))
         assert table.get_many([]) == ()
 
-    def test_an_absent_row_is_none(self, table: StateTable) -> None:
+    def test_absent_row_is_none(self, table: StateTable) -> None:
         assert table.get(KEY) is None
 
-    def test_a_row_comes_back_as_it_was_put(self, table: StateTable) -> None:
+    def test_row_is_read_unchanged(self, table: StateTable) -> None:
         body = bytes(range(256))
         table.commit([Put(KEY, 7, body, Expect.ABSENT, due_ms=5)])
         assert table.get(KEY) == Row(KEY, 7, body, 5)
 
-    def test_an_empty_body_is_a_body(self, table: StateTable) -> None:
+    def test_empty_body_is_stored(self, table: StateTable) -> None:
         table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
         assert table.get(KEY) == Row(KEY, 1, b"", None)
 
-    def test_a_revision_may_exceed_32_bits(self, table: StateTable) -> None:
+    def test_revision_may_exceed_32_bits(self, table: StateTable) -> None:
         table.commit([Put(KEY, 1 << 52, b"", Expect.ABSENT, due_ms=1 << 45)])
         table.commit([Check(KEY, 1 << 52), Put(OTHER, 1, b"", Expect.ABSENT)])
         assert table.get(KEY) == Row(KEY, 1 << 52, b"", 1 << 45)
 
     @pytest.mark.parametrize("kind", MUTATIONS)
     @pytest.mark.parametrize(("stored", "expect", "holds"), CONDITIONS)
-    def test_a_condition_decides(
+    def test_condition_decides_a_commit(
         self, table: StateTable, kind: str, stored: int | None, expect: Expected, holds: bool
     ) -> None:
         if stored is not None:
@@ -151,7 +151,7 @@ class StateTableContract:
         assert table.get(KEY) == (after if holds else before)
 
     @pytest.mark.parametrize("kind", MUTATIONS)
-    def test_a_failing_last_write_undoes_all(self, table: StateTable, kind: str) -> None:
+    def test_failing_last_write_undoes_the_commit(self, table: StateTable, kind: str) -> None:
         table.commit([Put(OTHER, 1, b"stays", Expect.ABSENT, due_ms=3)])
         with pytest.raises(Conflict):
             table.commit(
@@ -167,7 +167,7 @@ class StateTableContract:
         assert table.get(OTHER) == Row(OTHER, 1, b"stays", 3)
         assert table.due_keys(shard_of("trial#1"), 10) == (OTHER,)
 
-    def test_a_failing_first_write_undoes_all(self, table: StateTable) -> None:
+    def test_failing_first_write_undoes_the_commit(self, table: StateTable) -> None:
         with pytest.raises(Conflict):
             table.commit([Check(KEY, 1), Put(OTHER, 1, b"", Expect.ABSENT)])
         assert table.get(OTHER) is None
@@ -177,7 +177,7 @@ class StateTableContract:
         table.commit([Put(KEY, 2, b"", 1), Check(OTHER, Expect.ABSENT)])
         assert table.get(KEY) == Row(KEY, 2, b"", None)
 
-    def test_a_table_goes_on_after_a_conflict(self, table: StateTable) -> None:
+    def test_table_works_after_a_conflict(self, table: StateTable) -> None:
         for _ in range(3):
             with pytest.raises(Conflict):
                 table.commit([Check(KEY, 1)])
@@ -185,7 +185,9 @@ class StateTableContract:
         assert table.get(KEY) is not None
 
     @pytest.mark.parametrize("value", GATED, ids=lambda value: f"{value!r:.30}")
-    def test_rows_hold_what_the_gate_passes(self, table: StateTable, value: object) -> None:
+    def test_rows_store_every_value_that_the_gate_accepts(
+        self, table: StateTable, value: object
+    ) -> None:
         check_value(value, BODY_DEPTH_MAX)
         body = json.dumps(value, ensure_ascii=False).encode()
         table.commit([Put(KEY, 1, body, Expect.ABSENT)])
@@ -195,7 +197,9 @@ class StateTableContract:
         assert parse_json(stored.body) == json.loads(stored.body) == value
 
     @pytest.mark.parametrize("name", GATED_NAMES, ids=lambda name: f"{name!a:.30}")
-    def test_keys_hold_names_that_the_gate_passes(self, table: StateTable, name: str) -> None:
+    def test_keys_store_every_name_that_the_gate_accepts(
+        self, table: StateTable, name: str
+    ) -> None:
         assert is_storable_text(name)
         for key in (Key("names", name), Key(name, "A"), Key(name, name)):
             table.commit([Put(key, 1, b"x", Expect.ABSENT, due_ms=5)])
@@ -206,11 +210,11 @@ class StateTableContract:
             table.commit([Delete(key, 1)])
 
     @pytest.mark.parametrize("key", [Key("\ud800", "A"), Key("p", "a\udfff")])
-    def test_a_key_that_is_not_unicode_is_refused(self, table: StateTable, key: Key) -> None:
+    def test_key_that_is_not_unicode_is_refused(self, table: StateTable, key: Key) -> None:
         with pytest.raises(InvalidCommit, match="surrogate"):
             table.commit([Put(key, 1, b"", Expect.ABSENT)])
 
-    def test_a_range_is_half_open_and_of_one_partition(self, table: StateTable) -> None:
+    def test_range_is_half_open_within_a_partition(self, table: StateTable) -> None:
         _put_all(table, "p", ("a", "b", "c", "d"))
         _put_all(table, "p2", ("b",))
         page = table.query("p", "b", "d")
@@ -224,8 +228,8 @@ class StateTableContract:
         in_bytes = sorted(SORTS, key=str.encode)
         assert _sorts(table, "p") == in_bytes
         assert _sorts(table, "p", descending=True) == in_bytes[::-1]
-        found = [row.key.sort for row in table.query("p", "a", "b").rows]
-        assert found == ["a", "a\x00b", "a ", "a#", "aa"]
+        sorts = [row.key.sort for row in table.query("p", "a", "b").rows]
+        assert sorts == ["a", "a\x00b", "a ", "a#", "aa"]
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
@@ -240,8 +244,8 @@ class StateTableContract:
         assert found == (sorts[::-1] if descending else sorts)
 
     @pytest.mark.parametrize("descending", [False, True])
-    def test_a_page_ends_at_about_a_mebibyte(self, table: StateTable, descending: bool) -> None:
-        # 5 rows of 300 KiB: three of them fill 900 KiB, a fourth would pass 1 MiB.
+    def test_page_ends_at_about_a_mebibyte(self, table: StateTable, descending: bool) -> None:
+        # 5 rows of 300 KiB: three rows fill 900 KiB, and a fourth would pass 1 MiB.
         for n in range(5):
             body = bytes(300 * 1024)
             table.commit([Put(Key("p", f"{n}"), 1, body, Expect.ABSENT)])
@@ -250,7 +254,7 @@ class StateTableContract:
         order = list("43210" if descending else "01234")
         assert [sort for page in pages for sort in page] == order
 
-    def test_the_due_index_holds_rows_with_a_time_and_no_others(self, table: StateTable) -> None:
+    def test_due_index_has_only_rows_with_a_due_time(self, table: StateTable) -> None:
         timed, untimed = Key("p", "timed"), Key("p", "untimed")
         table.commit(
             [Put(timed, 1, b"", Expect.ABSENT, due_ms=10), Put(untimed, 1, b"", Expect.ABSENT)]
@@ -262,13 +266,13 @@ class StateTableContract:
         rows = [Key("p", f"{due_ms:02d}") for due_ms in (10, 20, 30)]
         table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=int(key.sort)) for key in rows])
         shard = shard_of("p")
-        # The one time is left out, the other is not.
+        # The lower time is excluded, the upper included.
         assert table.due_keys(shard, 30, after_ms=10) == tuple(rows[1:])
         assert table.due_keys(shard, 29, after_ms=9) == tuple(rows[:2])
         assert table.due_keys(shard, 30, after_ms=10, limit=1) == (rows[1],)
         assert table.due_keys(shard, 99, after_ms=30) == ()
 
-    def test_the_due_index_follows_updates_and_deletions(self, table: StateTable) -> None:
+    def test_due_index_follows_updates_and_deletions(self, table: StateTable) -> None:
         shard = shard_of(KEY.partition)
         table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10)])
         table.commit([Put(KEY, 2, b"", 1, due_ms=20)])
@@ -281,7 +285,7 @@ class StateTableContract:
         table.commit([Delete(KEY, 4)])
         assert table.due_keys(shard, 100) == ()
 
-    def test_rows_that_expire_are_in_shards_of_their_own(self, table: StateTable) -> None:
+    def test_expiring_rows_are_in_separate_shards(self, table: StateTable) -> None:
         work, expiring = shard_of(KEY.partition), shard_of(KEY.partition, expires=True)
         assert (work in WORK_SHARDS, expiring in EXPIRY_SHARDS) == (True, True)
         table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10, expires=True)])
@@ -296,7 +300,7 @@ class StateTableContract:
         table.commit([Delete(KEY, 3)])
         assert table.due_keys(work, 10) == table.due_keys(expiring, 10) == ()
 
-    def test_each_shard_has_its_own_due_rows_the_earliest_first(self, table: StateTable) -> None:
+    def test_shard_lists_due_rows_in_order_of_time(self, table: StateTable) -> None:
         partitions = [f"trial#{n}" for n in range(40)]
         for n, partition in enumerate(partitions):
             due_ms = 1000 - n
@@ -306,9 +310,10 @@ class StateTableContract:
             assert list(table.due_keys(shard, 1000)) == ours[::-1]
             assert list(table.due_keys(shard, 1000, limit=2)) == ours[::-1][:2]
 
-    def test_no_shard_with_due_rows_is_left_out(self, table: StateTable) -> None:
-        """A table may name shards that have none; which it names does not depend on those that
-        nobody asks for.
+    def test_every_shard_with_due_rows_is_listed(self, table: StateTable) -> None:
+        """A table may also list shards without due rows.
+
+        The list does not depend on shards outside the request.
         """
         keys = {shard_of(name): Key(name, "M") for name in (f"trial#{n}" for n in range(200))}
         assert len(keys) == SHARDS
@@ -322,10 +327,10 @@ class StateTableContract:
         for n in range(20):
             key = Key(keys[1].partition, f"N{n}")
             table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1)])
-        # However many rows of one shard come before those of another.
+        # Regardless of the number of earlier rows in another shard.
         assert {1, 4, 9} <= set(table.due_shards(WORK_SHARDS, 30))
 
-    def test_a_hundred_operations_fit_and_no_more(self, table: StateTable) -> None:
+    def test_commit_has_at_most_100_operations(self, table: StateTable) -> None:
         puts = [Put(Key("p", f"{n:03d}"), 1, b"", Expect.ABSENT) for n in range(OPERATIONS_MAX)]
         table.commit(puts)
         assert len(table.query("p", "0", "9").rows) == OPERATIONS_MAX
@@ -335,17 +340,17 @@ class StateTableContract:
         with pytest.raises(InvalidCommit, match="0 operations"):
             table.commit([])
 
-    def test_a_row_holds_400_kib_and_no_more(self, table: StateTable) -> None:
+    def test_row_has_at_most_400_kib(self, table: StateTable) -> None:
         room = ROW_BYTES_MAX - row_bytes(KEY, b"")
         table.commit([Put(KEY, 1, bytes(room), Expect.ABSENT)])
-        found = table.get(KEY)
-        assert found is not None
-        assert len(found.body) == room
+        row = table.get(KEY)
+        assert row is not None
+        assert len(row.body) == room
         with pytest.raises(InvalidCommit, match="bytes"):
             table.commit([Put(OTHER, 1, bytes(room + 1), Expect.ABSENT)])
         assert table.get(OTHER) is None
 
-    def test_a_commit_holds_3_mb_and_no_more(self, table: StateTable) -> None:
+    def test_commit_has_at_most_3_mb(self, table: StateTable) -> None:
         keys = [Key("p", f"{n:02d}") for n in range(16)]
         share = COMMIT_BYTES_MAX // 16 - row_bytes(keys[0], b"")
         table.commit([Put(key, 1, bytes(share), Expect.ABSENT) for key in keys])
@@ -354,7 +359,7 @@ class StateTableContract:
             table.commit(heavier)
         assert all(table.get(key) == Row(key, 1, bytes(share)) for key in keys)
 
-    def test_a_commit_touches_a_row_once(self, table: StateTable) -> None:
+    def test_commit_touches_a_row_once(self, table: StateTable) -> None:
         with pytest.raises(InvalidCommit, match="two operations on one row"):
             table.commit([Check(KEY, Expect.ABSENT), Put(KEY, 1, b"", Expect.ABSENT)])
         assert table.get(KEY) is None
@@ -365,20 +370,20 @@ class StateTableContract:
             Key("", "a"),
             Key("p", ""),
             Key("p" * (PARTITION_BYTES_MAX + 1), "a"),
-            Key("p", "é" * (SORT_BYTES_MAX // 2) + "a"),  # 2 bytes each, and one
+            Key("p", "é" * (SORT_BYTES_MAX // 2) + "a"),  # 2 bytes each, and one more
         ],
     )
-    def test_an_empty_or_long_key_is_refused(self, table: StateTable, key: Key) -> None:
+    def test_refuses_empty_and_long_keys(self, table: StateTable, key: Key) -> None:
         for write in (Put(key, 1, b"", Expect.ANYTHING), Check(key, Expect.ABSENT)):
             with pytest.raises(InvalidCommit, match="empty or too long"):
                 table.commit([write])
 
-    def test_the_longest_keys_fit(self, table: StateTable) -> None:
+    def test_longest_keys_are_stored(self, table: StateTable) -> None:
         key = Key("p" * PARTITION_BYTES_MAX, "é" * (SORT_BYTES_MAX // 2))
         table.commit([Put(key, 1, b"x", Expect.ABSENT)])
         assert table.get(key) == Row(key, 1, b"x")
 
-    def test_nothing_is_lost_by_reopening(self, table: StateTable, reopen: Reopen) -> None:
+    def test_rows_survive_reopening(self, table: StateTable, reopen: Reopen) -> None:
         _put_all(table, "p", SORTS)
         table.commit([Put(KEY, 4, b"body", Expect.ABSENT, due_ms=10)])
         again = reopen()
@@ -388,7 +393,7 @@ class StateTableContract:
         again.commit([Put(KEY, 5, b"newer", 4)])
         assert table.get(KEY) == Row(KEY, 5, b"newer")
 
-    def test_two_openings_see_each_other_at_once(self, table: StateTable, reopen: Reopen) -> None:
+    def test_two_connections_see_commits_at_once(self, table: StateTable, reopen: Reopen) -> None:
         other = reopen()
         for n in range(10):
             writer, reader = (table, other) if n % 2 else (other, table)
@@ -402,13 +407,13 @@ class StateTableContract:
         with ThreadPoolExecutor(THREADS) as threads:
             tables = [table if n % 2 else reopen() for n in range(THREADS)]
             list(threads.map(increment, tables))
-        found = reopen().get(KEY)
-        assert found is not None
-        assert (found.revision, found.body) == (1 + THREADS * INCREMENTS, b"80")
+        row = reopen().get(KEY)
+        assert row is not None
+        assert (row.revision, row.body) == (1 + THREADS * INCREMENTS, b"80")
 
 
 def increment(table: StateTable, times: int = INCREMENTS) -> None:
-    """Add to the number in KEY, each time by a commit that expects the revision it read."""
+    """Add 1 to the number in KEY `times` times, each by a commit that expects the revision read."""
     for _ in range(times):
         while True:
             row = table.get(KEY)
@@ -446,5 +451,5 @@ def _pages(table: StateTable, partition: str, limit: int, descending: bool) -> l
 
 
 def _page_sizes(total: int, limit: int) -> list[int]:
-    """The sizes of pages of `limit` rows: 7 rows by 3 are pages of 3, 3 and 1."""
+    """Return the sizes of pages of `limit` rows: 7 rows by 3 are pages of 3, 3 and 1."""
     return [min(limit, total - start) for start in range(0, total, limit)]

@@ -1,4 +1,4 @@
-"""The stores whose checkpoints meet kills and faults, by name."""
+"""The stores under kills and faults, by name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from tests.emulators.webhdfs import OWNER, WebHdfs
 
 @dataclass(frozen=True)
 class StoreUnderTest:
-    """A new, empty store: its `storage` in a specification, the environment that a process needs to
-    reach it, and what finds the files in it that no listing shows. `url` is its server's, if any.
+    """A new, empty store and the means to reach it.
+
+    `storage` is the store in a specification. `environment` has the variables that a process needs.
+    `find_hidden` returns the files that listings omit. `url` is the server's, if any.
     """
 
     storage: Mapping[str, str]
@@ -35,12 +37,12 @@ class StoreUnderTest:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The fields of a cluster whose checkpoints lie in this store."""
+        """Return the fields of a cluster with checkpoints in this store."""
         names = ("storage", "environment", "find_hidden")
         return {name: getattr(self, name) for name in names}
 
     def behind(self, front: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The `storage` and the environment of who reaches the store by a front of that URL."""
+        """Return the `storage` and the environment of a client that uses a front at the URL."""
 
         def replace(fields: Mapping[str, str]) -> dict[str, str]:
             return {name: value.replace(self.url, front) for name, value in fields.items()}
@@ -49,7 +51,7 @@ class StoreUnderTest:
 
 
 def open_folder(folder: Path, storage_type: str) -> StoreUnderTest:
-    """The store of that type in a folder."""
+    """Return the store of the type in a folder."""
 
     def unfinished_writes() -> list[str]:
         return [str(path) for path in folder.rglob("*") if not path.is_dir()]
@@ -59,7 +61,7 @@ def open_folder(folder: Path, storage_type: str) -> StoreUnderTest:
 
 
 def open_store(name: str, folder: Path, request: pytest.FixtureRequest) -> StoreUnderTest:
-    """Open the store of a name, whose emulator is a fixture, or that lies in `folder`."""
+    """Open the store of a name: an emulator from a fixture, or a store in `folder`."""
     opener = _BUCKETS.get(name)
     return opener(request) if opener else open_folder(folder, name)
 

@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the blocks that are sent."""
+    """Return a list that receives the sizes of sent blocks."""
     from azure.storage.blob import BlobClient
 
     stage, sizes = BlobClient.stage_block, []
@@ -63,11 +63,11 @@ def content(container: AzureContainer, key: str) -> bytes:
     return whole
 
 
-def test_what_is_longer_than_a_part_goes_in_blocks(
+def test_azure_sends_long_content_in_blocks(
     container: AzureContainer, source: Path, block_sizes: list[int], tmp_path: Path
 ) -> None:
     assert container.send("k", source)
-    # 1,310,724 bytes are five parts of 262,144 and one of 4.
+    # 1,310,724 bytes are five parts of 262,144 bytes and a part of 4 bytes.
     assert sorted(block_sizes) == [4, *[PART] * 5]
     assert content(container, "k") == LONG
     container.fetch("k", tmp_path / "copy")
@@ -75,7 +75,7 @@ def test_what_is_longer_than_a_part_goes_in_blocks(
     assert not container.send("k", source)
 
 
-def test_who_comes_back_after_a_crash_sends_what_is_not_there(
+def test_azure_sends_only_missing_blocks_after_a_crash(
     container: AzureContainer, source: Path, block_sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: Any, **__: Any) -> None:
@@ -87,14 +87,14 @@ def test_who_comes_back_after_a_crash_sends_what_is_not_there(
             container.send("k", source)
     assert container.object_size("k") is None
     block_sizes.clear()
-    # Another content has the last five blocks in common.
+    # The new content has the last five blocks in common with the old.
     source.write_bytes(b"!" * PART + LONG[PART:])
     assert container.send("k", source)
     assert block_sizes == [PART]
     assert content(container, "k") == source.read_bytes()
 
 
-def test_of_two_writers_one_wins_and_nothing_is_mixed(
+def test_one_of_two_azure_writers_wins_without_mixed_content(
     container: AzureContainer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from azure.storage.blob import BlobClient
@@ -114,7 +114,7 @@ def test_of_two_writers_one_wins_and_nothing_is_mixed(
 
 
 @pytest.mark.parametrize(("size", "method"), [(5, "upload_blob"), (len(LONG), "commit_block_list")])
-def test_a_winner_whose_answer_was_lost_still_wins(
+def test_azure_writer_wins_despite_a_lost_answer(
     container: AzureContainer,
     source: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +127,7 @@ def test_a_winner_whose_answer_was_lost_still_wins(
 
     def write_twice(blob: Any, *arguments: Any, **options: Any) -> Any:
         write(blob, *arguments, **options)
-        # What the client's repeat then finds.
+        # The client's repeat gets this answer.
         return write(blob, *arguments, **options)
 
     source.write_bytes(LONG[:size])
@@ -138,7 +138,7 @@ def test_a_winner_whose_answer_was_lost_still_wins(
 
 
 @pytest.mark.parametrize("size", [5, len(LONG)])
-def test_what_arrives_otherwise_is_refused(
+def test_azure_refuses_garbled_content(
     container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     from azure.core.pipeline.transport import RequestsTransport
@@ -158,7 +158,7 @@ def test_what_arrives_otherwise_is_refused(
     assert container.object_size("k") is None
 
 
-def test_what_may_pass_by_itself_is_tried_again_after_pauses_that_grow(
+def test_azure_retries_temporary_failures_after_growing_pauses(
     container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from azure.core.exceptions import ServiceRequestError
@@ -177,7 +177,7 @@ def test_what_may_pass_by_itself_is_tried_again_after_pauses_that_grow(
     monkeypatch.setattr(RequestsTransport, "send", lose)
     source.write_bytes(b"x")
     assert container.send("k", source)
-    # Full jitter: up to 0.2 s, twice and four times that.
+    # Full jitter: up to 0.2 s, 0.4 s and 0.8 s.
     assert len(pauses) == 3
     assert all(pause <= most for pause, most in zip(pauses, (0.2, 0.4, 0.8), strict=True))
     left[0] = 1000
@@ -186,7 +186,7 @@ def test_what_may_pass_by_itself_is_tried_again_after_pauses_that_grow(
     assert len(pauses) == 3 + RETRIES_MAX
 
 
-def test_a_store_that_stays_busy_is_said_to_be(
+def test_busy_azure_store_raises_store_busy(
     container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from azure.core.pipeline.transport import RequestsTransport
@@ -206,7 +206,7 @@ def test_a_store_that_stays_busy_is_said_to_be(
         container.delete("k")
 
 
-def test_what_is_missing_is_named(
+def test_azure_error_names_the_missing_object_or_container(
     container: AzureContainer, place: AzurePlace, source: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(NoSuchKey, match="nothing under none"):
@@ -218,7 +218,7 @@ def test_what_is_missing_is_named(
         nowhere.object_size("k")
 
 
-def test_an_account_is_reached_by_its_url_and_a_key_or_a_signature(
+def test_azure_account_is_reached_by_a_key_or_a_signature(
     azure: Azurite, place: AzurePlace, source: Path
 ) -> None:
     from azure.storage.blob import ContainerSasPermissions, generate_container_sas
@@ -245,7 +245,7 @@ def test_an_account_is_reached_by_its_url_and_a_key_or_a_signature(
 
 
 @pytest.mark.parametrize("key", ["c2VjcmV0", "not base64"])
-def test_a_wrong_key_is_said_without_it(
+def test_azure_error_contains_no_wrong_key(
     azure: Azurite, place: AzurePlace, source: Path, key: str
 ) -> None:
     storage = {"type": "azure", "container": place.container}
@@ -260,7 +260,7 @@ def test_a_wrong_key_is_said_without_it(
     assert display_storage(wrong) == f"{azure.url}/{place.container}"
 
 
-def test_the_identity_of_a_machine_is_shown_to_azure_alone() -> None:
+def test_machine_identity_is_used_at_azures_endpoints_only() -> None:
     with pytest.raises(BucketError, match="set a credential for it"):
         AzureContainer(AzurePlace("c", account_url="https://store.test"))
     assert is_azures_own("https://team.blob.core.windows.net")
@@ -282,12 +282,12 @@ def test_the_identity_of_a_machine_is_shown_to_azure_alone() -> None:
             "http://a.blob.s.test",
         ),
         ("BlobEndpoint=https://h.test:8/a?sig=canary;AccountName=b", "https://h.test:8/a"),
-        # What another reader would take for the account's name leads nowhere else.
+        # The account name cannot redirect to another host, however a parser reads the text.
         ("DefaultEndpointsProtocol=http;AccountName=10.0.0.1/x?", "http://10.0.0.1/x"),
         ("x", ""),
     ],
 )
-def test_the_endpoint_of_a_connection_string_has_nothing_secret(
+def test_endpoint_of_a_connection_string_contains_no_secret(
     connection_string: str, endpoint: str
 ) -> None:
     assert AzurePlace("c", connection_string).endpoint == endpoint
@@ -301,7 +301,7 @@ def test_the_endpoint_of_a_connection_string_has_nothing_secret(
         ("BlobEndpoint=https://h.test/a;AccountKey=canary", "neither AccountName and AccountKey"),
     ],
 )
-def test_a_connection_string_that_is_none_is_refused_without_it(
+def test_error_of_an_invalid_connection_string_does_not_quote_the_string(
     connection_string: str, problem: str
 ) -> None:
     with pytest.raises(BucketError, match=problem) as refused:
@@ -309,7 +309,7 @@ def test_a_connection_string_that_is_none_is_refused_without_it(
     assert "canary" not in str(refused.value)
 
 
-def test_a_connection_string_may_have_a_signature() -> None:
+def test_connection_string_may_have_a_signature() -> None:
     text = "BlobEndpoint=https://h.test/a;SharedAccessSignature=sv=1&sig=abc"
     assert AzurePlace("c", text).key == "sv=1&sig=abc"
     assert not AzureContainer(AzurePlace("c", text)).can_sign

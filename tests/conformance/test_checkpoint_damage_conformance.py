@@ -1,4 +1,4 @@
-"""The suite of damaged checkpoints over each store, and stores that refuse what they lack."""
+"""The suite of damaged checkpoints for each store, and stores that refuse missing files."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class TestHadoopDamage(CheckpointDamageContract):
         return hdfs_storage(real_hdfs.url, real_hdfs.user)
 
 
-def test_s3_that_refuses_what_is_missing_shows_damage_by_its_list(
+def test_s3_that_refuses_missing_files_shows_damage_by_the_listing(
     s3: SeaweedFs, tmp_path: Path
 ) -> None:
     storage = s3_storage(s3)
@@ -83,13 +83,13 @@ def test_s3_that_refuses_what_is_missing_shows_damage_by_its_list(
     def refuse_missing(request: Any, **_: Any) -> AWSResponse | None:
         return refuse(request) if "weights.pth" in request.url else None
 
-    # As Amazon answers who may not list the whole bucket.
+    # Amazon's answer to users without the right to list the bucket.
     client.meta.events.register("before-send.s3.GetObject", refuse_missing)
     bucket = Bucket(BucketPlace.from_storage(storage), client)
     with pytest.raises(CheckpointDamaged, match=r"the store has no weights\.pth"):
         stored.restore(BucketStore(bucket))
     assert stored.find_missing() == "weights.pth is not there, 102400 bytes are listed"
-    # What is there and refused all the same is no damage.
+    # A refused file that exists is not damage.
     stored.replace("weights.pth", stored.contents["weights.pth"])
     stored.reports.clear()
     with pytest.raises(StorageError, match=r"weights\.pth cannot be read.*AccessDenied"):
@@ -97,7 +97,7 @@ def test_s3_that_refuses_what_is_missing_shows_damage_by_its_list(
     assert stored.reports == []
 
 
-def test_google_that_refuses_what_is_missing_shows_damage_by_its_list(
+def test_gcs_that_refuses_missing_files_shows_damage_by_the_listing(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = gcs.new_bucket()
@@ -122,7 +122,7 @@ def test_google_that_refuses_what_is_missing_shows_damage_by_its_list(
     assert stored.reports == []
 
 
-def test_a_bucket_that_is_gone_is_no_damage(s3: SeaweedFs, gcs: FakeGcs, tmp_path: Path) -> None:
+def test_missing_bucket_is_not_damage(s3: SeaweedFs, gcs: FakeGcs, tmp_path: Path) -> None:
     stored = StoredCheckpoint(s3_storage(s3), tmp_path)
     gone = BucketStore(Bucket(s3.place(), s3.client))
     s3.client.delete_bucket(Bucket=gone._bucket.place.name)  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from tests.emulators.faulty_front import Fault, FaultyFront, faulty_front
 FAULTS = int(os.environ.get("CHECKPOINT_FAULTS", "30"))
 SEED = int(os.environ.get("CHECKPOINT_FAULTS_SEED", "1"))
 KEPT = r"was not stored: .*; the previous checkpoint is still the latest"
-# What users are told to do.
+# The advice in error messages.
 REMEDIES = {
     Fault.SILENCE: "check the network",
     Fault.EXPIRY: "renew",
@@ -45,7 +45,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def check_front_faults(
     folder: Path, request: pytest.FixtureRequest, name: str, fault: Fault, writes: list[int]
 ) -> None:
-    """Meet the fault at each of the writes of a checkpoint, counted from its first one."""
+    """Meet the fault at each of `writes`, the numbers of writes within a checkpoint."""
     store = open_store(name, folder / "store", request)
     with faulty_front(store.url) as front, tokens_of_agent(folder, name) as tokens:
         faults = CheckpointFaults(folder, **store.parts)
@@ -56,8 +56,10 @@ def check_front_faults(
 
 @contextmanager
 def tokens_of_agent(folder: Path, name: str) -> Iterator[dict[str, str]]:
-    """The variables by which a trial finds tokens for Google's clients, who begin without any and
-    ask for others where one is refused; other clients have keys.
+    """Yield the variables by which a trial gets tokens for Google's clients; {} for other stores.
+
+    Google's clients start without a token, and request a new token after a refusal; other clients
+    have keys.
     """
     if name != "gcs":
         yield {}
@@ -87,7 +89,7 @@ def check_front_fault(
 
 
 def check_full_store(folder: Path, disk: SmallDisk, rooms: list[int]) -> None:
-    """Leave each of these numbers of bytes to the store."""
+    """Run the faults with each of `rooms` as the free bytes of the store's disk."""
     faults = CheckpointFaults(folder, **open_folder(disk.place / "store", "directory").parts)
     for room in rooms:
         error = faults.run(partial(disk.fill, room), disk.make_room)
@@ -98,7 +100,7 @@ def check_full_store(folder: Path, disk: SmallDisk, rooms: list[int]) -> None:
 def check_full_machine(
     folder: Path, disk: SmallDisk, request: pytest.FixtureRequest, name: str, rooms: list[int]
 ) -> None:
-    """Leave each of these numbers of bytes to the folders of a trial."""
+    """Run the faults with each of `rooms` as the free bytes of the trial's disk."""
     store = open_store(name, folder / "store", request)
     faults = CheckpointFaults(folder, **store.parts)
     for room in rooms:
@@ -112,12 +114,12 @@ def drawn_writes(count: int) -> list[int]:
 
 
 def drawn_rooms(count: int) -> list[int]:
-    # A checkpoint is a little larger than its large file.
+    # A checkpoint is slightly larger than its large file.
     return [Random(SEED + number).randrange(LARGE_BYTES) for number in range(count)]
 
 
 @pytest.mark.parametrize("fault", [Fault.SILENCE, Fault.EXPIRY])
-def test_a_fault_of_the_way_to_s3_leaves_no_half_checkpoint(
+def test_fault_on_the_way_to_s3_leaves_no_half_checkpoint(
     tmp_path: Path, request: pytest.FixtureRequest, fault: Fault
 ) -> None:
     check_front_faults(tmp_path, request, "s3", fault, [PART_WRITE])
@@ -126,7 +128,7 @@ def test_a_fault_of_the_way_to_s3_leaves_no_half_checkpoint(
 @pytest.mark.parametrize(
     "name", ["s3", *(pytest.param(word, marks=pytest.mark.nightly) for word in ("gcs", "azure"))]
 )
-def test_a_trial_leaves_an_upload_that_takes_longer_than_its_notice(
+def test_trial_abandons_an_upload_that_takes_longer_than_the_notice(
     tmp_path: Path, request: pytest.FixtureRequest, name: str
 ) -> None:
     store = open_store(name, tmp_path / "store", request)
@@ -136,12 +138,12 @@ def test_a_trial_leaves_an_upload_that_takes_longer_than_its_notice(
     assert (left["kind"], left["notice_outcome"]) == ("exit", "kept")
 
 
-def test_a_full_disk_of_a_store_leaves_no_half_checkpoint(tmp_path: Path, disk: SmallDisk) -> None:
-    # No room for the small files, and none for the large one.
+def test_full_disk_of_a_store_leaves_no_half_checkpoint(tmp_path: Path, disk: SmallDisk) -> None:
+    # No room for the small files, and then no room for the large file.
     check_full_store(tmp_path, disk, [10_000, LARGE_BYTES // 2])
 
 
-# Other services than those that speak S3's protocol are never full.
+# Only services with S3's protocol can be full.
 WAYS = [
     (name, fault)
     for name in ("s3", "gcs", "azure")

@@ -1,4 +1,4 @@
-"""The suite of the server's side of checkpoint stores over each of them."""
+"""The suite of the server's side of checkpoint stores, for each store."""
 
 from pathlib import Path
 

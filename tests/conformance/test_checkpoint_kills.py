@@ -42,7 +42,7 @@ def kills_in_directory(folder: Path, **more: Any) -> CheckpointKills:
 def run_kills(
     proof: CheckpointKills, kills: int = KILLS, share_min: float = SHARE_MIN
 ) -> KillCounts:
-    """Kill so often, in all phases; the counts, which are printed too."""
+    """Kill `kills` processes, in all phases; print and return the counts."""
     try:
         proof.run(kills)
     finally:
@@ -53,7 +53,7 @@ def run_kills(
 
 def test_kills_lose_no_checkpoint_in_a_directory(tmp_path: Path) -> None:
     proof = kills_in_directory(tmp_path)
-    # One kill of each phase, then, and four are drawn.
+    # One kill of each phase; four phases are drawn.
     assert run_kills(proof, KILLS_IN_SHORT, 1 / KILLS_IN_SHORT / 2).checkpoints
 
 
@@ -70,9 +70,9 @@ def test_kills_lose_no_record_in_dynamodb(tmp_path: Path, aws: Ministack) -> Non
     assert min(counts.incomplete, counts.checkpoints) > 0
 
 
-# A process takes some seconds to come up there: fewer kills take as long as those of others.
+# A process takes seconds to start there: fewer kills take as long as many elsewhere.
 def open_firestore(url: str, database: str) -> StateTable:
-    # Whoever is killed leaves its connections behind, so that each process has its own.
+    # A killed process leaves its connections behind, so that each process needs new connections.
     pool = urllib3.PoolManager(retries=False, timeout=ANSWER_SECONDS_MAX)
     return FirestoreTable(IndexedClient(pool, PROJECT, database, authorize_owner, url))
 

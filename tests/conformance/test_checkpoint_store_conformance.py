@@ -1,4 +1,4 @@
-"""The suite of checkpoint stores over each of them."""
+"""The suite of checkpoint stores, for each store."""
 
 import os
 from pathlib import Path
@@ -65,7 +65,7 @@ class TestHadoopStore(CheckpointStoreContract):
         return build_store(hdfs_storage(real_hdfs.url, real_hdfs.user))
 
 
-def test_a_missing_bucket_of_gcs_is_said(gcs: FakeGcs, tmp_path: Path) -> None:
+def test_error_names_a_missing_gcs_bucket(gcs: FakeGcs, tmp_path: Path) -> None:
     store = build_store({"type": "gcs", "bucket": "no-such-bucket"})
     (tmp_path / "source").write_bytes(b"abc")
     with pytest.raises(

@@ -32,7 +32,7 @@ from tests.unit.provisioner.gce_account import compute_api
 
 
 class TestFakeCloud(CloudProviderContract):
-    """With everything that a well-behaved cloud does: slow to show, slow to start, slow to end."""
+    """A cloud that shows, starts and ends instances slowly, as well-behaved clouds do."""
 
     RULES = FakeRules(
         visible_ms=(10_000, 40_000),
@@ -61,8 +61,8 @@ class TestFakeCloud(CloudProviderContract):
         return _waiting(time_ms)
 
 
-# An agent as far as its machine is concerned: it runs in a folder until it is told to stop.
-# A handler of the signal could run just before `pause`, which would then wait for ever.
+# A stand-in for an agent: runs in a folder until SIGTERM. A handler of the signal could run just
+# before `pause`, which would then wait for ever.
 AGENT = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigwait({s.SIGTERM})"
 
 
@@ -96,7 +96,7 @@ def ec2() -> Iterator[tuple[Ec2Server, Any]]:
 
 
 class TestEc2Cloud(CloudProviderContract):
-    """On the simulated EC2, slow to show, to start and to end, under a virtual clock."""
+    """The simulated EC2, slow to show, start and end instances, under a virtual clock."""
 
     @pytest.fixture
     def time_ms(self) -> list[int]:
@@ -128,7 +128,7 @@ def gce() -> Iterator[tuple[GceServer, GoogleApi]]:
 
 
 class AttentiveGceCloud(GceCloud):
-    """Compute Engine for a provider that looks every five seconds while a launch is under way."""
+    """Compute Engine for a provider that polls every five seconds during a launch."""
 
     time_ms: list[int]
 
@@ -141,8 +141,9 @@ class AttentiveGceCloud(GceCloud):
 
 
 class TestGceCloud(CloudProviderContract):
-    """On the simulated Compute Engine, whose operations take their time, under a virtual clock. Its
-    section is the deployment's, as the suite's requests have none.
+    """The simulated Compute Engine, with slow operations under a virtual clock.
+
+    The section is the deployment's, as the suite's requests have no section.
     """
 
     @pytest.fixture
@@ -185,7 +186,7 @@ class TestGceCloud(CloudProviderContract):
 
 
 def _waiting(time_ms: list[int]) -> Wait:
-    """Lets virtual time go by."""
+    """Return a wait that advances virtual time."""
 
     def wait_until(holds: Callable[[], bool]) -> None:
         for _ in range(60):

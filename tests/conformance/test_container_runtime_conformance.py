@@ -1,4 +1,4 @@
-"""The suite of container runtimes over each of them."""
+"""The suite of container runtimes, for each runtime."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestProcesses(ContainerRuntimeContract):
 
 
 class TestDocker(ContainerRuntimeContract):
-    """Trials in containers of an engine of the tests' own."""
+    """Trials in containers of the tests' own engine."""
 
     @pytest.fixture
     def open_node(self, tmp_path: Path, engine: DockerEngine) -> Iterator[OpenNode]:

@@ -1,4 +1,4 @@
-"""Cached data sets on every type of data layer: one winner, no half of one, none that is bad."""
+"""Cached data sets on every type of data layer: a single winner, and no partial or damaged set."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ from tests.unit.pytorch.squares import (
 
 @pytest.fixture(params=["shared_fs", "s3", "gcs"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """A `data_layer` of each type; what others see of it is the same, its local folder is not."""
+    """Return a `data_layer` of each type; remote types have a local folder for copies."""
     if request.param == "shared_fs":
         return {"type": "shared_fs", "host_storage_path": str(tmp_path / "shared")}
     where = {
@@ -47,13 +47,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 def other_machine(place: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A place as another machine has it: with a folder of its own for copies."""
+    """Return the place for a second machine, with another local folder for copies."""
     if place["type"] == "shared_fs":
         return place
     return {**place, "local_cache_host_path": str(folder)}
 
 
-def test_a_data_set_is_computed_once_for_every_machine(
+def test_data_set_is_computed_once_for_all_machines(
     place: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first, second = Squares(), Squares()
@@ -67,7 +67,7 @@ def test_a_data_set_is_computed_once_for_every_machine(
     assert "10 samples are read from" in printed
 
 
-def test_an_error_of_the_function_is_its_own_and_leaves_nothing(place: dict[str, Any]) -> None:
+def test_error_of_the_user_function_is_raised_and_leaves_no_file(place: dict[str, Any]) -> None:
     with pytest.raises(ArithmeticError, match="no square"):
         open_cached(place, Squares(fails_at=5))
     folder = place.get("host_storage_path") or place["local_cache_host_path"]
@@ -75,10 +75,10 @@ def test_an_error_of_the_function_is_its_own_and_leaves_nothing(place: dict[str,
     assert values(open_cached(place, Squares())) == VALUES
 
 
-def test_of_two_that_build_at_once_one_wins_and_both_read_it(
+def test_one_of_two_concurrent_builders_wins_and_both_read_the_set(
     place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On two machines, which have no locks in common: both are half way before either goes on.
+    # Two machines have no locks in common: both are half-way before either continues.
     def refuse(*_: Any) -> None:
         raise OSError("no locks here")
 
@@ -90,12 +90,12 @@ def test_of_two_that_build_at_once_one_wins_and_both_read_it(
     assert [values(one) for one in found] == [VALUES, VALUES]
     assert found[0].manifest == found[1].manifest
     assert found[0].manifest.generation == 1
-    # The loser's files are gone, here and there.
+    # The loser's files are gone on both machines.
     for one in found:
         assert {path.parent.name for path in shards(one.folder)} == {one.manifest.build}
 
 
-def test_samples_lie_in_several_files_and_keep_their_order(
+def test_samples_in_several_files_keep_their_order(
     place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "write_shards", small_shards)
@@ -110,7 +110,7 @@ def test_samples_lie_in_several_files_and_keep_their_order(
 
 
 @pytest.mark.parametrize("how", ["shorter", "index", "gone"])
-def test_a_bad_file_is_noticed_at_the_start_and_made_good(place: dict[str, Any], how: str) -> None:
+def test_damaged_file_is_noticed_at_the_start_and_repaired(place: dict[str, Any], how: str) -> None:
     cached = open_cached(place, Squares())
     (path,) = shards(cached.folder)
     if how == "gone":
@@ -122,18 +122,18 @@ def test_a_bad_file_is_noticed_at_the_start_and_made_good(place: dict[str, Any],
     squares = Squares()
     again = open_cached(place, squares)
     assert values(again) == VALUES
-    # The copy of a bucket is fetched again, the only one is made again.
+    # A bucket's local copy is fetched again; a shared original is built again.
     is_copy = place["type"] != "shared_fs"
     assert squares.computed == ([] if is_copy else list(range(COUNT)))
     assert again.manifest.generation == (1 if is_copy else 2)
 
 
-def test_a_bad_sample_is_not_given_out_and_is_made_good_by_the_next_start(
+def test_damaged_sample_is_refused_and_repaired_by_the_next_start(
     place: dict[str, Any],
 ) -> None:
     cached = open_cached(place, Squares())
     (path,) = shards(cached.folder)
-    # The first byte of a sample is in its length, the fifth in its text.
+    # The first byte of a sample is part of its length, the fifth part of its text.
     damage(path, 5)
     again = open_cached(place, Squares())
     with pytest.raises(DetcloudError, match=r"sample 0 of .* squares/v1_train cannot be read"):
@@ -144,7 +144,7 @@ def test_a_bad_sample_is_not_given_out_and_is_made_good_by_the_next_start(
     assert not suspicion_file(good.folder, good.manifest).exists()
 
 
-def test_what_is_bad_in_the_bucket_itself_is_built_again(s3: SeaweedFs, tmp_path: Path) -> None:
+def test_damaged_data_set_in_a_bucket_is_built_again(s3: SeaweedFs, tmp_path: Path) -> None:
     bucket = s3.bucket()
     keys = {
         name: getattr(bucket.place, name) for name in ("endpoint_url", "access_key", "secret_key")
@@ -160,11 +160,11 @@ def test_what_is_bad_in_the_bucket_itself_is_built_again(s3: SeaweedFs, tmp_path
     assert values(again) == VALUES
     assert again.manifest.generation == 2
     assert squares.computed == list(range(COUNT))
-    # Who has a good copy of the first still reads it.
+    # Owners of a good copy of the first build still read their copy.
     assert values(first) == VALUES
 
 
-def test_processes_build_a_share_each(
+def test_each_process_builds_a_share(
     place: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", str(os.getpid()))
@@ -176,7 +176,7 @@ def test_processes_build_a_share_each(
         with core.init(config={"data_layer": place}, distributed=group) as context:
             make = DataLayer(context).cache_train_dataset("squares", "v1")(lambda: sources[rank])
             found = [make(), make()]
-            # What is exchanged after that is not mixed up with it.
+            # Later exchanges do not mix with those of the data layer.
             assert context.distributed.allgather(rank) == [0, 1, 2]
             return found
 

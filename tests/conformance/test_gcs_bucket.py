@@ -1,4 +1,4 @@
-"""Buckets of Google Cloud Storage: what its emulator does not do, and the suites do not ask for."""
+"""Buckets of Google Cloud Storage: behaviour beyond the emulator and the suites."""
 
 import threading
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ CONTENT = bytes(range(256)) * 4000
 
 
 class FaultySession:
-    """Connections of which some are reset, some answers break off after a block, and some are
-    errors. `sent` are
-    the URLs and ranges of the requests.
+    """Connections with faults: resets, answers that break off after a block, and errors.
+
+    `sent` has the URLs and ranges of the requests.
     """
 
     def __init__(self, session: Any) -> None:
@@ -73,19 +73,19 @@ def session(bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch) -> FaultySession
     return faulty
 
 
-def test_an_answer_that_breaks_off_is_continued_with_the_same_content(
+def test_gcs_download_resumes_with_the_same_content_after_a_break(
     bucket: GcsBucket, session: FaultySession, pauses: list[float]
 ) -> None:
     session.breaks = 2
     assert b"".join(bucket.read(KEY)) == CONTENT
     (_, first), (second_query, second), (_, third) = session.sent
-    # Blocks of 262,144 bytes; the rest is asked for of the generation that was opened.
+    # Blocks of 262,144 bytes; later requests name the generation that was opened first.
     assert (first, second, third) == (None, "bytes=262144-", "bytes=524288-")
     assert "generation=" in second_query
     assert len(pauses) == 2
 
 
-def test_a_connection_that_is_reset_is_made_again(
+def test_gcs_connection_is_renewed_after_a_reset(
     bucket: GcsBucket, session: FaultySession, pauses: list[float]
 ) -> None:
     session.resets = 2
@@ -97,10 +97,10 @@ def test_a_connection_that_is_reset_is_made_again(
 
 
 @pytest.mark.parametrize("header", ["Content-Length", "Content-Range"])
-def test_content_that_google_unpacks_on_its_way_is_an_error_that_says_so(
+def test_content_that_google_decompresses_is_an_error(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str
 ) -> None:
-    """Google gives neither length nor range of an object that was declared compressed."""
+    """Google returns neither length nor range of an object that is declared compressed."""
     get = bucket._session.get
 
     def unpack(url: str, **options: Any) -> Any:
@@ -114,7 +114,7 @@ def test_content_that_google_unpacks_on_its_way_is_an_error_that_says_so(
         work() if header == "Content-Range" else bucket.open(KEY)
 
 
-def test_answers_that_end_early_without_an_error_do_not_go_on_for_ever(
+def test_repeated_short_answers_of_gcs_end_with_an_error(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
     get = bucket._session.get
@@ -130,17 +130,17 @@ def test_answers_that_end_early_without_an_error_do_not_go_on_for_ever(
     assert len(pauses) == 5
 
 
-def test_an_answer_that_always_breaks_off_is_an_error(
+def test_permanently_broken_answers_of_gcs_are_an_error(
     bucket: GcsBucket, session: FaultySession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Six attempts, of 1,000 bytes each, are far from the end.
+    # Six attempts of 1,000 bytes each do not reach the end.
     monkeypatch.setattr(gcs_module, "_BLOCK_BYTES", 1000)
     session.breaks = 100
     with pytest.raises(BucketError, match="broken off"):
         list(bucket.read(KEY))
 
 
-def test_a_file_is_fetched_in_parts_of_one_content(
+def test_gcs_file_is_fetched_in_parts_of_the_same_generation(
     bucket: GcsBucket, session: FaultySession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gcs_module, "PART_BYTES", 400_000)
@@ -148,14 +148,14 @@ def test_a_file_is_fetched_in_parts_of_one_content(
     bucket.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     (_, first), *others = session.sent
-    # 1,024,000 bytes in parts of 400,000, of which the first broke off after 262,144.
+    # 1,024,000 bytes in parts of 400,000, the first of which broke off after 262,144.
     assert first == "bytes=0-399999"
     ranges = {"bytes=262144-399999", "bytes=400000-799999", "bytes=800000-1023999"}
-    assert {asked for _, asked in others} == ranges
+    assert {requested for _, requested in others} == ranges
     assert all("generation=" in query for query, _ in others)
 
 
-def test_a_busy_store_is_asked_again_and_a_refusal_is_not(
+def test_busy_gcs_store_is_retried_and_a_refusal_is_not(
     bucket: GcsBucket, session: FaultySession, pauses: list[float]
 ) -> None:
     session.statuses = [503, 429]
@@ -168,37 +168,37 @@ def test_a_busy_store_is_asked_again_and_a_refusal_is_not(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_store_that_stays_busy_is_said_to_be(
+def test_busy_gcs_store_raises_store_busy(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     from requests import Request, Response
 
-    asked: list[str] = []
+    methods: list[str] = []
 
     def refuse(method: str, url: str, **_: Any) -> Response:
-        asked.append(method)
+        methods.append(method)
         answer = Response()
         answer.status_code, answer.request = status, Request(method, url).prepare()
         return answer
 
-    # Google's client measures the time in which it repeats, and no pause takes any here.
+    # Google's client limits its repetitions by time, and pauses take no time in this test.
     monkeypatch.setattr(gcs_module, "REPEATED_SECONDS_MAX", 0.1)
     with monkeypatch.context() as patch:
         patch.setattr(bucket._client._http, "request", refuse)
         with pytest.raises(StoreBusy, match=f"{status}"):
             bucket.delete(KEY)
-    assert set(asked) == {"DELETE"}
+    assert set(methods) == {"DELETE"}
     assert bucket.object_size(KEY) == len(CONTENT)
 
 
-def test_what_is_missing_is_named(gcs: FakeGcs, bucket: GcsBucket) -> None:
+def test_gcs_error_names_the_missing_object_or_bucket(gcs: FakeGcs, bucket: GcsBucket) -> None:
     with pytest.raises(NoSuchKey, match="3/4/none"):
         bucket.open("3/4/none")
     with pytest.raises(NoSuchBucket, match="no-such-bucket"):
         list(GcsBucket("no-such-bucket").list_objects(""))
 
 
-def test_a_writer_knows_its_own_object_again(
+def test_gcs_writer_recognises_its_own_object_after_a_lost_answer(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from google.cloud.storage import Blob
@@ -207,7 +207,7 @@ def test_a_writer_knows_its_own_object_again(
 
     def lose_the_answer(blob: Any, *content: Any, **options: Any) -> None:
         upload(blob, *content, **options)
-        # What the client's repeat then finds.
+        # The client's repeat gets this answer.
         upload(blob, *content, **options)
 
     monkeypatch.setattr(Blob, "upload_from_string", lose_the_answer)
@@ -215,7 +215,7 @@ def test_a_writer_knows_its_own_object_again(
     assert bucket.write(KEY, [b"x"], if_absent=True) is False
 
 
-def test_who_may_replace_nothing_finds_what_is_there(
+def test_gcs_writer_without_delete_permission_keeps_the_existing_object(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from google.api_core.exceptions import Forbidden
@@ -226,19 +226,19 @@ def test_who_may_replace_nothing_finds_what_is_there(
 
     monkeypatch.setattr(Blob, "upload_from_string", refuse)
     assert bucket.write(KEY, [b"x"], if_absent=True) is False
-    # Nothing is there, or all may be replaced: the refusal is of something else.
+    # The object is absent or may be replaced: the refusal has another cause.
     for key, if_absent in (("3/4/new", True), (KEY, False)):
         with pytest.raises(BucketError, match="403"):
             bucket.write(key, [b"x"], if_absent=if_absent)
 
 
-def test_an_upload_in_parts_is_conditional_too(
+def test_gcs_upload_in_parts_is_conditional(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from requests import Response
 
     monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
-    # At other servers the object is found before it is sent.
+    # At other servers the client looks for the object before sending.
     monkeypatch.setattr(gcs_module, "_is_googles_own", lambda: True)
     session, sent = bucket._client._http, []
     request = session.request
@@ -258,17 +258,17 @@ def test_an_upload_in_parts_is_conditional_too(
     assert b"".join(bucket.read(KEY)) == CONTENT
 
 
-def test_an_upload_that_fails_is_ended(
+def test_failed_gcs_upload_is_ended(
     resumable_gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
     bucket = GcsBucket(resumable_gcs.new_bucket())
-    asked: list[tuple[str, str, int]] = []
+    requests: list[tuple[str, str, int]] = []
     request = bucket._session.request
 
     def note(method: str, url: str, **options: Any) -> Any:
         answer = request(method, url, **options)
-        asked.append((method, url, answer.status_code))
+        requests.append((method, url, answer.status_code))
         return answer
 
     monkeypatch.setattr(bucket._session, "request", note)
@@ -279,15 +279,15 @@ def test_an_upload_that_fails_is_ended(
 
     with pytest.raises(ConnectionError, match="the disk is gone"):
         bucket.write(KEY, break_off())
-    # As Google answers who closes an upload that is open.
-    [(method, session, status)] = asked
+    # Google's answer to a client that closes an open upload.
+    [(method, session, status)] = requests
     assert (method, status) == ("DELETE", 499)
     assert "upload_id=" in session
     assert bucket.session_bytes(session) is None
     assert bucket.object_size(KEY) is None
 
 
-def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> None:
+def test_user_credentials_of_google_sign_no_urls(gcs: FakeGcs, bucket: GcsBucket) -> None:
     assert SigningFiles(bucket).signed_url(KEY, 60) is None
     service = SigningService()
     signing = GcsBucket(gcs.new_bucket(), "", MachineCredentials(), service)
@@ -297,16 +297,14 @@ def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> 
     assert service.signed == 1
 
 
-def test_a_client_asks_for_nothing_but_what_it_was_asked_for(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # One that was never used: Google's asks for more with its first request alone.
+def test_gcs_client_sends_no_extra_requests(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A new client: Google's sends extra requests only with its first request.
     bucket = GcsBucket(gcs.new_bucket())
-    session, asked = bucket._client._http, list[tuple[str, str]]()
+    session, requests = bucket._client._http, list[tuple[str, str]]()
     request, others = session.request, set(threading.enumerate())
 
     def note_request(method: str, url: str, **options: Any) -> Any:
-        asked.append((method, urlsplit(url).path))
+        requests.append((method, urlsplit(url).path))
         return request(method, url, **options)
 
     monkeypatch.setattr(session, "request", note_request)
@@ -317,4 +315,4 @@ def test_a_client_asks_for_nothing_but_what_it_was_asked_for(
         thread.join(ANSWER_SECONDS_MAX)
     objects = f"/storage/v1/b/{bucket._name}/o"
     one = f"{objects}/{quote('3/4/new', safe='')}"
-    assert asked == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]
+    assert requests == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]

@@ -1,5 +1,6 @@
-"""A folder of HDFS beyond the conformance suites: namenodes, datanodes, lost answers, and whether
-the model of HDFS that the suites run on answers as Hadoop does.
+"""A folder of HDFS beyond the conformance suites: namenodes, datanodes and lost answers.
+
+A nightly test compares the HDFS model of the suites with Hadoop.
 """
 
 import json
@@ -45,7 +46,7 @@ def stored_files(hdfs: WebHdfs) -> dict[str, bytes]:
     return {path: content for path, content in hdfs.files.contents.items() if content is not None}
 
 
-def test_a_standby_is_passed_over_and_what_is_active_is_remembered(
+def test_standby_namenode_is_skipped_and_the_active_namenode_is_remembered(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
 ) -> None:
     hdfs.active = 1
@@ -56,18 +57,18 @@ def test_a_standby_is_passed_over_and_what_is_active_is_remembered(
     assert pauses == []
 
 
-def test_where_no_namenode_is_active_all_are_asked_again_and_named(
+def test_error_without_an_active_namenode_names_all_namenodes(
     hdfs: WebHdfs, folder: HdfsFolder, pauses: list[float]
 ) -> None:
     hdfs.active = 2
     with pytest.raises(BucketError, match="no namenode responds") as refused:
         folder.object_size(KEY)
     assert all(f"{url}: 403 StandbyException" in str(refused.value) for url in hdfs.namenodes)
-    # Six rounds, and a pause between each two.
+    # Six rounds with pauses in between.
     assert len(pauses) == 5
 
 
-def test_a_namenode_that_stays_busy_is_said_to_be(
+def test_busy_namenode_raises_store_busy(
     hdfs: WebHdfs, folder: HdfsFolder, pauses: list[float]
 ) -> None:
     hdfs.busy_answers = 2
@@ -78,7 +79,7 @@ def test_a_namenode_that_stays_busy_is_said_to_be(
     assert len(pauses) == 2 + 5
 
 
-def test_a_datanode_that_is_gone_is_replaced_by_another(
+def test_lost_datanode_is_replaced(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, tmp_path: Path
 ) -> None:
     hdfs.broken_datanodes = 1
@@ -90,7 +91,7 @@ def test_a_datanode_that_is_gone_is_replaced_by_another(
         folder.send("3/other", source)
 
 
-def test_a_rename_whose_answer_was_lost_still_wins(
+def test_hdfs_writer_wins_despite_a_lost_answer_to_the_rename(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path
 ) -> None:
     hdfs.lost_answers = ["RENAME"]
@@ -99,10 +100,10 @@ def test_a_rename_whose_answer_was_lost_still_wins(
     assert list(stored_files(hdfs)) == [f"/of/a team/{KEY}"]
 
 
-def test_of_two_writers_the_second_leaves_nothing(
+def test_second_of_two_hdfs_writers_leaves_no_file(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Another one is done after this one has looked.
+    # A competing writer finishes after this writer has looked for the file.
     write = folder.paths.write
 
     def write_late(*named: Any) -> str:
@@ -115,7 +116,7 @@ def test_of_two_writers_the_second_leaves_nothing(
     assert stored_files(hdfs) == {f"/of/a team/{KEY}": b"other"}
 
 
-def test_what_hdfs_has_otherwise_than_it_was_sent_is_not_published(
+def test_garbled_hdfs_file_is_not_published(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path
 ) -> None:
     hdfs.garbled_files = 1
@@ -125,7 +126,7 @@ def test_what_hdfs_has_otherwise_than_it_was_sent_is_not_published(
     assert folder.send(KEY, source)
 
 
-def test_an_answer_that_breaks_off_is_continued(
+def test_hdfs_download_resumes_after_a_break(
     hdfs: WebHdfs,
     folder: HdfsFolder,
     source: Path,
@@ -142,7 +143,7 @@ def test_an_answer_that_breaks_off_is_continued(
         folder.fetch(KEY, tmp_path / "copy")
 
 
-def test_a_namenodes_answer_that_breaks_off_is_asked_for_again(
+def test_truncated_answer_of_a_namenode_is_requested_again(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
 ) -> None:
     folder.send(KEY, source)
@@ -170,7 +171,7 @@ def test_a_namenodes_answer_that_breaks_off_is_asked_for_again(
         b'"FileStatuses": {"FileStatus": [{"type": "FILE", "length": -1, "pathSuffix": "a"}]}}',
     ],
 )
-def test_an_answer_that_is_none_of_hdfs_is_an_error_that_says_so(
+def test_unexpected_answer_of_hdfs_is_a_bucket_error(
     hdfs: WebHdfs, folder: HdfsFolder, content: bytes
 ) -> None:
     for work in (
@@ -184,30 +185,32 @@ def test_an_answer_that_is_none_of_hdfs_is_an_error_that_says_so(
             work()
 
 
-def test_files_on_their_way_are_nobodys(hdfs: WebHdfs, folder: HdfsFolder, source: Path) -> None:
+def test_unfinished_hdfs_files_are_not_listed(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
+) -> None:
     hdfs.files.write("/of/a team/3/4/.put-0", b"", OWNER, overwrite=False)
     assert folder.send("3/4/x", source)
     assert list(folder.list_objects("3/")) == [("3/4/x", len(CONTENT))]
-    # Whose name begins so itself is another file.
+    # A user's file whose name begins like an unfinished file is a separate file.
     assert folder.send("3/4/.put-0", source)
     assert dict(folder.list_objects("3/")) == {"3/4/x": len(CONTENT), "3/4/.put-0": len(CONTENT)}
     with pytest.raises(NoSuchKey):
         folder.open("3/4")
 
 
-def test_names_that_hdfs_and_its_datanodes_misread_are_written_otherwise(
+def test_names_that_hdfs_misreads_are_escaped(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, tmp_path: Path
 ) -> None:
     key = "3/a b+c;d%e~f:g/ü"
     folder.send(key, source)
-    # Of ü the bytes are C3 BC.
+    # The bytes of ü are C3 BC.
     assert list(stored_files(hdfs)) == ["/of/a team/3/a~20b~2Bc~3Bd~25e~7Ef~3Ag/~C3~BC"]
     assert list(folder.list_objects("3/")) == [(key, len(CONTENT))]
     folder.fetch(key, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
 
 
-def test_who_may_not_write_is_told_and_no_login_is_shown(hdfs: WebHdfs, source: Path) -> None:
+def test_refused_write_names_the_remedy_without_the_login(hdfs: WebHdfs, source: Path) -> None:
     url = hdfs.namenodes[0].replace("//", "//me:canary@")
     fields = {"type": "hdfs", "hdfs_url": url, "hdfs_path": "/of", "user": "other"}
     with pytest.raises(StorageError, match="set a user with write permission") as refused:
@@ -216,7 +219,7 @@ def test_who_may_not_write_is_told_and_no_login_is_shown(hdfs: WebHdfs, source: 
 
 
 @pytest.mark.parametrize("url", ["", ";"])
-def test_without_a_namenode_it_is_said(url: str) -> None:
+def test_empty_namenode_url_is_refused(url: str) -> None:
     with pytest.raises(BucketError, match="http://host:port was expected"):
         HdfsFolder(url, "/of")
 
@@ -227,7 +230,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes | None) -> Any:
-    """The answer, as far as a client depends on it."""
+    """Return the parts of the answer that a client depends on."""
     opener = urllib.request.build_opener(_Stay)
     target = f"{url}/webhdfs/v1{path}?op={query}&user.name={user}"
     try:
@@ -245,9 +248,9 @@ def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes
     if not query.startswith(("GETFILESTATUS", "LISTSTATUS")):
         return answer.status, content.replace(b" ", b"")
     parsed = json.loads(content)
-    found = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
+    statuses = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
     shown = ("pathSuffix", "type", "length")
-    return [[item.get("FileStatus", item)[name] for name in shown] for item in found]
+    return [[item.get("FileStatus", item)[name] for name in shown] for item in statuses]
 
 
 MIB = "blocksize=1048576"
@@ -303,7 +306,7 @@ REQUESTS = [
 
 
 @pytest.mark.nightly
-def test_the_model_answers_as_hadoop_does(real_hdfs: Hadoop) -> None:
+def test_hdfs_model_answers_as_hadoop(real_hdfs: Hadoop) -> None:
     with webhdfs() as model:
         for request in REQUESTS:
             expected = outcome(real_hdfs.url, real_hdfs.user, *request)

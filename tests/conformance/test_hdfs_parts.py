@@ -1,5 +1,6 @@
-"""Large files in HDFS, which go in parts that are joined there: what is stored where a datanode is
-late, an answer is lost, two are at it, or a writer dies.
+"""Large files in HDFS, sent in parts and joined by HDFS.
+
+A datanode is late, an answer is lost, two clients compete, or a writer dies.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from tests.patience import wait_until
 __all__ = ["folder", "hdfs"]
 
 MIB = 1 << 20
-# Parts of 1 MiB, the smallest block of HDFS, and the fifth of 8 bytes; each is another one.
+# Four different parts of 1 MiB, the smallest block of HDFS, and a fifth of 8 bytes.
 CONTENT = b"".join(bytes([number]) * MIB for number in range(4)) + b"the last"
 COUNT = 5
 
@@ -45,7 +46,7 @@ def request_count(hdfs: WebHdfs, operation: str) -> int:
 
 
 def check_stored(hdfs: WebHdfs) -> None:
-    """Check that the file is there, and nothing else."""
+    """Check that HDFS has the file and no other."""
     assert stored_files(hdfs) == {f"/of/a team/{KEY}": CONTENT}
 
 
@@ -58,7 +59,7 @@ def send_parts(opened: HdfsPartsUpload, numbers: Any, tmp_path: Path) -> None:
         send_part(opened, number, CONTENT, tmp_path)
 
 
-def test_a_large_file_is_sent_in_parts_and_joined_by_few_requests(
+def test_large_file_is_sent_in_parts_and_joined_by_few_requests(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Room for two names: 2 and 3, then 4 and 5.
@@ -70,10 +71,10 @@ def test_a_large_file_is_sent_in_parts_and_joined_by_few_requests(
     assert request_count(hdfs, "CREATE") == COUNT
 
 
-def test_a_datanode_that_breaks_off_costs_a_part(
+def test_broken_datanode_costs_a_part(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
 ) -> None:
-    # The first of two datanodes, to which all parts go before it is excluded.
+    # All parts go to the first of two datanodes until that is excluded.
     hdfs.broken_datanodes = 1
     assert folder.send(KEY, source)
     check_stored(hdfs)
@@ -81,7 +82,7 @@ def test_a_datanode_that_breaks_off_costs_a_part(
 
 
 @pytest.mark.parametrize("content", [CONTENT, b"small"])
-def test_a_datanode_that_writes_after_its_sender_gave_up_changes_nothing(
+def test_late_write_of_a_datanode_changes_no_file(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, content: bytes, pauses: list[float]
 ) -> None:
     source.write_bytes(content)
@@ -92,7 +93,7 @@ def test_a_datanode_that_writes_after_its_sender_gave_up_changes_nothing(
     assert stored_files(hdfs)[f"/of/a team/{KEY}"] == content
 
 
-def test_a_lost_answer_of_a_join_does_not_join_twice(
+def test_lost_answer_to_a_join_does_not_join_twice(
     hdfs: WebHdfs,
     folder: HdfsFolder,
     source: Path,
@@ -105,16 +106,14 @@ def test_a_lost_answer_of_a_join_does_not_join_twice(
     check_stored(hdfs)
 
 
-def test_a_part_that_hdfs_stored_otherwise_fails_the_whole_file(
-    hdfs: WebHdfs, folder: HdfsFolder, source: Path
-) -> None:
+def test_garbled_part_fails_the_whole_file(hdfs: WebHdfs, folder: HdfsFolder, source: Path) -> None:
     hdfs.garbled_files = 1
     with pytest.raises(BucketError, match="differs from what was sent"):
         folder.send(KEY, source)
     assert stored_files(hdfs) == {}
 
 
-def test_a_join_that_was_cut_short_goes_on_where_it_was(
+def test_interrupted_join_is_continued(
     hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
@@ -133,15 +132,15 @@ def test_a_join_that_was_cut_short_goes_on_where_it_was(
             upload_of(folder).join()
     later = upload_of(folder)
     assert later.stored_parts() == [1, 2, 3, 4, 5]
-    # What is joined already is not stored again, though it has no file of its own any more.
+    # Joined parts are not stored again, although their separate files are gone.
     send_parts(later, [1, 2], tmp_path)
     assert later.join()
     check_stored(hdfs)
-    # The first one is named joined, then one of the other four a request.
+    # The first part is renamed, then each request joins one of the other four.
     assert request_count(hdfs, "CONCAT") == COUNT - 1
 
 
-def test_two_that_join_at_once_publish_one_file(
+def test_two_concurrent_joins_publish_a_single_file(
     hdfs: WebHdfs,
     folder: HdfsFolder,
     tmp_path: Path,
@@ -163,14 +162,14 @@ def test_two_that_join_at_once_publish_one_file(
     check_stored(hdfs)
 
 
-def test_a_part_that_is_another_one_by_now_replaces_it(
+def test_new_content_of_a_part_replaces_the_old(
     hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path
 ) -> None:
     opened = upload_of(folder)
     (tmp_path / "wrong").write_bytes(b"x" * MIB)
     opened.store_part(2, hashlib.md5(b"x" * MIB).hexdigest(), str(tmp_path / "wrong"))
     assert opened.stored_parts() == [2]
-    # One of the wrong size is none.
+    # A part of the wrong size is ignored.
     (tmp_path / "wrong").write_bytes(b"short")
     opened.store_part(3, hashlib.md5(b"short").hexdigest(), str(tmp_path / "wrong"))
     assert opened.stored_parts() == [2]
@@ -179,7 +178,7 @@ def test_a_part_that_is_another_one_by_now_replaces_it(
     check_stored(hdfs)
 
 
-def test_what_nobody_joined_is_not_listed_and_goes_with_its_folder(
+def test_unjoined_parts_are_not_listed_and_go_with_the_folder(
     hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path
 ) -> None:
     send_parts(upload_of(folder), [1, 3], tmp_path)
@@ -191,7 +190,7 @@ def test_what_nobody_joined_is_not_listed_and_goes_with_its_folder(
 
 
 @pytest.mark.parametrize("root", ["/of/a team", "/one,other"])
-def test_where_hdfs_joins_no_files_they_go_whole(hdfs: WebHdfs, source: Path, root: str) -> None:
+def test_file_is_sent_whole_if_hdfs_cannot_join(hdfs: WebHdfs, source: Path, root: str) -> None:
     hdfs.files.encrypted = root != "/one,other"
     folder = HdfsFolder(hdfs.url, root, OWNER)
     assert not folder.can_join
@@ -200,7 +199,7 @@ def test_where_hdfs_joins_no_files_they_go_whole(hdfs: WebHdfs, source: Path, ro
     assert stored_files(hdfs) == {f"{root}/{KEY}": CONTENT}
 
 
-def test_where_hdfs_refuses_to_join_the_file_goes_whole(
+def test_file_is_sent_whole_after_hdfs_refuses_to_join(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path
 ) -> None:
     assert folder.can_join
@@ -213,10 +212,10 @@ def test_where_hdfs_refuses_to_join_the_file_goes_whole(
 
 
 @pytest.mark.nightly
-def test_hadoop_goes_on_with_what_a_writer_left_that_died(
+def test_hadoop_upload_continues_after_a_dead_writer(
     real_hdfs: Hadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection ends in the middle of a part, whose file stays open for its datanode."""
+    """A connection ends in the middle of a part, and the datanode keeps the file open."""
     monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
     folder = HdfsFolder.from_storage(hdfs_storage(real_hdfs.url, real_hdfs.user))
     send_parts(upload_of(folder), [1, 2], tmp_path)
@@ -235,10 +234,10 @@ def test_hadoop_goes_on_with_what_a_writer_left_that_died(
     assert later.join()
     folder.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
-    # The dead writer's file went with the parts.
+    # The dead writer's file was removed with the parts.
     names = [entry.name for entry in folder.paths.entries(parts._folder.rpartition("/")[0])]
     assert names == ["weights"]
-    # And a file that is stored by one process in parts.
+    # A file that a single process stores in parts.
     (tmp_path / "source").write_bytes(CONTENT)
     assert folder.send("3/4/1/uuid/other", tmp_path / "source")
     folder.fetch("3/4/1/uuid/other", tmp_path / "copy")

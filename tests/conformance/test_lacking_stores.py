@@ -40,14 +40,14 @@ from tests.emulators.webhdfs import OWNER
 
 MIB = 1 << 20
 SMALL = b"abc"
-# Of several parts for all stores, whose least parts have 5 MiB.
+# Several parts for all stores, whose smallest parts have 5 MiB.
 LARGE = b"".join(bytes([number]) * MIB for number in range(6)) + b"the last"
 FEATURES = {"s3": S3_NAMES, "gcs": GCS_NAMES, "azure": AZURE_NAMES, "hdfs": HDFS_NAMES}
 
 
 @dataclass
 class Stack:
-    """A store behind a front, as a trial and as the server has it."""
+    """A store behind a front, for a trial and for the server."""
 
     front: LackingFront
     storage: dict[str, str]
@@ -55,28 +55,28 @@ class Stack:
 
     @property
     def store(self) -> CheckpointStore:
-        """The store as a trial's process has it that has just begun."""
+        """Return the store of a new trial process."""
         return build_store(self.storage)
 
     @property
     def files(self) -> CheckpointFiles:
-        """The store as the server has it."""
+        """Return the server's side of the store."""
         return open_checkpoint_files(self.storage)
 
     def put(self, content: bytes, key: str = KEY) -> None:
-        """Store a file as a trial does."""
+        """Store a file as by a trial."""
         (self.folder / "source").write_bytes(content)
         self.store.put(key, self.folder / "source")
 
     def check(self, content: bytes, key: str = KEY) -> None:
-        """Read a file as a trial does, and compare it."""
+        """Read a file as by a trial, and compare the content."""
         self.store.get(key, self.folder / "copy")
         check_same((self.folder / "copy").read_bytes(), content)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut files into as small parts as the stores take."""
+    """Cut files into the smallest parts that the stores accept."""
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 * MIB)
     monkeypatch.setattr(s3, "SENT_PART_BYTES", 5 * MIB)
     monkeypatch.setattr(s3, "FETCHED_BYTES", 2 * MIB)
@@ -85,7 +85,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_same(content: bytes, expected: bytes) -> None:
-    """Check a content; the difference of large ones would take pytest minutes to print."""
+    """Compare contents without a diff, which takes pytest minutes for large contents."""
     assert len(content) == len(expected)
     is_same = content == expected
     assert is_same
@@ -99,7 +99,7 @@ def check_contents(stack: Stack) -> None:
 
 
 def check_many_files_of_one_process(stack: Stack) -> None:
-    """Check that the first files show the missing features of a store to one process."""
+    """Check that a process learns a store's missing features from the first files."""
     store = stack.store
     for number in range(3):
         for content in (LARGE, SMALL):
@@ -201,8 +201,8 @@ OPERATIONS: dict[str, Callable[[Stack], None]] = {
     "uploads in parts": check_uploads_in_parts,
     "removal": check_removal,
 }
-# Features that a service of its own always has. What cannot be done without one fails as an error
-# of the store, which says why.
+# Features that the real service always has. An operation that needs a missing feature fails with an
+# error of the store that says why.
 REQUIRED = {
     ("gcs", Feature.CHECKSUMS, MissingFeature.REFUSES): "501",
     ("gcs", Feature.CONDITIONS, MissingFeature.REFUSES): "501",
@@ -218,13 +218,14 @@ REQUIRED = {
     ("azure", Feature.UPLOAD_LISTS, MissingFeature.IGNORES): "part 1 of .* is missing",
     ("hdfs", Feature.RANGES, MissingFeature.REFUSES): "not supported",
 }
-# Many S3-compatible stores exist; of the other protocols only servers like the services' own.
-# The gate has every operation at a store that refuses, and the dearest at a store that ignores.
+# Many S3-compatible stores exist; servers of other protocols resemble the services. The gate has
+# every operation at a store that refuses, and the most expensive operations at a store that
+# ignores.
 OFTEN = ("contents", "server reads", "uploads in parts")
 
 
 def is_in_gate(kind: str, lack: MissingFeature, operation: str) -> bool:
-    """Return whether a combination is no nightly test."""
+    """Return whether a combination is tested outside nightly runs, too."""
     return kind == "s3" and (lack is MissingFeature.REFUSES or operation in OFTEN)
 
 
@@ -244,12 +245,12 @@ LACKING = [
 def open_stack(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, Callable[[str], LackingFront]], Any]:
-    """Open the stack of a front and a new store of a type."""
+    """Return a function that opens a new store of a type behind a front."""
     served = request.getfixturevalue("serve_front")
 
     def open_behind(kind: str, make: Callable[[str], LackingFront]) -> Stack:
         if kind == "hdfs":
-            # The first of its namenodes is the active one.
+            # The first namenode is the active namenode.
             url = request.getfixturevalue("model_hdfs").namenodes[0]
             storage = hdfs_storage(url, OWNER)
         elif kind == "gcs":
@@ -270,7 +271,7 @@ def open_stack(
 
 @pytest.fixture
 def serve_front() -> Iterator[Callable[[LackingFront], LackingFront]]:
-    """Serve fronts until the test ends."""
+    """Yield a function that serves a front until the test ends."""
     from contextlib import ExitStack
 
     with ExitStack() as stack:
@@ -278,7 +279,7 @@ def serve_front() -> Iterator[Callable[[LackingFront], LackingFront]]:
 
 
 @pytest.mark.parametrize(("kind", "feature", "lack", "operation"), LACKING)
-def test_a_store_may_lack_a_feature(
+def test_store_may_lack_a_feature(
     open_stack: Any, kind: str, feature: Feature, lack: MissingFeature, operation: str
 ) -> None:
     stack = open_stack(kind, lambda url: lacking(kind, feature, lack, url))
@@ -286,7 +287,7 @@ def test_a_store_may_lack_a_feature(
     try:
         OPERATIONS[operation](stack)
     except (StorageError, BucketError) as error:
-        # Whatever was refused, nothing but an error of the store may come of it.
+        # A refusal may only cause an error of the store.
         if required is None or not re.search(required, str(error)):
             raise
 
@@ -295,6 +296,6 @@ def test_a_store_may_lack_a_feature(
 @pytest.mark.parametrize(
     ("kind", "oddity"), [(kind, name) for kind, odd in ODD_ANSWERS.items() for name in odd]
 )
-def test_a_store_may_answer_oddly(open_stack: Any, kind: str, oddity: str, operation: str) -> None:
+def test_store_may_answer_oddly(open_stack: Any, kind: str, oddity: str, operation: str) -> None:
     change = ODD_ANSWERS[kind][oddity]
     OPERATIONS[operation](open_stack(kind, lambda url: LackingFront(url, change=change)))

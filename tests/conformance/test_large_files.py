@@ -1,4 +1,4 @@
-"""A file that is larger than a store takes in one request, of which the disk holds little."""
+"""A file larger than a store's limit for a request, mostly holes on the disk."""
 
 import hashlib
 import os
@@ -12,12 +12,12 @@ import pytest
 from detcloud.shared.s3 import Bucket
 from tests.emulators.seaweedfs import SeaweedFs
 
-# S3 takes 5 GiB in one request.
+# S3 accepts 5 GiB in a single request.
 SIZE = (5 << 30) + 70
 MARKS = (0, 12_345, 3 << 30, (5 << 30) - 30, SIZE - 16)
-# What the emulator writes, and room for others.
+# Enough for the emulator's files and other tests.
 FREE_BYTES_MIN = 3 * SIZE
-# Six parts of 5 MiB and what was freed of them, on top of what a process of ours takes.
+# Six parts of 5 MiB and their freed memory, beyond the size of a process of ours.
 GROWTH_KIB_MAX = 150 * 1024
 
 SEND = """
@@ -35,12 +35,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def mark(place: int) -> bytes:
-    """The 16 bytes that are at a place of the file, in which there are zeros else."""
+    """Return the 16 bytes at `place` in the file, which otherwise consists of zeros."""
     return hashlib.sha256(str(place).encode()).digest()[:16]
 
 
 @pytest.mark.nightly
-def test_a_file_larger_than_a_request_goes_to_s3_in_little_memory(
+def test_file_larger_than_a_request_is_sent_to_s3_in_little_memory(
     s3: SeaweedFs, tmp_path: Path
 ) -> None:
     free = shutil.disk_usage(tmp_path).free
@@ -52,7 +52,7 @@ def test_a_file_larger_than_a_request_goes_to_s3_in_little_memory(
         for at in MARKS:
             file.seek(at)
             file.write(mark(at))
-    # Holes take no room, and neither does the copy of the test.
+    # Neither holes nor the copy of the test take disk space.
     assert source.stat().st_size == SIZE
     assert source.stat().st_blocks * 512 < 1 << 20
     place = s3.place()
@@ -71,7 +71,7 @@ def test_a_file_larger_than_a_request_goes_to_s3_in_little_memory(
         assert bucket.object_size("large") == SIZE
         for at in MARKS:
             assert b"".join(bucket.read("large", at, at + 16)) == mark(at)
-        # Across the border of the parts before and after it, of 5 MiB each.
+        # Across the border of two parts of 5 MiB.
         assert b"".join(bucket.read("large", (5 << 20) - 4, (5 << 20) + 4)) == bytes(8)
         assert s3.client.list_multipart_uploads(Bucket=place.name).get("Uploads", []) == []
     finally:

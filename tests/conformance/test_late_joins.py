@@ -1,5 +1,6 @@
-"""Two that make one file of its parts at the same time: the second finds the file of the first,
-between its own look for it and its look at the parts.
+"""Two clients that join equal parts at the same time.
+
+The first file appears between the second client's look for the file and for the parts.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ LOOKS: dict[str, tuple[type, str]] = {
 
 
 @pytest.mark.parametrize("kind", LOOKS)
-def test_who_comes_too_late_finds_the_file(
+def test_late_join_finds_the_file_of_the_winner(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = open_checkpoint_files(new_storage(kind, request, tmp_path))

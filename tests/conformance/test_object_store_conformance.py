@@ -1,4 +1,4 @@
-"""The suite of object stores over each of them."""
+"""The suite of object stores, for each store."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.unit.api.exchange import call
 
 
 class TestDirectoryStore(ObjectStoreContract):
-    """Signed requests go to the API's own object routes."""
+    """A folder, with signed requests to the API's own object routes."""
 
     @pytest.fixture
     def cluster(self, tmp_path: Path) -> Cluster:
@@ -57,7 +57,7 @@ class TestDirectoryStore(ObjectStoreContract):
 
 
 class TestS3Store(ObjectStoreContract):
-    """Signed requests go to the bucket, over a real connection."""
+    """A bucket of S3, with signed requests over a real connection."""
 
     @pytest.fixture
     def store(self, s3: SeaweedFs) -> S3ObjectStore:
@@ -77,7 +77,7 @@ class TestS3Store(ObjectStoreContract):
 
 
 class TestGcsStore(ObjectStoreContract):
-    """Signed requests go to the bucket, by way of the checks that its emulator lacks."""
+    """A bucket of Google, with signed requests through checks that the emulator lacks."""
 
     @pytest.fixture
     def service(self) -> SigningService:
@@ -102,7 +102,7 @@ class TestGcsStore(ObjectStoreContract):
     def send(self, service: SigningService) -> Send:
         return service.send
 
-    def test_what_is_long_goes_in_parts_and_whole_or_not_at_all(
+    def test_long_object_is_stored_in_parts_completely_or_not_at_all(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         part = 256 * 1024
@@ -115,7 +115,7 @@ class TestGcsStore(ObjectStoreContract):
         with pytest.raises(ConnectionError):
             store.put(LOG, failing_blocks())
         assert store.size(LOG) is None
-        # 3 parts and a half.
+        # 3.5 parts.
         content = bytes(range(256)) * (7 * part // 512)
         assert store.put(LOG, content, if_absent=True) is True
         assert b"".join(store.get(LOG)) == content
@@ -123,7 +123,7 @@ class TestGcsStore(ObjectStoreContract):
             store.put(LOG, failing_blocks())
         assert b"".join(store.get(LOG, start=part - 1, length=2)) == content[part - 1 : part + 1]
 
-    def test_urls_are_signed_by_a_service_and_none_for_too_long(
+    def test_urls_are_signed_by_the_service_for_at_most_15_minutes(
         self, store: ObjectStore, service: SigningService, now_ms: int
     ) -> None:
         before = service.signed

@@ -1,4 +1,4 @@
-"""Buckets beyond the conformance suites: parts, network faults, signatures, credentials."""
+"""Buckets of S3 beyond the conformance suites: parts, network faults, signatures, credentials."""
 
 import hashlib
 import json
@@ -48,13 +48,13 @@ def bucket(s3: SeaweedFs) -> Bucket:
 
 @pytest.fixture(scope="module")
 def client(s3: SeaweedFs) -> Any:
-    """A client of our own, in which tests inject faults."""
+    """Return a client for this test alone, into which tests inject faults."""
     return new_client(s3.place())
 
 
 @contextmanager
 def faults(client: Any, operation: str, *injected: Fault) -> Iterator[list[Any]]:
-    """Inject faults into the first requests of an operation, one each; yields all requests made."""
+    """Inject faults into the first requests of an operation; yield all requests."""
     left, made = list(injected), []
 
     def inject_fault(request: Any, **_: Any) -> AWSResponse | None:
@@ -98,8 +98,8 @@ def content(bucket: Bucket, key: str) -> bytes:
 
 
 def uploads(bucket: Bucket) -> list[str]:
-    found = bucket._client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
-    return [upload["Key"] for upload in found]
+    listed = bucket._client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
+    return [upload["Key"] for upload in listed]
 
 
 @pytest.fixture
@@ -108,24 +108,24 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
-def test_what_is_longer_than_a_part_goes_in_several(bucket: Bucket) -> None:
+def test_s3_sends_long_content_in_parts(bucket: Bucket) -> None:
     blocks = (LONG[start : start + 700_001] for start in range(0, len(LONG), 700_001))
     assert bucket.write("k/long", blocks, part_bytes=PART)
-    # 12 MiB in parts of 5 are three, and S3 says so in the ETag.
+    # 12 MiB in parts of 5 MiB are three, as S3 shows in the ETag.
     assert bucket._head_object("k/long")["ETag"].endswith('-3"')  # type: ignore[index]
     assert content(bucket, "k/long") == LONG
     assert b"".join(bucket.read("k/long", PART - 2, PART + 2)) == LONG[PART - 2 : PART + 2]
     assert uploads(bucket) == []
 
 
-def test_of_two_that_go_in_parts_the_first_stays(bucket: Bucket) -> None:
+def test_first_of_two_s3_uploads_in_parts_stays(bucket: Bucket) -> None:
     assert bucket.write("k", [LONG], if_absent=True, part_bytes=PART)
     assert not bucket.write("k", [b"x" * len(LONG)], if_absent=True, part_bytes=PART)
     assert content(bucket, "k") == LONG
     assert uploads(bucket) == []
 
 
-def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Bucket) -> None:
+def test_failing_content_in_a_later_part_keeps_the_old_object(bucket: Bucket) -> None:
     def failing_blocks() -> Iterator[bytes]:
         yield LONG
         raise ConnectionError("gone")
@@ -139,7 +139,7 @@ def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Buck
     assert uploads(bucket) == []
 
 
-def test_a_file_is_fetched_in_parts_of_one_content(
+def test_s3_file_is_fetched_in_parts_of_the_same_content(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_module, "FETCHED_BYTES", 1_000_003)
@@ -147,12 +147,12 @@ def test_a_file_is_fetched_in_parts_of_one_content(
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == LONG[:size]
-    asked = bucket._reader.open
+    open_object = bucket._reader.open
 
     def replace_between_parts(key: str, start: int = 0, *others: Any) -> Any:
         if start == 3_000_009:
             bucket.write("k", [b"other" * 1_000_000])
-        return asked(key, start, *others)
+        return open_object(key, start, *others)
 
     monkeypatch.setattr(bucket._reader, "open", replace_between_parts)
     with pytest.raises(BucketError, match="PreconditionFailed"):
@@ -162,9 +162,7 @@ def test_a_file_is_fetched_in_parts_of_one_content(
 
 
 @pytest.mark.parametrize("size", [5, 9_000_000])
-def test_what_the_store_got_otherwise_is_refused(
-    s3: SeaweedFs, client: Any, tmp_path: Path, size: int
-) -> None:
+def test_s3_refuses_garbled_content(s3: SeaweedFs, client: Any, tmp_path: Path, size: int) -> None:
     def garble(request: Any) -> None:
         body = request.body
         whole = b"".join(iter(body.read, b"")) if hasattr(body, "read") else body
@@ -182,7 +180,7 @@ def test_what_the_store_got_otherwise_is_refused(
     assert not bucket.send("k", tmp_path / "source")
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_no_object(
+def test_file_that_shrinks_during_the_upload_is_not_stored(
     bucket: Bucket, client: Any, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
@@ -198,7 +196,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_no_object(
     assert uploads(bucket) == []
 
 
-def test_keys_beside_the_prefix_are_not_seen(s3: SeaweedFs) -> None:
+def test_keys_outside_the_prefix_are_invisible(s3: SeaweedFs) -> None:
     whole = s3.bucket()
     below = Bucket(replace(whole.place, prefix="/of/a/"), s3.client)
     for key in ("of/a/1/x", "of/ab/1/x", "1/x", "of/a/12/x"):
@@ -209,7 +207,7 @@ def test_keys_beside_the_prefix_are_not_seen(s3: SeaweedFs) -> None:
     assert sorted(key for key, _ in whole.list_objects("")) == ["1/x", "of/a/12/x", "of/ab/1/x"]
 
 
-def test_uploads_that_were_cut_short_are_abandoned_below_a_key_and_nowhere_else(
+def test_aborts_uploads_only_below_the_key(
     bucket: Bucket,
 ) -> None:
     for key in ("of/a/1/x", "of/a/12/x", "1/x"):
@@ -218,7 +216,7 @@ def test_uploads_that_were_cut_short_are_abandoned_below_a_key_and_nowhere_else(
     assert sorted(uploads(bucket)) == ["1/x", "of/a/12/x"]
 
 
-def test_a_store_without_a_list_of_uploads_has_none_to_abandon(s3: SeaweedFs, client: Any) -> None:
+def test_store_without_upload_listings_has_no_uploads_to_abort(s3: SeaweedFs, client: Any) -> None:
     bucket = Bucket(s3.place(), client)
     with faults(client, "ListMultipartUploads", error_response(501, "NotImplemented")):
         bucket.abort_uploads("1/")
@@ -240,7 +238,7 @@ def test_a_store_without_a_list_of_uploads_has_none_to_abandon(s3: SeaweedFs, cl
     ],
 )
 @pytest.mark.usefixtures("fast")
-def test_what_may_pass_by_itself_is_tried_again(
+def test_s3_retries_temporary_failures(
     s3: SeaweedFs, client: Any, operation: str, call: Callable[[Bucket], Any], expected: Any
 ) -> None:
     bucket = Bucket(s3.place(), client)
@@ -252,9 +250,7 @@ def test_what_may_pass_by_itself_is_tried_again(
 
 
 @pytest.mark.usefixtures("fast")
-def test_what_does_not_pass_is_an_error_of_the_protocol_without_secrets(
-    s3: SeaweedFs, client: Any
-) -> None:
+def test_permanent_failure_of_s3_is_an_error_without_secrets(s3: SeaweedFs, client: Any) -> None:
     bucket = Bucket(s3.place(), client)
     with (
         faults(client, "PutObject", *[error_response(503, "SlowDown")] * ATTEMPTS_MAX) as made,
@@ -269,7 +265,7 @@ def test_what_does_not_pass_is_an_error_of_the_protocol_without_secrets(
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests")])
 @pytest.mark.usefixtures("fast")
-def test_a_store_that_stays_busy_is_said_to_be(
+def test_busy_s3_store_raises_store_busy(
     s3: SeaweedFs, client: Any, status: int, code: str
 ) -> None:
     bucket = Bucket(s3.place(), client)
@@ -282,7 +278,7 @@ def test_a_store_that_stays_busy_is_said_to_be(
 
 @pytest.mark.parametrize(("size", "operation"), [(9, "PutObject"), (12, "CompleteMultipartUpload")])
 @pytest.mark.usefixtures("fast")
-def test_a_winner_whose_answer_was_lost_still_wins(
+def test_s3_writer_wins_despite_a_lost_answer(
     s3: SeaweedFs, client: Any, size: int, operation: str
 ) -> None:
     bucket = Bucket(s3.place(), client)
@@ -295,7 +291,7 @@ def test_a_winner_whose_answer_was_lost_still_wins(
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_conflict_of_two_writers_is_tried_again_until_one_has_won(
+def test_conflict_of_two_s3_writers_is_retried_until_a_writer_wins(
     s3: SeaweedFs, client: Any
 ) -> None:
     bucket = Bucket(s3.place(), client)
@@ -313,7 +309,7 @@ def test_a_conflict_of_two_writers_is_tried_again_until_one_has_won(
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_reader_whose_connection_breaks_goes_on_where_it_was_in_the_same_content(
+def test_s3_reader_resumes_in_the_same_content_after_a_break(
     s3: SeaweedFs, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Bucket(s3.place(), client)
@@ -339,7 +335,7 @@ def test_a_reader_whose_connection_breaks_goes_on_where_it_was_in_the_same_conte
         b"".join(blocks)
 
 
-def test_a_missing_bucket_and_wrong_credentials_are_called_so(s3: SeaweedFs) -> None:
+def test_error_names_a_missing_bucket_or_wrong_credentials(s3: SeaweedFs) -> None:
     place = s3.place()
     nowhere = Bucket(replace(place, name="no-such-bucket"), s3.client)
     for call in (lambda: nowhere.write("k", [b"x"]), lambda: list(nowhere.list_objects("k"))):
@@ -377,14 +373,14 @@ def test_credentials_of_an_endpoint_in_the_environment_are_used(
     assert content(bucket, "k") == b"x"
 
 
-def test_without_credentials_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_s3_credentials_are_an_immediate_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
     with pytest.raises(BucketError, match="set access_key and secret_key"):
         Bucket(BucketPlace("b"))
 
 
-def test_a_signature_is_made_for_the_region_of_the_bucket() -> None:
+def test_url_is_signed_for_the_region_of_the_bucket() -> None:
     class Client:
         def head_bucket(self, Bucket: str) -> dict[str, str]:
             return {"BucketRegion": "eu-west-3"}
@@ -403,7 +399,7 @@ def test_a_signature_is_made_for_the_region_of_the_bucket() -> None:
         ({"x-amz-checksum-sha256": "other"}, b"LOG\n"),
     ],
 )
-def test_a_signed_put_takes_nothing_else(
+def test_signed_s3_put_refuses_different_headers_and_content(
     s3: SeaweedFs, changed: dict[str, str | None], body: bytes
 ) -> None:
     bucket = s3.bucket("of/a")
@@ -426,7 +422,7 @@ def test_a_signed_put_takes_nothing_else(
     assert send(signed, b"log\n")[0] == 200
 
 
-def test_a_signature_is_for_one_method_and_15_minutes_at_most(s3: SeaweedFs) -> None:
+def test_s3_signature_is_for_a_single_method_and_15_minutes_at_most(s3: SeaweedFs) -> None:
     store = S3ObjectStore(s3.bucket(), lambda: NOW_MS)
     store.put(ObjectKey("logs/1"), b"line")
     signed = store.signed_url("GET", ObjectKey("logs/1"), expires_ms=NOW_MS + 3_600_000)
@@ -440,7 +436,7 @@ def test_a_signature_is_for_one_method_and_15_minutes_at_most(s3: SeaweedFs) -> 
         store.signed_url("PUT", ObjectKey("logs/1"), expires_ms=NOW_MS + 60_000)
 
 
-def test_what_no_key_can_name_is_not_listed(s3: SeaweedFs) -> None:
+def test_objects_with_invalid_keys_are_not_listed(s3: SeaweedFs) -> None:
     bucket = s3.bucket()
     for key in ("logs/1/good", "logs/1/half%", "logs/1/a;b", "logs/1/"):
         bucket.write(key, [b"x"])

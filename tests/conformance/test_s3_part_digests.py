@@ -1,4 +1,4 @@
-"""The digests that parts go to S3 with, by what the store proves to compare."""
+"""The digests of parts for S3, by the digests that the store verifies."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ from tests.emulators.seaweedfs import SeaweedFs
 
 @pytest.fixture(scope="module")
 def client(s3: SeaweedFs) -> Any:
-    """A client of our own, in which tests inject faults."""
+    """Return a client for this test alone, into which tests inject faults."""
     return new_client(s3.place())
 
 
 @pytest.fixture(autouse=True)
 def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send one part after the other, so that each has the answers to those before."""
+    """Send a part after another, so that each part depends on earlier answers."""
     monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 1)
 
 
 def part_digests(requests: list[Any]) -> list[set[str]]:
-    """The digests that came with each request."""
+    """Return the digests of each request."""
     names = {"Content-MD5": "md5", "x-amz-checksum-crc32": "crc"}
     return [
         {short for name, short in names.items() if name in request.headers} for request in requests
     ]
 
 
-def test_a_store_that_compares_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) -> None:
+def test_store_that_verifies_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) -> None:
     bucket = Bucket(s3.place(), client)
     with faults(client, "UploadPart") as made:
         bucket.write("k", [LONG], part_bytes=PART)
@@ -41,7 +41,7 @@ def test_a_store_that_compares_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any
     assert (first, others) == ({"crc", "md5"}, [{"crc"}] * 5)
 
 
-def test_of_parts_that_are_sent_at_once_one_has_an_md5(
+def test_one_of_several_concurrent_parts_has_an_md5(
     s3: SeaweedFs, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 3)
@@ -52,8 +52,8 @@ def test_of_parts_that_are_sent_at_once_one_has_an_md5(
     assert content(bucket, "k") == LONG
 
 
-def test_a_store_that_compares_md5s_alone_gets_those(s3: SeaweedFs, client: Any) -> None:
-    """Such a store does not repeat a CRC, or refuses it."""
+def test_store_that_verifies_only_md5s_gets_md5s(s3: SeaweedFs, client: Any) -> None:
+    """Stores without CRCs either omit the CRC from the answer, or refuse the request."""
 
     def drop_crc(request: Any, **_: Any) -> None:
         for name in ("algorithm", "crc32"):
@@ -73,8 +73,8 @@ def test_a_store_that_compares_md5s_alone_gets_those(s3: SeaweedFs, client: Any)
     assert content(ignoring, "k") == content(refusing, "k") == LONG
 
 
-def test_a_part_whose_crc_was_not_compared_is_sent_again(s3: SeaweedFs, client: Any) -> None:
-    """One of several servers may be older than the others."""
+def test_part_with_an_unverified_crc_is_sent_again(s3: SeaweedFs, client: Any) -> None:
+    """Some servers of a store may be older than others."""
 
     def unproved_answer(request: Any) -> AWSResponse:
         real = client._endpoint.http_session.send(request)

@@ -1,4 +1,4 @@
-"""Uploads in parts by several clients at once, of which one is the first to complete them."""
+"""Uploads in parts by several clients at once; the first client completes the upload."""
 
 from collections.abc import Callable
 from hashlib import md5
@@ -19,7 +19,7 @@ CONTENT = b"of one part"
 
 
 def refuse_completion(client: Any, status: int, code: str, act: Callable[[], Any]) -> None:
-    """Have the next completion refused, before which something else happens."""
+    """Refuse the next completion, and call `act` first."""
     refuse, done = error_response(status, code), list[bool]()
 
     def send(request: Any, **_: object) -> AWSResponse | None:
@@ -33,7 +33,7 @@ def refuse_completion(client: Any, status: int, code: str, act: Callable[[], Any
 
 
 def begin(bucket: Bucket, key: str) -> S3PartsUpload:
-    """An upload whose only part is there."""
+    """Return an upload after the only part is stored."""
     opened = S3PartsUpload(bucket, key, len(CONTENT))
     url, headers = opened.sign_part(1, md5(CONTENT).hexdigest(), 60)
     with urlopen(Request(url, CONTENT, headers, method="PUT")):
@@ -42,7 +42,7 @@ def begin(bucket: Bucket, key: str) -> S3PartsUpload:
 
 
 @pytest.mark.parametrize(("status", "code"), [(412, "PreconditionFailed"), (404, "NoSuchUpload")])
-def test_who_completes_second_is_told_that_it_is_there(
+def test_second_completion_reports_the_existing_object(
     s3: SeaweedFs, status: int, code: str
 ) -> None:
     place = s3.place()
@@ -54,7 +54,7 @@ def test_who_completes_second_is_told_that_it_is_there(
     assert b"".join(bucket.read("k")) == CONTENT
 
 
-def test_a_conflict_without_a_winner_is_an_error_that_may_pass(s3: SeaweedFs) -> None:
+def test_conflict_without_a_winner_is_a_temporary_error(s3: SeaweedFs) -> None:
     place = s3.place()
     client = new_client(place)
     opened = begin(Bucket(place, client), "k")

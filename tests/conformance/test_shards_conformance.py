@@ -1,4 +1,4 @@
-"""Checkpoints that several ranks store together, each its own files, in every store."""
+"""Checkpoints that several ranks store together in every store, each with separate files."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tests.unit.core.conftest import SIZE, run_ranks
 __all__ = ["run_ranks"]
 
 MIB = 1 << 20
-# Of a rank; it goes in several parts, of 5 MiB in S3 and of 1 MiB elsewhere.
+# Of a rank, sent in several parts of 5 MiB in S3 and 1 MiB elsewhere.
 CONTENTS = [bytes([65 + rank]) * (6 * MIB) + b"the end" for rank in range(SIZE)]
 
 
@@ -46,14 +46,14 @@ def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Gang:
-    """The checkpoint contexts of the ranks of one trial, and what the chief reported."""
+    """The checkpoint contexts of the ranks of a trial, and the chief's reports."""
 
     def __init__(self, storage: dict[str, str]) -> None:
         self.store: CheckpointStore = build_store(storage)
         self.reports: list[dict[str, Any]] = []
 
     def store_shard(self, checkpoint: CheckpointContext, ranks: DistributedContext) -> str:
-        """Store the shard of a rank; the checkpoint's UUID, or why there is none."""
+        """Store the shard of a rank; return the checkpoint's UUID, or the error."""
         try:
             with checkpoint.store_path({"steps_completed": 7}, shard=True) as (folder, uuid):
                 (folder / f"weights{ranks.rank}").write_bytes(CONTENTS[ranks.rank])
@@ -71,7 +71,7 @@ class Gang:
         return CheckpointContext(spec, self.store, report, on_cluster=True, distributed=ranks)
 
 
-def test_the_shards_of_all_ranks_are_one_checkpoint(
+def test_shards_of_all_ranks_form_a_checkpoint(
     run_ranks: Any, storage: dict[str, str], tmp_path: Path
 ) -> None:
     gang = Gang(storage)
@@ -91,7 +91,7 @@ def test_the_shards_of_all_ranks_are_one_checkpoint(
         "checkpoint",
         uuid,
     )
-    # As the server lists it.
+    # The server's view of the files.
     gang.store.get(f"{stored['path']}/{MANIFEST}", tmp_path / "manifest")
     manifest = parse_manifest((tmp_path / "manifest").read_bytes(), stored["manifest_sha256"])
     files = open_checkpoint_files(storage)
@@ -102,7 +102,7 @@ def test_the_shards_of_all_ranks_are_one_checkpoint(
     assert there.keys() == {MANIFEST, *names}
 
 
-def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
+def test_failing_rank_removes_the_files_of_all_ranks(
     run_ranks: Any, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gang = Gang(storage)

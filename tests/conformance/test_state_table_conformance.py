@@ -1,4 +1,4 @@
-"""The suite of state tables over each of them."""
+"""The suite of state tables, for each table."""
 
 import multiprocessing
 import uuid
@@ -33,7 +33,7 @@ PROCESSES = 2
 
 
 class TestSqliteTable(StateTableContract):
-    """Rows in one file; reopening it is what another process does."""
+    """Rows in a file; a second process would reopen the file."""
 
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Iterator[Reopen]:
@@ -56,10 +56,10 @@ class TestSqliteTable(StateTableContract):
         for process in processes:
             process.join(PROCESS_SECONDS_MAX)
             assert process.exitcode == 0
-        found = table.get(KEY)
-        assert found is not None
+        row = table.get(KEY)
+        assert row is not None
         # 2 processes x 8 threads x 10 increments, from revision 1.
-        assert (found.revision, found.body) == (161, b"160")
+        assert (row.revision, row.body) == (161, b"160")
 
 
 class TestSqliteTableReopened(TestSqliteTable):
@@ -73,7 +73,7 @@ class TestSqliteTableReopened(TestSqliteTable):
 
 
 class TestFaultsThatNeverStrike(TestSqliteTable):
-    """The decorators are tables themselves."""
+    """Decorators of tables, which are tables themselves."""
 
     @pytest.fixture
     def table(self, reopen: Reopen) -> StateTable:
@@ -81,7 +81,7 @@ class TestFaultsThatNeverStrike(TestSqliteTable):
 
 
 class TestMemoryTable(StateTableContract):
-    """Rows in memory, where to reopen them is to hold on to them."""
+    """Rows in memory; reopening returns this table."""
 
     @pytest.fixture
     def table(self) -> StateTable:
@@ -93,7 +93,7 @@ class TestMemoryTable(StateTableContract):
 
 
 class TestMemoryTableSnapshot(TestMemoryTable):
-    """A snapshot is a table, whatever becomes of the one that it was copy from."""
+    """A snapshot, which is independent of the original table."""
 
     @pytest.fixture
     def table(self) -> StateTable:
@@ -107,7 +107,7 @@ class TestMemoryTableSnapshot(TestMemoryTable):
 
 
 class TestDynamoTable(StateTableContract):
-    """A table of DynamoDB, of which each test has its own."""
+    """A table of DynamoDB; each test has a separate table."""
 
     @pytest.fixture
     def reopen(self, aws: Ministack) -> Reopen:
@@ -121,7 +121,7 @@ class TestDynamoTable(StateTableContract):
 
 
 class TestFirestoreTable(StateTableContract):
-    """A database of Firestore, of which each test has its own."""
+    """A database of Firestore; each test has a separate database."""
 
     @pytest.fixture
     def reopen(self, firestore: Firestore) -> Reopen:

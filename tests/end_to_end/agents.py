@@ -1,7 +1,7 @@
-"""Agents beside the one that a server starts by itself, each as on a machine of its own.
+"""Agents in addition to the server's own agent, each as on a separate machine.
 
-Where this process may make networks (as root, with `ip`) each has a network namespace, with an
-address on a bridge that all of them share; else an address of the loopback.
+As root with `ip`, each agent has a network namespace with an address on a shared bridge. Otherwise
+each has an address of the loopback.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _networks = itertools.count(1)
 
 
 class Agents:
-    """Agents of one cluster by name, each with a work directory and an address of its own.
+    """Agents of a cluster by name, each with a separate work directory and address.
 
-    Without a `network` all of them are on this machine's own loopback.
+    Without a `network`, all agents use this machine's loopback.
     """
 
     def __init__(self, laptop: Laptop, network: Network | None = None) -> None:
@@ -43,7 +43,7 @@ class Agents:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, slots: int) -> None:
-        """Start an agent, or one that was killed again."""
+        """Start an agent; also restarts a killed agent."""
         home = self.laptop.home
         url = self.laptop.record()["url"]
         command = [sys.executable, "-P", "-m", "detcloud.agent", "--name", name]
@@ -58,17 +58,17 @@ class Agents:
             )
 
     def folder(self, name: str) -> Path:
-        """The agent's work directory."""
+        """Return the agent's work directory."""
         return self.laptop.home / name
 
     def kill(self, name: str) -> None:
-        """Kill the agent alone; what it started goes on."""
+        """Kill the agent alone; child processes continue."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()
 
     def strike(self, name: str) -> None:
-        """Kill agent, supervisors and trials at one moment, as a power cut does."""
+        """Kill agent, supervisors and trials at once, as a power cut does."""
         hit = [self._processes[name].pid]
         for path in self.folder(name).glob("allocations/*/agent/process.json"):
             fields = json.loads(path.read_text())
@@ -82,14 +82,15 @@ class Agents:
         self._processes.pop(name).wait()
 
     def alive(self) -> set[str]:
-        """The agents that the cluster takes for alive."""
+        """Return the agents that the cluster considers alive."""
         with self.laptop.cluster() as cluster:
             return {agent.id for agent in cluster.agents() if agent.state == "ALIVE"}
 
     def workers(self) -> dict[int, Process]:
-        """The workers of the trial that runs, by rank: what runs the user's code.
+        """Return the worker processes of the running trial by rank.
 
-        A trial on one slot has no launcher, so its own process is the one.
+        A worker runs the user's code. A trial on a single slot has no launcher; its own process is
+        the worker.
         """
         found = {}
         for entry in PROC.iterdir():
@@ -104,7 +105,7 @@ class Agents:
         return found
 
     def end(self) -> None:
-        """End all of them, and wait for that."""
+        """End all agents and wait until the processes have exited."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -112,7 +113,7 @@ class Agents:
 
 
 class Network:
-    """A network in which every agent has a machine: an address, and a way to the server."""
+    """A network in which every agent has a machine: an address, and a route to the server."""
 
     def __init__(self, cleanup: ExitStack) -> None:
         self._cleanup = cleanup
@@ -124,12 +125,12 @@ class Network:
             self._ip("link", "set", "bridge", "up", place="switch")
 
     def address_of(self, name: str) -> str:
-        """The address of an agent's machine."""
+        """Return the address of an agent's machine."""
         host = self._hosts[name]
         return f"10.96.0.{host}" if self.is_namespaced else f"127.0.0.{host}"
 
     def command_on(self, name: str, url: str, command: list[str]) -> list[str]:
-        """The command of an agent as it runs on its machine."""
+        """Return the command of an agent, wrapped to run on the agent's machine."""
         if name not in self._hosts:
             self._hosts[name] = len(self._hosts) + 2
             if self.is_namespaced:
@@ -169,7 +170,7 @@ class Network:
 
 
 class Relay:
-    """A port of a namespace's loopback that leads to the same one of ours, where the server is."""
+    """A port of a namespace's loopback that forwards to the server's port outside."""
 
     def __init__(self, namespace: Path, port: int) -> None:
         self._port = port
@@ -181,13 +182,13 @@ class Relay:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def close(self) -> None:
-        """End it; connections that are open end with their processes."""
+        """Stop listening; open connections end with their processes."""
         assert self._listener is not None
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _listen(self, namespace: Path) -> None:
-        """Listen within the namespace, into which this thread alone goes and never returns."""
+        """Listen within the namespace; this thread alone enters the namespace and never returns."""
         with namespace.open() as place:
             if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET) == 0:
                 self._listener = socket.create_server(("127.0.0.1", self._port))
@@ -212,7 +213,7 @@ class Relay:
 
 @contextlib.contextmanager
 def agents_of(laptop: Laptop) -> Iterator[Agents]:
-    """Agents of the cluster, each on a machine of its own; all of them end with the block."""
+    """Yield agents of the cluster on separate machines; end all agents with the block."""
     with ExitStack() as cleanup:
         agents = Agents(laptop, Network(cleanup))
         cleanup.callback(agents.end)
@@ -220,7 +221,7 @@ def agents_of(laptop: Laptop) -> Iterator[Agents]:
 
 
 def _rank_of(entry: Path, home: Path) -> int | None:
-    """The rank of the worker that is this process, None for any other one."""
+    """Return the rank of the worker in this process; None if no worker runs there."""
     with contextlib.suppress(OSError, ValueError):
         command = (entry / "cmdline").read_bytes()
         variables = dict(_variables(entry))

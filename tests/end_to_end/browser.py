@@ -1,4 +1,4 @@
-"""The web page in the system's Chromium, as one person uses it."""
+"""The web page in the system's Chromium, as a single user uses the page."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ PRIORITY_POOL = "resource_pools: [{pool_name: default, scheduler: {type: priorit
 
 
 class Browser:
-    """One window, and what went wrong in it: errors of scripts, refusals of the page's policy, and
-    requests to anybody else.
-    """
+    """A browser window and all faults: script errors, policy violations, foreign requests."""
 
     def __init__(self, window: Any, laptop: Laptop, page: str | None = None) -> None:
         self.window = window
@@ -40,33 +38,34 @@ class Browser:
         window.on("request", self._note_request)
 
     def sign_in(self) -> str:
-        """Follow the link of `detcloud open`; returns the link."""
+        """Follow the link of `detcloud open`; return the link."""
         link = self.laptop.run("open", "--no-browser", "--page", self.page).stdout.strip()
         self.window.goto(link)
         self.see("Experiments")
         return link
 
     def go(self, path: str, title: str | re.Pattern[str]) -> None:
-        """Go to a view by its address, and wait until its heading has the text."""
+        """Open a view by an address, and wait for the heading."""
         self.window.goto(f"{self.page}#/{path}")
         self.see(title)
 
     def address(self) -> str:
-        """Ask the browser for its address: Playwright's `url` is as old as its last answer."""
+        """Return the browser's current address: Playwright's `url` is as old as the last answer."""
         address: str = self.window.evaluate("location.href")
         return address
 
     def see(self, title: str | re.Pattern[str]) -> None:
-        """Wait for the heading of a view, which has the text in it."""
+        """Wait for the heading of a view, which contains the text."""
         self.window.get_by_role("heading", name=title, level=1).wait_for()
 
     def press(self, name: str) -> None:
-        """Press the button with this name, the last one where a window is above another."""
+        """Press the last button with this name, which is in the topmost window."""
         self.window.get_by_role("button", name=name, exact=True).last.click()
 
     def edit(self, name: str, text: str, within: Any = None) -> Any:
-        """Write a text into what is edited where it stands, `within` a part of the view; returns
-        its form, which is not saved.
+        """Enter a text into a field that is edited in place; return the unsaved form.
+
+        `within` is a part of the view, by default the whole view.
         """
         part = within or self.window.locator("main")
         part.get_by_role("button", name=re.compile(f"^(Edit|Add) {name}$")).first.click()
@@ -75,49 +74,48 @@ class Browser:
         return form
 
     def edit_and_save(self, name: str, text: str, within: Any = None) -> None:
-        """Write a text into what is edited where it stands, and see it saved."""
+        """Enter a text into a field, save, and wait until the form is gone."""
         form = self.edit(name, text, within)
         form.get_by_role("button", name="Save").click()
         form.wait_for(state="detached")
 
     def wait_for_text(self, text: str | re.Pattern[str]) -> None:
-        """Wait until something visible has the text."""
+        """Wait until a visible element contains the text."""
         self.window.get_by_text(text).locator("visible=true").first.wait_for()
 
     def table_rows(self, label: str) -> list[str]:
-        """The texts of the rows of a table, without its head."""
+        """Return the texts of the rows of a table, without the head."""
         rows = self.window.get_by_role("table", name=label).locator("tbody tr")
         return [str(text) for text in rows.all_inner_texts()]
 
     def wait_for_width(self, width: int) -> None:
-        """Wait until nothing in the view makes it wider than so many pixels: what is wider scrolls
-        in a box of its own. Charts take their new size a frame after their window has it.
+        """Wait until the view is at most `width` pixels wide.
+
+        Wider parts must scroll in separate boxes. Charts are resized a frame after the window.
         """
         wide = "document.documentElement.scrollWidth"
         wait_until(lambda: self.window.evaluate(wide) <= width, what=f"no wider than {width}")
 
     def serious_findings(self) -> list[str]:
-        """The faults of the view for those who cannot see or point, as axe finds them."""
+        """Return serious accessibility faults of the view, found by axe."""
         if not self.window.evaluate("typeof axe === 'object'"):
             self.window.evaluate(AXE.read_text())
-        found = self.window.evaluate("axe.run({resultTypes: ['violations']})")
+        results = self.window.evaluate("axe.run({resultTypes: ['violations']})")
         return [
             f"{one['id']}: {[node['html'][:200] for node in one['nodes']]}"
-            for one in found["violations"]
+            for one in results["violations"]
             if one["impact"] in ("serious", "critical")
         ]
 
     def check_view(self, width: int) -> None:
-        """Check that no script failed or came from what others wrote, and that nothing keeps
-        anybody from the view.
-        """
+        """Check that no script failed, no user's text ran as code, and the view is accessible."""
         assert self.serious_findings() == []
         self.wait_for_width(width)
         assert self.window.evaluate("window.canary") is None
         assert self.faults == []
 
     def _note_message(self, message: Any) -> None:
-        # An answer that is no success is a message of its own; tests look at what is made of it.
+        # Failed requests are logged by the browser too; tests check how the page handles these.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
 
@@ -128,9 +126,9 @@ class Browser:
 
 @contextlib.contextmanager
 def start_chromium() -> Iterator[Any]:
-    """A browser, whose windows `open_window` opens.
+    """Yield a browser for `open_window`.
 
-    The test is skipped without Chromium, Playwright or a page that was built.
+    The test is skipped without Chromium, Playwright or a built page.
     """
     playwright = require("playwright.sync_api")
     remedy = "apt-get install chromium"
@@ -150,8 +148,10 @@ def start_chromium() -> Iterator[Any]:
 def open_window(
     chromium: Any, laptop: Laptop, page: str | None = None, **options: Any
 ) -> Iterator[Browser]:
-    """A window without a past. `page`: where the page is, at the cluster by default. `options` are
-    of Playwright's context.
+    """Yield a fresh window.
+
+    `page` is the page's address, by default the cluster's. `options` are arguments of Playwright's
+    context.
     """
     context = chromium.new_context(**options)
     try:

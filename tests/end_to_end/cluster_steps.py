@@ -1,5 +1,6 @@
-"""Steps that tests and users take with a cluster that is deployed to some cloud, and waits for
-their results. Instances are processes of this machine, which may have no GPU.
+"""Steps of tests and users on a deployed cluster in any cloud, and waits for the results.
+
+Instances are processes of this machine, which may have no GPU.
 """
 
 import json
@@ -25,51 +26,49 @@ DONE_SECONDS_MAX = 150.0
 SHORT, LONG, LONGEST = 2, 12, 40  # epochs
 EPOCH_BATCHES = 22
 
-# So that whoever counts checkpoints counts all that a trial has made.
+# Keeps all checkpoints, so that a test can count every checkpoint of a trial.
 KEEP_ALL = "checkpoint_storage.save_trial_latest=100"
 
-# The second pool believes in an instance for seconds only; agents of the third are started by hand.
+# The second pool waits only seconds for an instance; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
 
 M_co = TypeVar("M_co", covariant=True)
 
 
 class DeployedCluster(Protocol[M_co]):
-    """A cluster that works by itself, whose instances are of the type M_co."""
+    """A cluster with ticks and instances of the type M_co."""
 
     failures: list[str]
     tick_seconds: float
 
     @property
     def machines(self) -> Machines:
-        """The processes of its instances."""
+        """Return the processes of the instances."""
 
     def tick(self) -> object:
-        """Run what each minute runs; raises what it failed with."""
+        """Run the tick of a minute; raise the error of a failed tick."""
 
     def client(self) -> Client:
         """Return a client of the administrator."""
 
     def billed_instances(self) -> Sequence[M_co]:
-        """Return its instances that are billed."""
+        """Return the billed instances of the cluster."""
 
     def stored_checkpoints(self) -> Sequence[str]:
-        """Return the names of the objects in its bucket of checkpoints."""
+        """Return the names of the objects in the cluster's checkpoint bucket."""
 
     def read_checkpoint(self, name: str) -> bytes:
-        """Return the content of one of them."""
+        """Return the content of a checkpoint object."""
 
     def state_table(self) -> StateTable:
-        """Return its state."""
+        """Return the cluster's state table."""
 
     def logged_errors(self) -> Sequence[str]:
-        """Return what its functions logged as errors, as `describe_error` has them."""
+        """Return the errors that the functions logged, rendered by `describe_error`."""
 
 
 def pools_text(provider: str, offerings: str) -> str:
-    """Return a configuration of the three pools, whose instances are of a cloud's type of provider
-    and its offerings.
-    """
+    """Return a configuration of the three pools with this provider type and these offerings."""
     return f"""
 resource_manager:
   default_compute_resource_pool: {POOL}
@@ -95,8 +94,9 @@ resource_pools:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until something holds, looking less often the longer it takes. Raises AssertionError
-    long after `seconds`.
+    """Poll until `holds` returns True, less often over time.
+
+    Raises AssertionError long after `seconds`.
     """
     poll_until(holds, seconds, what, pause_seconds=0.2, pause_seconds_max=1.0)
 
@@ -109,7 +109,10 @@ def create(
     batch_seconds: float = 0.0,
     settings: Sequence[str] = (),
 ) -> int:
-    """One digits trial of so many epochs, whose batches take so much longer; its experiment."""
+    """Create a digits trial of `epochs` epochs; return the experiment.
+
+    `batch_seconds` are added to each batch.
+    """
     config = folder / f"digits-{epochs}.yaml"
     text = (DIGITS / "const.yaml").read_text()
     config.write_text(
@@ -123,21 +126,21 @@ def create(
 
 
 def trial_of(deployed: DeployedCluster[Any], experiment: int) -> int:
-    """The experiment's only one."""
+    """Return the id of the experiment's only trial."""
     with deployed.client() as client:
         (trial,) = client.experiment(experiment).trials()
         return trial.id
 
 
 def validation_steps(deployed: DeployedCluster[Any], trial: int) -> list[int]:
-    """After how many batches it reported a validation."""
+    """Return the batches after which the trial reported a validation."""
     with deployed.client() as client:
         reports = client.trial(trial).metrics("validation")
         return [report["steps_completed"] for report in reports]
 
 
 def wait_for(deployed: DeployedCluster[Any], person: Laptop, experiment: int) -> dict[str, Any]:
-    """The experiment's one trial, once it is completed."""
+    """Wait until the experiment is completed; return the only trial."""
     with deployed.client() as client:
         wait_for_search(deployed, client, experiment)
     trial = trial_of(deployed, experiment)
@@ -146,27 +149,28 @@ def wait_for(deployed: DeployedCluster[Any], person: Laptop, experiment: int) ->
 
 
 def wait_for_search(deployed: DeployedCluster[Any], client: Client, experiment: int) -> Experiment:
-    """The experiment, once it is completed."""
-    asked = client.experiment(experiment)
+    """Wait until the experiment is completed and return the experiment."""
+    search = client.experiment(experiment)
 
     def is_over() -> bool:
-        asked.refresh()
-        return asked.state not in ("ACTIVE", "PAUSED")
+        search.refresh()
+        return search.state not in ("ACTIVE", "PAUSED")
 
     try:
         wait_until(is_over, DONE_SECONDS_MAX, f"experiment {experiment}")
-        assert asked.state == "COMPLETED"
+        assert search.state == "COMPLETED"
     except AssertionError as error:
         logs = deployed.machines.all_logs()[-6000:]
         raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs}") from error
-    return asked
+    return search
 
 
 def run_suggested_search(
     deployed: DeployedCluster[Any], person: Laptop, folder: Path, settings: Sequence[str] = ()
 ) -> int:
-    """Run a Bayesian search of three trials, one after the other: the first point is drawn, and the
-    model is asked for the others. Returns its experiment, once all of that happened.
+    """Run a Bayesian search of three sequential trials; return the completed experiment's id.
+
+    The first point is drawn, and the model suggests the others.
     """
     config = folder / "bayesian.yaml"
     config.write_text(re.sub(r"epochs: \d+", "epochs: 1", (DIGITS / "bayesian.yaml").read_text()))
@@ -176,51 +180,54 @@ def run_suggested_search(
     with deployed.client() as client:
         search = wait_for_search(deployed, client, experiment)
         assert [trial.state for trial in search.trials()] == ["COMPLETED"] * 3
-        told = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
-    # Of two answers to one question the later is late.
-    came = dict.fromkeys(text.partition(":")[0] for text in told)
+        suggestions = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
+    # The later of two answers to the same question arrives late.
+    came = dict.fromkeys(text.partition(":")[0] for text in suggestions)
     assert list(came) == ["suggestion 0 came", "suggestion 1 came"]
     return experiment
 
 
 def check_ticks(deployed: DeployedCluster[Any]) -> None:
-    """Check that ticks succeed. Some may have failed on a busy machine, where an answer came too
-    late, and for nothing else: what one leaves undone is the next one's. Nor may any function have
-    logged another error.
+    """Check that ticks succeed and that no function logged an unexpected error.
+
+    On a busy machine some ticks may fail because an answer came too late; the next tick repeats the
+    work.
     """
-    said: list[str] = []
+    failures: list[str] = []
 
     def succeeds() -> bool:
         try:
             deployed.tick()
         except Exception as error:
-            said.append(str(error))
+            failures.append(str(error))
             return False
         return True
 
     try:
         wait_until(succeeds, 30, "a tick that succeeds")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {said[-3:]}, and before {deployed.failures[-3:]}") from None
-    unexpected = find_unexpected_errors([*deployed.failures, *said], deployed.logged_errors())
+        raise AssertionError(
+            f"{error}: {failures[-3:]}, and before {deployed.failures[-3:]}"
+        ) from None
+    unexpected = find_unexpected_errors([*deployed.failures, *failures], deployed.logged_errors())
     assert not unexpected, "\n".join(unexpected)
 
 
 def running(deployed: DeployedCluster[M_co], count: int = 1) -> Sequence[M_co]:
-    """The instances, once there are so many."""
+    """Wait until `count` instances are billed; return the billed instances."""
     wait_until(lambda: len(deployed.billed_instances()) >= count, 60, f"{count} instances")
     return deployed.billed_instances()
 
 
 def first_checkpoint(deployed: DeployedCluster[Any], experiment: int) -> int:
-    """The experiment's trial, once it has stored one."""
+    """Wait until the experiment's trial has stored a checkpoint; return the trial."""
     trial = trial_of(deployed, experiment)
     wait_until(lambda: len(checkpoints(deployed, trial)) > 0, 60, "a first checkpoint")
     return trial
 
 
 def checkpoints(deployed: DeployedCluster[Any], trial: int) -> list[str]:
-    """Whole checkpoints of the trial in the bucket."""
+    """Return the complete checkpoints of the trial in the bucket."""
     # EXPERIMENT/TRIAL/EPOCH/UUID
     return [
         name
@@ -230,7 +237,7 @@ def checkpoints(deployed: DeployedCluster[Any], trial: int) -> list[str]:
 
 
 def steps_kept(deployed: DeployedCluster[Any], trial: int, epoch: int) -> list[int]:
-    """The batches that the checkpoints of the trial's allocation hold."""
+    """Return the batches of the checkpoints of the trial's allocation."""
     ours = [name for name in checkpoints(deployed, trial) if name.split("/")[2] == str(epoch)]
     manifests: list[Mapping[str, Any]] = [
         json.loads(deployed.read_checkpoint(text)) for text in ours
@@ -241,20 +248,19 @@ def steps_kept(deployed: DeployedCluster[Any], trial: int, epoch: int) -> list[i
 def check_replacement(
     deployed: DeployedCluster[Any], trial: int, described: Mapping[str, Any]
 ) -> None:
-    """Check that a trial, whose machine was taken away once in an epoch, saved its work and went on
-    with it elsewhere.
-    """
+    """Check that a trial saved work before a loss, and resumed on a second machine."""
     assert (described["restarts"], described["losses"]) == (0, 1)
     assert "this spot instance" in described["recent_losses"][0]["cause"]
     assert described["steps_completed"] == described["target_steps"]
-    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
+    # The last checkpoint before the loss is from the notice rather than from an epoch's end, and
+    # the next run resumed from this checkpoint.
     left, resumed = (steps_kept(deployed, trial, epoch) for epoch in (1, 2))
     assert left[-1] % EPOCH_BATCHES
     assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
 
 
 def failed_boot(person: Laptop, command: str) -> dict[str, Any]:
-    """The only boot of the first pool that failed, at this command of the boot script."""
+    """Return the only failed boot of the first pool, which failed at `command`."""
     boot: dict[str, Any]
     (boot,) = person.json("resource-pool", "describe", POOL)["fleet"]["failed_boots"]
     assert boot["boot_log"].splitlines()[-2] == f"{command}: it is broken"
@@ -264,7 +270,7 @@ def failed_boot(person: Laptop, command: str) -> dict[str, Any]:
 
 
 def status_of(call: Callable[[], object]) -> int:
-    """Return the HTTP status of a call; 200 where it succeeds."""
+    """Return the HTTP status of a call, 200 on success."""
     try:
         call()
     except ApiError as error:
@@ -273,13 +279,13 @@ def status_of(call: Callable[[], object]) -> int:
 
 
 def lease_of(deployed: DeployedCluster[Any], instance: str) -> Lease:
-    """The lease of the agent of an instance of the first pool."""
+    """Return the lease of the agent of an instance of the first pool."""
     return read_leases(deployed.state_table(), POOL)[instance]
 
 
 @contextmanager
 def ticks_stopped(deployed: DeployedCluster[Any]) -> Iterator[None]:
-    """No tick of ours comes by itself."""
+    """Stop our periodic ticks until the block ends."""
     ticked_each_seconds, deployed.tick_seconds = deployed.tick_seconds, math.inf
     try:
         yield
@@ -288,8 +294,9 @@ def ticks_stopped(deployed: DeployedCluster[Any]) -> Iterator[None]:
 
 
 def forget_passes(deployed: DeployedCluster[Any]) -> None:
-    """Forget the passes over the leases of the first pool and their pause: what the next one does
-    hangs neither on how long ago the last one was, nor on a pause that has just ended.
+    """Forget the last passes over the first pool's leases, and the pause after an outage.
+
+    The next pass then depends neither on the time since the last pass nor on a pause.
     """
     table = deployed.state_table()
     row = table.get(Key(leases_partition(POOL), LOSS_DETECTION_SORT))

@@ -14,7 +14,7 @@ CLIPBOARD = ["clipboard-read", "clipboard-write"]
 
 @pytest.fixture
 def laptop(tmp_path: Path) -> Iterator[Laptop]:
-    """A cluster's home that does not exist yet; whatever ran for it is gone after the test."""
+    """Yield the home of a cluster that does not exist yet; check that no process remains."""
     one = Laptop(tmp_path / "home")
     yield one
     assert one.end() == [], "something outlived `detcloud down`"
@@ -28,7 +28,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in, for a module whose `laptop` is one for all of its tests."""
+    """Yield a signed-in window, for modules with a shared `laptop`."""
     with open_window(chromium, laptop, viewport=SIZE, permissions=CLIPBOARD) as opened:
         opened.sign_in()
         yield opened
@@ -36,8 +36,6 @@ def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
 
 @pytest.fixture
 def checked_view(browser: Browser) -> Iterator[None]:
-    """At the end of a test no script failed, nothing that others wrote became one, and nothing
-    keeps anybody from the view.
-    """
+    """Check after a test that no script failed, no user's text ran, and the view is accessible."""
     yield
     browser.check_view(SIZE["width"])

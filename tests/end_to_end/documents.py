@@ -1,7 +1,7 @@
-"""The files and commands of a document, and what it says the commands print.
+"""The files and commands of a document, and the documented output of the commands.
 
-A block of Python or YAML that begins with `# PATH` is a file; in a block of a console a line that
-begins with `$ ` is a command, and what follows is what it prints.
+A block of Python or YAML that begins with `# PATH` is a file. In a console block a line that begins
+with `$ ` is a command, and the following lines are its output.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ AFTER_SLEEP_SECONDS_MAX = 30.0
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-# A job's in a table or a sentence: the first digits of its UUID.
+# A job in a table or a sentence: the first digits of the job's UUID.
 _JOB = re.compile(r"(?:(?<=\| )|(?<=\bjob ))[0-9a-f]{8}(?= )")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 class Command(NamedTuple):
-    """A command and the lines below it; `GAP` stands for any lines."""
+    """A command and the lines below the command; `GAP` stands for any lines."""
 
     command: str
     lines: list[str]
@@ -38,9 +38,11 @@ class File(NamedTuple):
 
 
 def play(document: Path, laptop: Laptop, home: str) -> None:
-    """Writes the files and types the commands, in order; each must succeed and print what the
-    document says. `home` is how the document calls the laptop's data folder. Whoever is told to
-    sleep first looks again until it is there: the document's seconds are those of a quiet machine.
+    """Write the files and run the commands of a document, in order.
+
+    Each command must succeed and print the documented lines. `home` is the document's name for the
+    laptop's data folder. After a `sleep` the next command is repeated until the documented output
+    appears, since the machine may be slow.
     """
     known: dict[str, str] = {}
     was_sleep = False
@@ -63,7 +65,7 @@ def play(document: Path, laptop: Laptop, home: str) -> None:
 
 
 def wait_for_output(lines: list[str], command: str, laptop: Laptop, home: str) -> str:
-    """Repeat the command until it prints what `lines` say, and return its output."""
+    """Repeat the command until the output contains `lines`; return the output."""
     printed = ""
 
     def is_complete() -> bool:
@@ -76,14 +78,17 @@ def wait_for_output(lines: list[str], command: str, laptop: Laptop, home: str) -
 
 
 def command_output(command: str, laptop: Laptop, home: str) -> str:
-    """Return what the command prints, with `home` for the laptop's data folder; it must succeed."""
+    """Return the output of the command, with `home` for the laptop's data folder.
+
+    The command must succeed.
+    """
     done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
     assert done.returncode == 0, (command, done.stdout)
     return done.stdout.replace(str(laptop.home), home)
 
 
 def steps(document: Path) -> list[Command | File]:
-    """The files and commands of a document, in order."""
+    """Return the files and commands of a document, in order."""
     found: list[Command | File] = []
     for language, block in _BLOCK.findall(document.read_text(encoding="utf-8")):
         if language != "console":
@@ -101,12 +106,12 @@ def steps(document: Path) -> list[Command | File]:
 
 
 def missing_lines(documented: list[str], printed: str) -> list[str]:
-    """Return the lines that are not printed in the documented order, or where no gap allows them.
+    """Return documented lines that the output lacks, and printed lines that no gap allows.
 
-    Numbers, UUIDs and the widths of columns do not count.
+    Numbers, UUIDs and the widths of columns are ignored.
     """
     lines = [shape(line) for line in printed.splitlines()]
-    # How many of the lines may be accounted for by the documented ones so far.
+    # The possible numbers of printed lines that the documented lines so far account for.
     places = {0}
     for wanted in map(shape, documented):
         if wanted == GAP:
@@ -120,11 +125,11 @@ def missing_lines(documented: list[str], printed: str) -> list[str]:
 
 
 def shape(line: str) -> str:
-    """The line with `uuid` and `0` for what differs from run to run."""
+    """Return the line with `uuid` and `0` for values that differ between runs."""
     line = _NUMBER.sub("0", _JOB.sub("uuid", _UUID.sub("uuid", line)))
     return re.sub(r"-{2,}", "--", re.sub(r"\s+", " ", line)).strip()
 
 
 def uuids(text: str) -> list[str]:
-    """The UUIDs in the text and the beginnings of those of jobs, each once."""
+    """Return the distinct UUIDs in the text, and the beginnings of job UUIDs."""
     return list(dict.fromkeys([*_UUID.findall(text), *_JOB.findall(text)]))

@@ -1,8 +1,8 @@
-"""Kills what runs for clusters' homes once those who started it are gone, however they ended.
+"""A program that kills the processes of clusters' homes after the tests end, in any way.
 
-A program of its own, which imports nothing of ours: each line of its input names a home, and the
-end of its input is the end of whoever holds the other side. Its own command and environment name
-no home, so that nobody takes it for a part of a cluster.
+The program imports no module of ours. Each line of its input names a home, and the end of the input
+is the end of the tests. Its command and environment name no home, so that it does not count as a
+part of a cluster.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 PROC = Path("/proc")
-# What is killed may have begun something meanwhile.
+# A killed process may have started another process meanwhile.
 PASSES_MAX = 20
 
 
 def main() -> None:
-    """Wait for the end of the input, and end what is left."""
+    """Wait for the end of the input, and kill the remaining processes."""
     homes = [os.fsencode(line.strip()) for line in sys.stdin]
     for _ in range(PASSES_MAX):
         left = [pid for pid in pids() if any(mentions(pid, home) for home in homes)]
@@ -35,7 +35,7 @@ def pids() -> list[int]:
 
 
 def mentions(pid: int, home: bytes) -> bool:
-    """Whether the home is in the process's command, environment or working directory."""
+    """Return whether the home is in the process's command, environment or working directory."""
     folder = PROC / str(pid)
     with contextlib.suppress(OSError):
         words = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()

@@ -1,4 +1,4 @@
-"""Attempts with the proofs and tokens of an instance, in whichever cloud it is."""
+"""Attempts with the proofs and tokens of an instance, in any cloud."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,11 +17,11 @@ class ApiHost(Protocol):
     """A cluster with an API."""
 
     def client(self, token: str = "") -> Client:
-        """Return a client with a token, the administrator's if empty."""
+        """Return a client with a token, by default the administrator's."""
 
 
 class Overheard(Transport):
-    """A transport that keeps what an instance sends, as somebody on the way would see it."""
+    """A transport that records requests, like an eavesdropper."""
 
     bodies: list[Any] = []  # noqa: RUF012
 
@@ -32,8 +32,8 @@ class Overheard(Transport):
 
 def enrol(deployment: ApiHost, token: str, name: str, pool: str) -> dict[str, Any]:
     with deployment.client(token) as client:
-        asked = {"name": name, "resource_pool": pool, "slots": SLOTS}
-        enrolled: dict[str, Any] = client.post("/agents", asked)
+        body = {"name": name, "resource_pool": pool, "slots": SLOTS}
+        enrolled: dict[str, Any] = client.post("/agents", body)
         return enrolled
 
 
@@ -52,7 +52,7 @@ def sync(agent: Client, enrolled: dict[str, Any]) -> Any:
 
 
 def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
-    """The allocation that the agent is given."""
+    """Wait until the agent is assigned an allocation; return the allocation."""
     given: list[str] = []
 
     def is_given() -> bool:
@@ -64,7 +64,7 @@ def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
 
 
 def experiment_of(deployment: ApiHost) -> int:
-    """The newest."""
+    """Return the newest experiment's id."""
     with deployment.client() as client:
         return max(experiment.id for experiment in client.experiments())
 
@@ -72,9 +72,7 @@ def experiment_of(deployment: ApiHost) -> int:
 def check_proof_scope(
     deployment: ApiHost, proof: dict[str, Any], name: str, other_name: str
 ) -> None:
-    """Check that a proof serves nobody who overheard it: neither for another token, nor for
-    another instance.
-    """
+    """Check that a stolen proof is refused for a different token and for a different instance."""
     with deployment.client("dct_nobodys") as thief:
 
         def send(name: str, **changed: str) -> int:
@@ -94,8 +92,10 @@ def check_token_scope(
     other_name: str,
     end_instance: Callable[[], None],
 ) -> None:
-    """Check that a join token enrols its instance alone and in its pool alone, that the agent's
-    token allows the agent's own calls alone, and that both expire with the instance.
+    """Check the scope of an instance's tokens.
+
+    A join token enrols only its instance, only in its pool. The agent's token allows only the
+    agent's own calls. Both expire with the instance.
     """
     assert status_of(lambda: enrol(deployment, join_token, other_name, POOL)) == 403
     assert status_of(lambda: enrol(deployment, join_token, name, IMPATIENT)) == 403
@@ -112,6 +112,8 @@ def check_token_scope(
         assert (request_keys(allocation), request_keys("999.1")) == (200, 403)
         person.run("experiment", "kill", experiment_of(deployment))
         end_instance()
-        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
-        wait_until(lambda: request_keys(allocation) == 403, 10, "the end of what it may ask for")
+        wait_until(
+            lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "the end of the lease"
+        )
+        wait_until(lambda: request_keys(allocation) == 403, 10, "the end of the permissions")
     assert status_of(lambda: enrol(deployment, join_token, name, POOL)) == 403

@@ -1,4 +1,4 @@
-"""Trains the digits undisturbed and again under SIGKILL; both must come to the same.
+"""Trains the digits undisturbed and again under SIGKILL; both runs must give equal results.
 
 python -m tests.end_to_end.kills --kills 20 --seed 1
 """
@@ -36,9 +36,9 @@ CONFIG = DIGITS / "random.yaml"
 EXPERIMENT = 1
 END_SECONDS_MAX = 600.0
 POLLING_SECONDS = 0.2
-# Long enough for twenty kills: they come one after the other, and the trials go on meanwhile.
-# Each epoch validates and checkpoints, and a killed trial may start again as often as it takes.
-# With the policy `best` it would depend on which trial is ahead when a checkpoint is made.
+# Long enough for twenty sequential kills while trials continue. Each epoch validates and
+# checkpoints, and a killed trial may restart without a limit. With the policy `best` the
+# checkpoints would depend on the order of the trials.
 OVERRIDES = (
     "searcher.max_length.epochs=45",
     "max_restarts=1000",
@@ -60,8 +60,10 @@ COLUMNS = (
 
 @dataclass
 class Run:
-    """One training of the search in a home of its own. `losses` names what was accepted and
-    gone later, and processes that outlived `detcloud down`.
+    """A training of the search in a separate home.
+
+    `losses` names accepted data that disappeared later, and processes that outlived `detcloud
+    down`.
     """
 
     outcome: Outcome
@@ -71,7 +73,7 @@ class Run:
 
 
 def main() -> int:
-    """Returns 0 when both runs came to the same and nothing was left running, else 1."""
+    """Run both trainings; return 0 if the results are equal and no process remained, else 1."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="detcloud-kills-"))
     overrides = [*OVERRIDES, *options.overrides]
@@ -95,7 +97,7 @@ def main() -> int:
 def run(
     home: Path, overrides: Sequence[str], kills: Sequence[Kill] = (), model: Path = DIGITS
 ) -> Run:
-    """Trains once, struck by `kills`, and stops the cluster."""
+    """Train once under `kills`, and stop the cluster."""
     home.parent.mkdir(exist_ok=True)
     laptop = Laptop(home)
     try:
@@ -117,7 +119,7 @@ def run(
 
 
 def verdict(expected: Run, found: Run, kills: int) -> list[str]:
-    """Return a line for each thing that is wrong."""
+    """Return a line for each fault."""
     lines = differences(expected.outcome, found.outcome)
     lines += [f"undisturbed run: {line}" for line in expected.outcome.contradictions]
     lines += [f"undisturbed run: {line}" for line in expected.losses]
@@ -128,13 +130,13 @@ def verdict(expected: Run, found: Run, kills: int) -> list[str]:
 
 
 def table(struck: Sequence[KillRecord]) -> str:
-    """The kills, one a line."""
+    """Return a table of the kills, a line for each."""
     items = [{"number": number, "struck": one} for number, one in enumerate(struck, 1)]
     return render_table(COLUMNS, items, None)
 
 
 class _DisturbedSearch:
-    """A search under way; before each kill it notes what the cluster has accepted so far."""
+    """A running search; records the data that the cluster has accepted before each kill."""
 
     def __init__(self, laptop: Laptop, began: float) -> None:
         self.struck: list[KillRecord] = []
@@ -144,7 +146,7 @@ class _DisturbedSearch:
         self._accepted: dict[int, tuple[list[MetricReport], str]] = {}
 
     def suffer(self, kills: Sequence[Kill]) -> None:
-        """Strikes one after the other, until the search has ended."""
+        """Kill the targets in sequence, until the search has ended."""
         for kill in kills:
             while self._completed_share() < kill.progress:
                 time.sleep(POLLING_SECONDS)
@@ -159,7 +161,7 @@ class _DisturbedSearch:
             print(table(self.struck).splitlines()[-1], flush=True)
 
     def wait_for_end(self) -> float:
-        """Waits for the end; returns the seconds since the beginning."""
+        """Wait for the end; return the seconds since the beginning."""
         try:
             has_ended: Callable[[], bool] = lambda: self._completed_share() == inf  # noqa: E731
             poll_until(has_ended, END_SECONDS_MAX, "the search's end", POLLING_SECONDS)
@@ -170,7 +172,7 @@ class _DisturbedSearch:
         return seconds
 
     def _completed_share(self) -> float:
-        """The share of the search's batches that is done; infinity once the search has ended."""
+        """Return the completed share of the search's batches; infinity after the end."""
         with self._laptop.cluster() as cluster:
             if cluster.experiment(EXPERIMENT).has_ended:
                 return inf
@@ -179,10 +181,10 @@ class _DisturbedSearch:
         return sum(int(trial["steps_completed"]) for trial in trials) / max(1, wanted)
 
     def _note_losses(self) -> None:
-        """Note as lost what the cluster showed before a kill and does not show now."""
+        """Record data as lost that the cluster showed before a kill and no longer shows."""
         with self._laptop.cluster() as cluster:
             for trial in cluster.experiment(EXPERIMENT).trials():
-                # What came after the checkpoint is shown no more once it is trained again.
+                # Reports after the checkpoint are hidden when the batches are trained again.
                 kept = max(
                     (int(one.data["steps_completed"]) for one in trial.checkpoints()), default=0
                 )
@@ -199,7 +201,7 @@ class _DisturbedSearch:
 
 
 def _lost_experiments(cluster: Client, struck: Sequence[KillRecord]) -> list[str]:
-    """The experiments that `create` submitted while it brought the server back are all there."""
+    """Return a fault if experiments are missing that `create` submitted to revive the server."""
     created = [one for one in struck if one.server_seconds and one.kill.revival == "create"]
     expected = [(2 + index, "PAUSED") for index in range(len(created))]
     found = sorted((one.id, one.state) for one in cluster.experiments() if one.id != EXPERIMENT)

@@ -1,4 +1,4 @@
-"""A cluster in a folder of its own, steered as a person does: with the `detcloud` command."""
+"""A cluster in a separate folder, used as by a person: with the `detcloud` command."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.patience import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
-# -P as the installed command has it: the folder we are in is no place to import from.
+# -P as in the installed command: modules are not imported from the current folder.
 DETCLOUD = (sys.executable, "-P", "-m", "detcloud.cli.main")
 COMMAND_SECONDS_MAX = 120.0 * PATIENCE
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("home_guard.py")))
 
 
 class Running(NamedTuple):
-    """A trial's processes: the leader of its process group, and the supervisor above it."""
+    """A trial's processes: the leader of the process group, and the supervisor above."""
 
     allocation: str
     leader: Process
@@ -35,8 +35,10 @@ class Running(NamedTuple):
 
 
 class Laptop:
-    """One home folder. Nothing of it runs before the first command, and nothing after `end` or the
-    end of this process, even where that was killed.
+    """A home folder of a cluster.
+
+    No process of the cluster runs before the first command, nor after `end` or the end of this
+    process, even if killed.
     """
 
     def __init__(self, home: Path, **variables: str) -> None:
@@ -46,7 +48,7 @@ class Laptop:
     def run(
         self, *words: object, code: int = 0, seconds: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
-        """`detcloud WORDS`, which must end with `code`."""
+        """Run `detcloud WORDS`, which must end with the exit code `code`."""
         done = self.shell([*DETCLOUD, *map(str, words)], seconds)
         assert done.returncode == code, f"{words} ended with {done.returncode}: {done}"
         return done
@@ -54,7 +56,7 @@ class Laptop:
     def shell(
         self, command: Sequence[str], seconds: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
-        """Any command in the newcomer's environment."""
+        """Run any command in the newcomer's environment."""
         _GUARD.add_home(self.home)
         return subprocess.run(
             command,
@@ -67,20 +69,20 @@ class Laptop:
         )
 
     def json(self, *words: object, code: int = 0) -> Any:
-        """Return what `detcloud WORDS --json` prints."""
+        """Return the parsed output of `detcloud WORDS --json`."""
         return json.loads(self.run(*words, "--json", code=code).stdout)
 
     def await_completion(self, experiment: int) -> None:
-        """Wait until an experiment has ended, which must be well."""
+        """Wait until an experiment has ended with success."""
         assert self.run("wait", experiment).stdout.split()[-1] == "COMPLETED"
 
     def replay(self, experiment: int) -> None:
-        """Compute the states of an experiment and its trials again, which must be the recorded."""
+        """Replay an experiment and all trials; the states must equal the recorded states."""
         replayed = self.run("replay", experiment).stdout
         assert replayed.endswith("all match the recorded state\n"), replayed
 
     def spawn(self, *words: object) -> subprocess.Popen[str]:
-        """`detcloud WORDS` in the background, its output in a pipe."""
+        """Start `detcloud WORDS` in the background; the output goes to a pipe."""
         _GUARD.add_home(self.home)
         return subprocess.Popen(
             [*DETCLOUD, *map(str, words)],
@@ -93,7 +95,7 @@ class Laptop:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of server.json; none where there is no such file."""
+        """Return the fields of server.json; {} without a readable file."""
         try:
             fields: dict[str, Any] = json.loads((self.home / "server.json").read_text())
         except (OSError, ValueError):
@@ -102,25 +104,26 @@ class Laptop:
 
     @contextlib.contextmanager
     def cluster(self) -> Iterator[Client]:
-        """A client of the server that runs."""
+        """Yield a client of the running server."""
         token = (self.home / "token").read_text().strip()
         with Client(self.record()["url"], token) as cluster:
             yield cluster
 
     def trials(self, experiment: int) -> list[dict[str, Any]]:
-        """The experiment's trials as the API has them: to look for something that is yet to come,
-        for a command takes a third of a second of a core each time.
+        """Return the experiment's trials from the API.
+
+        For polling: a command would take a third of a second of a core each time.
         """
         with self.cluster() as cluster:
             return [trial.data for trial in cluster.experiment(experiment).trials()]
 
     def log(self, trial: int) -> str:
-        """The trial's log as the API has it at this moment."""
+        """Return the trial's current log from the API."""
         with self.cluster() as cluster:
             return "".join(cluster.trial(trial).logs())
 
     def running(self) -> list[Running]:
-        """The trials whose process is there at this moment."""
+        """Return the trials with a running process."""
         found = []
         for path in sorted(self.home.glob("agent/allocations/*/agent/process.json")):
             with contextlib.suppress(OSError, ValueError):
@@ -132,13 +135,15 @@ class Laptop:
         return found
 
     def processes(self) -> list[Process]:
-        """All that run for this home: it is in their command, environment or working directory."""
+        """Return all processes with this home in the command, environment or working directory."""
         home = os.fsencode(self.home)
-        found = (read_process(pid) for pid in pids() if pid != os.getpid() and mentions(pid, home))
-        return [process for process in found if process is not None]
+        processes = (
+            read_process(pid) for pid in pids() if pid != os.getpid() and mentions(pid, home)
+        )
+        return [process for process in processes if process is not None]
 
     def end(self) -> list[Process]:
-        """`detcloud down`; returns what outlived it, after ending that too."""
+        """Run `detcloud down`; kill and return the surviving processes."""
         self.run("down")
         left = self.processes()
         for process in left:
@@ -150,9 +155,9 @@ class Laptop:
 
 @contextlib.contextmanager
 def start_cluster(folder: Path, slots: int, pools: str = "", **variables: str) -> Iterator[Laptop]:
-    """A cluster whose home is in `folder`, for the tests of a module; nothing of it is left.
+    """Yield a cluster with a home in `folder`, for a module's tests; check that no process remains.
 
-    `pools` is the text of the cluster's configuration; `variables` are the environment's.
+    `pools` is the text of the cluster's configuration, and `variables` are environment variables.
     """
     one = Laptop(folder / "home", **variables)
     words: list[object] = ["up", "--slots", slots]
@@ -167,8 +172,9 @@ def start_cluster(folder: Path, slots: int, pools: str = "", **variables: str) -
 
 
 class HomeGuard:
-    """A process that ends the clusters of these homes if this process ends without having done so.
-    It is started by the first home.
+    """A process that ends the clusters of all homes if this process ends without cleaning up.
+
+    The first home starts the process.
     """
 
     def __init__(self) -> None:
@@ -176,7 +182,7 @@ class HomeGuard:
         self._homes: set[Path] = set()
 
     def add_home(self, home: Path) -> None:
-        """Guard a home too."""
+        """Guard a further home."""
         if home in self._homes:
             return
         self._homes.add(home)
@@ -194,7 +200,7 @@ _GUARD = HomeGuard()
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A newcomer's environment: ours without what names another cluster."""
+    """Return a newcomer's environment: ours without variables that name other clusters."""
     inherited = {name: value for name, value in os.environ.items() if "DETCLOUD" not in name}
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "harness")))
     return {**inherited, "PYTHONPATH": paths, "DETCLOUD_HOME": str(home), "HOME": str(home.parent)}

@@ -1,7 +1,8 @@
-"""A model directory whose training draws random numbers, and which can be held in the middle.
+"""A model directory with random numbers in the training, and a point at which tests hold a trial.
 
-The last rank of its first run waits before one batch while a file is there, so that a test can
-disturb it at a known place; a request to stop, once all ranks have agreed on it, ends that too.
+The last rank of the first run waits before a fixed batch while a file exists, so that a test can
+disturb the trial at a known place. A request to stop also ends the wait, after all ranks have
+agreed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 LENGTH = 60
 HELD_AT = 25
-# A checkpoint after batches 10, 20 and so on: what is killed at 25 begins again at 20.
+# A checkpoint after batches 10, 20 and so on: a trial killed at 25 resumes at 20.
 PERIOD, WORKLOAD = 10, 5
-# The batches of an epoch of the trials that count in them.
+# The batches of an epoch, for trials that count in epochs.
 EPOCH = 10
-# What a configuration counts in, and a trial whose data are a stream.
+# The units of a configuration, and a trial with a data stream.
 FORMS = ("batches", "steps", "epochs", "stream")
 TRIAL = """
 import time
@@ -106,8 +107,9 @@ def _points(count):
 
 
 def write_noisy_model(folder: Path, slots: int, form: str = "batches") -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a trial on so many slots, of one of the FORMS; `folder/hold` is
-    the file.
+    """Write CONFIG and MODEL_DIR of a trial on `slots` slots in a form of FORMS.
+
+    The file `folder/hold` makes the trial wait.
     """
     unit, batches = ("epochs", EPOCH) if form == "epochs" else ("batches", 1)
     lengths: dict[str, Any] = {

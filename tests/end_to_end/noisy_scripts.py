@@ -1,7 +1,7 @@
-"""Model directories of scripts, one for each API, whose training draws random numbers.
+"""Model directories of scripts for each API, with random numbers in the training.
 
-As in `noisy_model`, the last rank of the first run waits before one batch while a file is there. A
-trial ends with its weights as a metric.
+As in `noisy_model`, the last rank of the first run waits before a fixed batch while a file exists.
+A trial ends with its weights as a metric.
 """
 
 from __future__ import annotations
@@ -352,16 +352,16 @@ SCRIPTS = {
 }
 # Keras and Lightning name the metric so, and the Trainer like this.
 METRICS = {"transformers": "eval_loss"}
-# Where a pause is heard of: a script and the Trainer ask after each batch, the others wait for the
-# end of their workload or epoch.
+# The batch at which a pause takes effect: a script and the Trainer check after each batch, others
+# at the end of their workload or epoch.
 PAUSE_BATCHES = {"core": HELD_AT + 1, "transformers": HELD_AT + 1}
 
 
 def write_noisy_script(folder: Path, api: str, slots: int) -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a script on so many slots; `folder/hold` is the file.
+    """Write CONFIG and MODEL_DIR of a script on `slots` slots.
 
-    `API-epochs` counts in epochs, of which the script alone knows the batches; `deepspeed-manual`
-    joins the group of its processes itself.
+    The file `folder/hold` makes the script wait. `API-epochs` counts in epochs, whose batches only
+    the script knows; `deepspeed-manual` joins its process group itself.
     """
     script, _, form = api.partition("-")
     unit, batches = ("epochs", EPOCH) if form == "epochs" else ("batches", 1)
@@ -391,7 +391,7 @@ def write_noisy_script(folder: Path, api: str, slots: int) -> tuple[Path, Path]:
         "min_validation_period": period,
         "scheduling_unit": PERIOD,
         "optimizations": {"asynchronous_checkpoints": True},
-        # Lightning's are stored where the policy asks for it, and no period does.
+        # Lightning stores checkpoints by the policy alone, not by a period.
         "checkpoint_policy": "all" if script == "lightning" else "none",
         "reproducibility": {"experiment_seed": 11},
         "max_restarts": 1,

@@ -1,4 +1,4 @@
-"""The outcome of a search, in a form that two runs of it can be compared by."""
+"""The outcome of a search, in a form that allows the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Metrics = Mapping[tuple[str, int], str]
 class TrialOutcome:
     """A trial; `metrics` has the report for each group and step, as JSON.
 
-    `weights` is the SHA-256 over the tensors of the models and optimizers in its latest checkpoint.
+    `weights` is the SHA-256 over the tensors of the models and optimizers in the latest checkpoint.
     """
 
     number: int
@@ -37,7 +37,7 @@ class TrialOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment. `contradictions` names the steps that are shown twice in a group."""
+    """An experiment; `contradictions` names the steps that appear twice in a group."""
 
     state: str
     best_metric: float | None
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def outcome_of(cluster: Client, experiment_id: int) -> Outcome:
-    """Asks the API for everything; the checkpoints are downloaded, which verifies them."""
+    """Return the outcome from the API; download and so verify all latest checkpoints."""
     experiment = cluster.experiment(experiment_id)
     trials = sorted(experiment.trials(), key=lambda trial: int(trial.data["number"]))
     contradictions: list[str] = []
@@ -61,7 +61,7 @@ def outcome_of(cluster: Client, experiment_id: int) -> Outcome:
 
 
 def differences(expected: Outcome, found: Outcome) -> list[str]:
-    """A line for each difference that matters; restarts and who was first do not."""
+    """Return a line for each relevant difference; restarts and the order of trials are ignored."""
     lines = [f"contradiction: {line}" for line in found.contradictions]
     for name in ("state", "best_metric"):
         lines += _differing(name, getattr(expected, name), getattr(found, name))
@@ -78,7 +78,7 @@ def differences(expected: Outcome, found: Outcome) -> list[str]:
 
 
 def weights_digest(folder: Path) -> str:
-    """SHA-256 over name, type, shape and bytes of each tensor of models and optimizers."""
+    """Return the SHA-256 over name, type, shape and bytes of each tensor of the state."""
     state = torch.load(folder / "state_dict.pth", map_location="cpu", weights_only=True)
     digest = hashlib.sha256()
     for kind in ("models", "optimizers"):

@@ -1,6 +1,6 @@
 """`python -m tests.end_to_end.page_screenshots FOLDER`: pictures of the web page's views.
 
-Those of docs/web-page.md, over two searches of examples/digits on a cluster of its own.
+The pictures of docs/web-page.md, from a new cluster with searches of examples/digits.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import DIGITS, Laptop
 
-# The name of each picture, the address, the heading, and what is there once the view has loaded.
-# Experiment 1 is a random search, 2 a halving, 3 trains; command 5 runs, and 6 has ended. 8 trains,
-# and its machine is measured.
+# The name of each picture, the address, the heading, and a text that appears when the view has
+# loaded. Experiment 1 is a random search, 2 a halving, 3 trains; command 5 runs, and 6 has ended. 8
+# trains with measurements of its machine.
 PICTURES = (
     ("experiments", "experiments", "Experiments", "newest first"),
     ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
@@ -41,7 +41,7 @@ PICTURES = (
     ("templates", "templates", "Templates", "gpu-defaults"),
     ("tokens", "tokens", "Tokens", "for the notebooks of bob"),
 )
-# The same on a phone, in the dark.
+# The same views on a phone, in dark mode.
 PHONE_PICTURES = (
     ("phone-experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
     ("phone-job-queue", "jobs", "Job queue", "Manage Job"),
@@ -54,7 +54,7 @@ COUNT = "for n in $(seq 100000); do echo letter $n; sleep 1; done"
 
 
 def main() -> int:
-    """Take every picture."""
+    """Save every picture."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -71,13 +71,13 @@ def main() -> int:
 
 
 def fill_cluster(laptop: Laptop) -> None:
-    """Give it two searches that have ended, what trains and waits, and everything else to see."""
+    """Fill the cluster with ended, running and waiting work, and all else in the pictures."""
     laptop.run("up", "--slots", 2)
     config = DIGITS / "random.yaml"
     laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
     halving = (DIGITS / "adaptive_asha.yaml", DIGITS)
     laptop.run("create", *halving, "--follow", seconds=FOLLOW_SECONDS_MAX)
-    # So many trials that it trains still when the last picture is taken.
+    # Enough trials to train until the last picture is saved.
     laptop.run("create", config, DIGITS, "--config", "searcher.max_trials=500")
     laptop.run("create", config, DIGITS, "--paused")
     laptop.run("experiment", "move", 1, 2, "Vision/Digits")
@@ -107,7 +107,7 @@ def register_best(laptop: Laptop) -> None:
 
 
 def take_pictures(laptop: Laptop, folder: Path) -> None:
-    """Take them into `folder`."""
+    """Save all pictures into `folder`."""
     with start_chromium() as chromium:
         with open_window(chromium, laptop, viewport=SIZE) as browser:
             browser.window.goto(browser.page)
@@ -117,7 +117,7 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
             take_each(browser, folder, PICTURES)
             [trial] = laptop.json("trial", "list", 8)
             profiler = f"trials/{trial['id']}/profiler"
-            # A chart of what is measured each ten seconds needs some of them.
+            # Charts of measurements need several values, which come every ten seconds.
             browser.window.wait_for_timeout(PROFILE_MS)
             take_each(browser, folder, (("profiler", profiler, "", "Processors in use"),))
         phone: Any = {"viewport": PHONE_SIZE, "color_scheme": "dark"}
@@ -127,17 +127,17 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
 
 
 def take_each(browser: Browser, folder: Path, pictures: tuple[tuple[str, ...], ...]) -> None:
-    """Take a picture of each view."""
+    """Save a picture of each view."""
     for name, path, title, content in pictures:
         browser.go(path, title)
         browser.wait_for_text(content)
-        # Charts are drawn with the frame after their data.
+        # Charts are drawn a frame after their data arrive.
         browser.window.wait_for_timeout(500)
         save_picture(browser, folder, name)
 
 
 def save_picture(browser: Browser, folder: Path, name: str) -> None:
-    """Save what the window shows, under a name."""
+    """Save a screenshot of the window under a name."""
     picture = folder / f"{name}.png"
     browser.window.screenshot(path=str(picture))
     print(picture)

@@ -1,4 +1,4 @@
-"""A PyTorchTrial on two processes, of which rank 1 alone refuses the hyperparameters of trial 1."""
+"""A PyTorchTrial on two processes, where only rank 1 refuses the hyperparameters of trial 1."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trial(pytorch.PyTorchTrial):
 
 
 def write_refusing_model(folder: Path, searcher: dict[str, Any]) -> tuple[Path, Path]:
-    """The configuration's file, for two slots, and the model's folder."""
+    """Write the configuration for two slots, and the model; return the paths of both."""
     model = folder / "model"
     model.mkdir()
     (model / "model_def.py").write_text(MODEL)

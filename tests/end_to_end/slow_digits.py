@@ -1,4 +1,4 @@
-"""The digits example as a machine trains it that takes its time, and needs no core for it."""
+"""The digits example with slow batches that need no processor."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.end_to_end.laptop import DIGITS
 
 
 def copy_slow_digits(folder: Path, batch_seconds: float) -> Path:
-    """Return a copy of the example in `folder` whose batches take so much longer."""
+    """Return a copy of the example in `folder` with `batch_seconds` more per batch."""
     code = folder / "slow"
     shutil.copytree(DIGITS, code)
     model = code / "model_def.py"

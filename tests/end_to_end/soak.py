@@ -1,6 +1,6 @@
-"""Keeps a cluster busy with small searches while something is killed every 30 seconds; nothing that
-was accepted may be lost, and the memory of server and agent must stay flat.
+"""Keeps a cluster busy with small searches under a kill every 30 seconds.
 
+No accepted data may be lost, and the memory of server and agent must stay flat.
 python -m tests.end_to_end.soak --minutes 60 --seed 1
 """
 
@@ -29,7 +29,7 @@ from tests.patience import poll_until, wait_until
 
 KILL_EVERY_SECONDS = 30.0
 SAMPLE_EVERY_SECONDS = 2.0
-# So many searches of two trials wait or run at any time, on two slots.
+# The number of searches of two trials that wait or run at any time, on two slots.
 OPEN_SEARCHES = 3
 BATCH_SECONDS = 0.2
 END_SECONDS_MAX = 180.0
@@ -40,7 +40,7 @@ GROWTH_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """Memory at a moment (proportional set size, bytes), by process."""
+    """The memory of each process at a moment (proportional set size, bytes)."""
 
     seconds: float
     server: int
@@ -57,12 +57,12 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
 
     def verdict(self) -> list[str]:
-        """Return a line for each thing that is wrong."""
+        """Return a line for each fault."""
         return [*self.wrong, *_memory_growth(self.samples)]
 
 
 def main() -> int:
-    """Returns 0 when nothing was lost and memory stayed flat, else 1."""
+    """Run the soak; return 0 if no data were lost and memory stayed flat, else 1."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="detcloud-soak-"))
     found = soak(folder, options.minutes * 60, options.seed)
@@ -79,7 +79,7 @@ def main() -> int:
 def soak(
     folder: Path, seconds: float, seed: int, kill_every_seconds: float = KILL_EVERY_SECONDS
 ) -> Soak:
-    """Runs for so long, waits for all searches to end and verifies each."""
+    """Run the load for `seconds`, wait for all searches to end and verify each search."""
     laptop = Laptop(folder / "home")
     found = Soak()
     try:
@@ -95,7 +95,7 @@ def soak(
 
 
 def report(found: Soak) -> str:
-    """Render what was done, and the memory in the first and the last third of the time."""
+    """Return a summary, with the memory in the first and the last third of the time."""
     hits = {target: 0 for target in Target}
     for one in found.struck:
         hits[one.kill.target] += 1
@@ -108,7 +108,7 @@ def report(found: Soak) -> str:
 
 
 class _Soaking:
-    """A cluster under load; `open` has the searches that have not been verified, by their id."""
+    """A cluster under load; `open` has the unverified searches by id."""
 
     def __init__(self, laptop: Laptop, folder: Path, found: Soak) -> None:
         self._laptop = laptop
@@ -139,14 +139,14 @@ class _Soaking:
             self._found.searches += 1
 
     def _strike(self, kill: Kill, began: float) -> None:
-        # A trial's turn waits until one runs.
+        # The turn of a trial waits until a trial runs.
         struck = wait_until(lambda: strike(self._laptop, kill, began), END_SECONDS_MAX)
         assert struck is not None
         self._found.struck.append(struck)
         print(f"{struck.at_seconds:6.0f} s  {kill.target:10}  {struck.victims}", flush=True)
 
     def _settle(self) -> None:
-        """Waits for what is open, and sees that all that had ended is as it was."""
+        """Wait for open searches, and check that ended searches are unchanged."""
         wrong = self._found.wrong
         try:
             poll_until(self._is_settled, END_SECONDS_MAX, lambda: f"ends of {self._open}", 1.0)
@@ -189,8 +189,9 @@ class _Soaking:
 
 
 def _faults(trial: Trial) -> list[str]:
-    """Return what a trial does not have or has twice: each batch reports once, in order, and the
-    end is in the log.
+    """Return the faults of a trial's reports.
+
+    Each batch must report once, in order, and the log must be complete.
     """
     faults = []
     steps: dict[str, list[int]] = {"training": [], "validation": []}
@@ -207,10 +208,10 @@ def _faults(trial: Trial) -> list[str]:
 
 
 def _kills(count: int, seed: int) -> Iterator[Kill]:
-    """Kills in an order that is drawn, each target as often as every other."""
+    """Yield kills in random order, with equally many for each target."""
     kills = draw_kills(count, seed, list(Target))
     random.Random(seed).shuffle(kills)
-    # `create` would add searches of its own to bring the server back.
+    # `create` would add searches while reviving the server.
     for kill in kills:
         yield dataclasses.replace(kill, revival=Revival.UP)
 
@@ -223,7 +224,7 @@ def _memory_growth(samples: list[Sample]) -> Iterator[str]:
 
 
 def _thirds(samples: list[Sample], name: str) -> tuple[float, float]:
-    """Medians of the first and of the last third of the samples, bytes."""
+    """Return the medians of the first and the last third of the samples, in bytes."""
     sizes = [int(getattr(sample, name)) for sample in samples]
     third = max(1, len(sizes) // 3)
     return (median(sizes[:third]), median(sizes[-third:])) if sizes else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""SIGKILL at drawn moments: what is hit, and how what was hit comes back."""
+"""SIGKILL at drawn moments: the targets of kills, and the revival afterwards."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from tests.patience import wait_until
 VICTIM_SECONDS_MAX = 20.0
 BACK_SECONDS_MAX = 60.0
 OUTAGE_SECONDS_MAX = 1.5
-# A search that is almost done may end before it can be hit.
+# A search that is almost done may end before the kill.
 PROGRESS_MAX = 0.8
 PAUSE_SECONDS_MAX = 0.5
 
 
 class Target(StrEnum):
-    """Whom a kill hits."""
+    """The target of a kill."""
 
     SERVER = "server"
     AGENT = "agent"
-    # The leader of a trial's process group; the group as a whole; what stands above it; all of it.
+    # The leader of a trial's process group, the whole group, the supervisor above, and all of
+    # these.
     TRIAL = "trial"
     GROUP = "group"
     SUPERVISOR = "supervisor"
-    # As a power cut does: server, agent, supervisors and trials at one moment.
+    # As a power cut does: server, agent, supervisors and trials at the same moment.
     MACHINE = "machine"
 
 
 class Revival(StrEnum):
-    """The command that brings the server back."""
+    """The command that revives the server."""
 
     UP = "up"
     CREATE = "create"
@@ -50,9 +51,9 @@ OF_SERVERS = (Target.SERVER, Target.MACHINE)
 
 @dataclass(frozen=True)
 class Kill:
-    """`pause_seconds` after `progress` of the search (0 to 1) was done and the last kill was over.
+    """A kill `pause_seconds` after `progress` of the search (0 to 1) and the end of the last kill.
 
-    `pick`, from 0 to 1, chooses among the trials that run.
+    `pick`, from 0 to 1, chooses a running trial.
     """
 
     target: Target
@@ -65,10 +66,10 @@ class Kill:
 
 @dataclass(frozen=True)
 class KillRecord:
-    """A kill that happened, and how long server and agent took to come back from it.
+    """An executed kill, and the time until server and agent worked again.
 
-    The server's time is that of the command. The agent's runs from the kill, where the server was
-    killed too from that command's start, to its enrolment.
+    The server's time is the command's duration. The agent's time runs to its enrolment: from the
+    kill, or from the command's start if the server was killed too.
     """
 
     kill: Kill
@@ -81,7 +82,7 @@ class KillRecord:
 def draw_kills(
     kills: int, seed: int, targets: Sequence[Target], progress_max: float = PROGRESS_MAX
 ) -> list[Kill]:
-    """Kills at moments spread over a search until `progress_max`; each target has its share."""
+    """Return kills spread over a search until `progress_max`, with equal shares of targets."""
     draw = random.Random(seed)
     order = [targets[index % len(targets)] for index in range(kills)]
     draw.shuffle(order)
@@ -100,9 +101,10 @@ def draw_kills(
 
 
 def strike(laptop: Laptop, kill: Kill, began: float) -> KillRecord | None:
-    """Kills, and returns once server and agent work again. Raises AssertionError if they do not.
+    """Kill the target, and wait until server and agent work again; return the record.
 
-    Returns None where it is a trial's turn and none runs at this moment.
+    Return None if the target is a trial and no trial runs. Raises AssertionError if server or agent
+    do not come back.
     """
     victims = _kill_target(laptop, kill)
     if not victims:
@@ -122,7 +124,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> KillRecord | None:
 
 
 def agent_works(laptop: Laptop, since_ms: int) -> bool:
-    """Whether the server has a child that enrolled as its agent after `since_ms`."""
+    """Return whether a child of the server enrolled as an agent after `since_ms`."""
     record = laptop.record()
     agent = read_process(record.get("agent_pid") or 0)
     if agent is None or agent.parent != record["pid"]:
@@ -133,7 +135,7 @@ def agent_works(laptop: Laptop, since_ms: int) -> bool:
 
 
 def _kill_target(laptop: Laptop, kill: Kill) -> str:
-    """Whom it hit; "" where no trial runs."""
+    """Kill the target; return a description, or "" if no trial runs."""
     if kill.target is Target.SERVER:
         return _kill([_process(laptop, "pid")])
     if kill.target is Target.AGENT:
@@ -154,7 +156,7 @@ def _kill_target(laptop: Laptop, kill: Kill) -> str:
 
 
 def _process(laptop: Laptop, field: str) -> Process:
-    """The one whose id server.json names; it may be starting."""
+    """Wait for and return the process with the id in this field of server.json."""
     found = wait_until(lambda: read_process(laptop.record().get(field) or 0), VICTIM_SECONDS_MAX)
     assert found is not None
     return found

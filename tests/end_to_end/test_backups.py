@@ -1,4 +1,4 @@
-"""A cluster that is put back to a backup while its agent has runs of later."""
+"""A cluster that is restored from a backup, with newer runs on the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.end_to_end.tiny_model import BATCHES, write_model
 pytestmark = pytest.mark.end_to_end
 
 
-def test_a_restored_cluster_trains_on_and_counts_nothing_twice(
+def test_restored_cluster_resumes_training_without_counting_twice(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     model = write_model(tmp_path)
@@ -25,7 +25,7 @@ def test_a_restored_cluster_trains_on_and_counts_nothing_twice(
     assert laptop.json("create", *model)["id"] == 2
     later = max(one["id"] for one in laptop.json("trial", "list", 2))
     assert "stop it first with `detcloud down`" in laptop.run("restore", archive, code=1).stderr
-    # As after a crash: the agent still has directories of what ran.
+    # As after a crash: the agent still has directories of earlier runs.
     laptop.run("down")
     assert (
         "confirm with --yes, since stdin is not a terminal"

@@ -1,4 +1,4 @@
-"""A trial whose process fails after it has trained and reported everything runs again."""
+"""A trial that fails after training and reporting is complete runs again."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TRIAL_SECONDS_MAX = 600.0
 
 
 def failing_once(command: str, mark: Path) -> str:
-    """The command, and an exit with 3 after it has ended well for the first time."""
+    """Return a command that exits with 3 after the first success."""
     return f"{command} && {{ test -e {mark} || {{ touch {mark}; exit 3; }}; }}"
 
 
 def trial_of(laptop: Laptop, experiment: int) -> Mapping[str, Any]:
-    """The only trial of the experiment."""
+    """Return the only trial of the experiment."""
     with laptop.cluster() as cluster:
         [listed] = cluster.experiment(experiment).trials()
         return cluster.trial(listed.id).data
 
 
-def test_a_failure_after_the_training_is_a_restart_from_its_end(
+def test_failure_after_the_training_is_a_restart_from_the_end(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     train = "python train.py 0 0"
@@ -60,7 +60,7 @@ def test_a_failure_after_the_training_is_a_restart_from_its_end(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("api", ["batches", *SCRIPTS])
-def test_a_run_that_only_ends_again_leaves_the_weights_as_they_were(
+def test_run_without_training_leaves_the_weights_unchanged(
     laptop: Laptop, tmp_path: Path, api: str
 ) -> None:
     require_installed("torch")

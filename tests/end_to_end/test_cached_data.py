@@ -1,4 +1,4 @@
-"""A trial of two processes whose data set is cached in S3, and that dies within an epoch."""
+"""A trial of two processes with a data set cached in S3, which dies within an epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.end_to_end
 
 SAMPLES, BATCH, BATCHES = 24, 4, 9
 SAVED_AT, DIES_AT = 4, 6
-# Of two processes, each has 2 samples a batch; an epoch is 24 / 4 = 6 batches of both.
+# Each of two processes has 2 samples a batch; an epoch is 24 / 4 = 6 batches of both.
 MODEL = f"""\
 import os, signal
 import torch
@@ -92,7 +92,7 @@ def configuration(data: BucketPlace, checkpoints: BucketPlace) -> dict[str, Any]
 
 
 def batches(log: str, run: int) -> dict[int, set[tuple[int, ...]]]:
-    """By the number of each batch of a run, the samples that each of its processes had."""
+    """Return the samples of each process of a run, by the number of the batch."""
     found: dict[int, set[tuple[int, ...]]] = {}
     for batch, samples in re.findall(rf"run {run} batch (\d+) has ([\d ]+)", log):
         found.setdefault(int(batch), set()).add(tuple(map(int, samples.split())))
@@ -100,7 +100,7 @@ def batches(log: str, run: int) -> dict[int, set[tuple[int, ...]]]:
 
 
 @pytest.mark.nightly
-def test_a_trial_that_died_within_an_epoch_goes_on_with_the_samples_it_would_have_had(
+def test_trial_that_died_within_an_epoch_resumes_with_the_planned_samples(
     laptop: Laptop, tmp_path: Path, s3: SeaweedFs
 ) -> None:
     torch: Any = require("torch")

@@ -1,4 +1,4 @@
-"""The command line as a newcomer uses it, with trials that take no time."""
+"""The command line for a newcomer, with trials that take no time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_create_starts_a_cluster_and_follows_to_the_end(laptop: Laptop, tmp_path
         ["1", "0", "COMPLETED", "[##########] 10/10"],
         ["2", "1", "COMPLETED", "[##########] 10/10"],
     ]
-    # The metric is x squared, and the smaller one wins.
+    # The metric is the square of x, and the smaller metric is better.
     assert re.fullmatch(r"best loss [0-9.e-]+ in trial [12]: x=[0-9.e-]+", lines[place + 4])
     assert lines[place + 5 :] == ["experiment 1 ended: COMPLETED"]
 
@@ -58,7 +58,7 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
     [agent] = laptop.json("agent", "list")
     assert agent["state"] == "ALIVE"
     assert laptop.json("status")["experiments"] == {"ACTIVE": 0, "PAUSED": 0}
-    # What people read names the same things.
+    # The human-readable output has the same values.
     assert " COMPLETED " in laptop.run("list").stdout
     assert "Name             tiny\n" in laptop.run("describe", 1).stdout
     assert " COMPLETED |    10 |     10 |" in laptop.run("trial", "list", 1).stdout
@@ -69,7 +69,7 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
 
 
 def _check_export(laptop: Laptop, uuid: str, folder: Path) -> None:
-    """Check that a version of this checkpoint, of TRAIN, is exported whole."""
+    """Check that a version with this checkpoint, of TRAIN, is exported completely."""
     laptop.run("model", "create", "tiny")
     laptop.run("model", "register-version", "tiny", uuid)
     manifest = laptop.json("model", "export", "tiny", 1, folder)
@@ -79,25 +79,25 @@ def _check_export(laptop: Laptop, uuid: str, folder: Path) -> None:
     assert json.loads((folder / "checkpoint/state.json").read_text()) == BATCHES
     assert (folder / "code/train.py").read_text() == TRAIN
     assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == "tiny"
-    # Code of the Core API stores what it likes.
+    # Code of the Core API may store any files.
     assert manifest["load"] is None
 
 
-def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> None:
+def test_logs_are_complete_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1)))
     wait_until(laptop.running)
     following = laptop.spawn("trial", "logs", 1, "-f")
     text, _ = following.communicate(timeout=PROCESS_SECONDS_MAX)
     assert following.returncode == 0
-    said = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
-    assert said == ["files train.py", "starts at 0", "stops at 10"]
+    printed = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
+    assert printed == ["files train.py", "starts at 0", "stops at 10"]
     assert laptop.run("trial", "logs", 1).stdout == text
     assert laptop.run("trial", "logs", 1, "--tail", 1).stdout == "stops at 10\n"
     prefixed = "".join(f"[trial 1] {line}\n" for line in text.splitlines())
     assert laptop.run("logs", 1).stdout == prefixed
 
 
-def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: Path) -> None:
+def test_paused_search_starts_when_activated(laptop: Laptop, tmp_path: Path) -> None:
     submitted = laptop.run("create", *write_model(tmp_path), "--paused")
     assert submitted.stdout == "Created experiment 1\n"
     assert laptop.json("describe", 1)["state"] == "PAUSED"
@@ -106,7 +106,7 @@ def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: P
     laptop.run("wait", 1)
 
 
-def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
+def test_pause_stops_at_a_checkpoint_and_activate_resumes(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=150)))
     with laptop.cluster() as cluster:
         trial = cluster.trial(1)
@@ -120,22 +120,22 @@ def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_pa
     assert laptop.run("activate", 1).stdout == "experiment 1 is active\n"
     laptop.run("wait", 1)
     log = laptop.run("trial", "logs", 1).stdout
-    said = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]
-    assert said[2:5] == [f"stops at {stopped_at}", "files train.py", f"starts at {stopped_at}"]
+    printed = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]
+    assert printed[2:5] == [f"stops at {stopped_at}", "files train.py", f"starts at {stopped_at}"]
     assert laptop.json("trial", "describe", 1)["restarts"] == 0
 
 
 @pytest.mark.parametrize("command", ["cancel", "kill"])
-def test_what_is_ended_by_hand_is_canceled(command: str, laptop: Laptop, tmp_path: Path) -> None:
+def test_manually_ended_search_is_canceled(command: str, laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(batches=1000)))
     wait_until(lambda: len(laptop.running()) == 2)
-    # A process that has not begun has nothing to keep.
+    # A process that has not begun has no work to save.
     wait_until(lambda: all("starts at" in laptop.log(trial) for trial in (1, 2)))
     assert laptop.json(command, 1)["state"].startswith("STOPPING_")
     assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
     assert laptop.running() == []
     if command == "cancel":
-        # The work so far is kept.
+        # The work so far is saved.
         assert len(laptop.json("checkpoint", "list", 1)) == 2
     assert {one["state"] for one in laptop.json("trial", "list", 1)} == {"CANCELED"}
 
@@ -148,7 +148,7 @@ def test_overrides_change_fields(laptop: Laptop, tmp_path: Path) -> None:
     assert config["searcher"]["max_length"] == {"batches": 2}
 
 
-def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path) -> None:
+def test_up_is_idempotent_and_down_ends_every_process(laptop: Laptop, tmp_path: Path) -> None:
     assert not laptop.home.exists()
     assert "no cluster runs here" in laptop.run("status", code=4).stdout
     up = laptop.run("up", "--slots", 3)
@@ -171,7 +171,7 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     assert read_process(pid) is None
     assert laptop.processes() == []
     assert laptop.run("down").stdout == "no local cluster was running\n"
-    # Its work goes on with the next start.
+    # The cluster's work continues after the next start.
     laptop.run("up", "--slots", 2)
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
 
@@ -183,7 +183,7 @@ def test_up_right_after_down_starts(laptop: Laptop) -> None:
         assert laptop.processes() == []
 
 
-def test_ids_that_do_not_exist_and_words_that_mean_nothing(laptop: Laptop) -> None:
+def test_unknown_ids_and_words_are_refused_with_hints(laptop: Laptop) -> None:
     laptop.run("up")
     for words in (("describe", 7), ("trial", "logs", 7), ("checkpoint", "describe", "abcdef01")):
         assert laptop.run(*words, code=3).stderr.startswith("error: ")

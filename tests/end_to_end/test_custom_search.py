@@ -1,4 +1,4 @@
-"""A search method in a process of its own, killed with its server in the middle of a search."""
+"""A search method in a separate process, killed with the server in the middle of a search."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.unit.searcher.search_harness import Generations
 class Squared(Generations):
     def on_validation_completed(self, state, request_id, metric, train_length):
         assert metric == self.x[request_id] ** 2
-        told = self.x[request_id] / train_length
-        return super().on_validation_completed(state, request_id, told, train_length)
+        metric_share = self.x[request_id] / train_length
+        return super().on_validation_completed(state, request_id, metric_share, train_length)
 
 runner = searcher.LocalSearchRunner(Squared({FIRST}, {CHILDREN}), "search")
 print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)
@@ -37,7 +37,7 @@ print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)
 
 
 class Runner:
-    """The processes of one search method, one after the other."""
+    """The successive processes of a search method."""
 
     def __init__(self, laptop: Laptop, folder: Path) -> None:
         self._laptop = laptop
@@ -58,13 +58,13 @@ class Runner:
         )
 
     def kill(self) -> None:
-        """Kill the process, as an owner of the machine does who has had enough."""
+        """Kill the process, as an impatient owner of the machine would."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
     def output(self) -> str:
-        """Return what the process printed until its own end."""
+        """Return the output of the process after an exit without a kill."""
         assert self._process is not None
         return self._process.communicate(timeout=2 * PROCESS_SECONDS_MAX)[0]
 
@@ -78,13 +78,13 @@ def runner(laptop: Laptop, tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.mark.nightly
-def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
+def test_search_with_a_killed_method_and_server_creates_the_same_trials(
     laptop: Laptop, runner: Runner
 ) -> None:
     runner.start()
     wait_until(lambda: _trials(laptop) >= FIRST)
     runner.kill()
-    # The trials go on without it, as far as they were told.
+    # The trials continue without the method, up to their assigned lengths.
     wait_until(lambda: _waiting_events(laptop) > FIRST)
     runner.start()
     wait_until(lambda: _trials(laptop) > FIRST)
@@ -99,7 +99,7 @@ def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
     laptop.replay(1)
 
 
-def test_a_runner_ends_with_its_experiment(laptop: Laptop, runner: Runner) -> None:
+def test_runner_ends_with_the_experiment(laptop: Laptop, runner: Runner) -> None:
     runner.start()
     wait_until(lambda: _trials(laptop) >= FIRST)
     laptop.run("kill", 1)
@@ -118,7 +118,7 @@ def _waiting_events(laptop: Laptop) -> int:
 
 
 def _lengths(laptop: Laptop) -> dict[float, list[int]]:
-    """The batches after which each trial validated, by its x, which no two have in common."""
+    """Return the batches after which each trial validated, by the trial's unique x."""
     found: dict[float, list[int]] = {}
     with laptop.cluster() as cluster:
         for trial in cluster.experiment(1).trials():

@@ -1,4 +1,4 @@
-"""The digits demo, interrupted and tested."""
+"""The digits demo, interrupted and in test mode."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def digits() -> None:
     require_installed("sklearn")
 
 
-def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:
+def test_interrupted_trial_ends_with_the_weights_of_an_uninterrupted_trial(laptop: Laptop) -> None:
     # Validations are reported at once, training metrics only every two seconds. With the policy
-    # `none` the one checkpoint before the end is the pause's.
+    # `none` the pause stores the only checkpoint before the end.
     overrides = (
         "searcher.max_length.epochs=16",
         "min_validation_period={epochs: 1}",
@@ -47,7 +47,7 @@ def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: L
     assert interrupted == unbroken
 
 
-def test_test_mode_trains_one_batch_on_the_cluster(laptop: Laptop) -> None:
+def test_test_mode_trains_a_single_batch_on_the_cluster(laptop: Laptop) -> None:
     done = laptop.run("create", *CONST, "--test-mode")
     assert done.stdout.splitlines()[-1] == "experiment 1 ended: COMPLETED"
     [trial] = laptop.json("trial", "list", 1)

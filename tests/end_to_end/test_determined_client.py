@@ -1,4 +1,4 @@
-"""Scripts that steer a cluster through Determined's client, on a cluster of this machine."""
+"""Scripts that control a cluster of this machine through Determined's client."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ except AttributeError as error:
 """
 
 
-def test_a_script_with_determineds_client_steers_this_cluster(
+def test_script_with_determineds_client_controls_this_cluster(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     (tmp_path / "model").mkdir()
@@ -75,7 +75,7 @@ def test_a_script_with_determineds_client_steers_this_cluster(
     done = laptop.shell([sys.executable, "-m", "detcloud.compatibility", "script.py"])
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    # The error is |2 - steps|: least at 2, and alike at 1 and 3, of which the earlier is first.
+    # The error is |2 - steps|: least at 2, and equal at 1 and 3, where the earlier is first.
     reports = [("validation", steps, {"error": abs(2 - steps)}) for steps in (1, 2, 3)]
     assert lines[:8] == [
         "1 1 COMPLETED",

@@ -1,4 +1,4 @@
-"""The documents are true: what they tell to type works, and prints what they show."""
+"""The documents are correct: documented commands work, and print the documented output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLAYED_NIGHTLY = ("cost.md", "custom-search.md", "manage.md", "training-api.md")
     "name",
     [*PLAYED, *(pytest.param(name, marks=pytest.mark.nightly) for name in PLAYED_NIGHTLY)],
 )
-def test_a_document_is_true(tmp_path: Path, name: str) -> None:
+def test_commands_of_a_document_print_the_documented_output(tmp_path: Path, name: str) -> None:
     require_installed("sklearn")
     shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
     path = _path_with_commands(tmp_path / "bin")
@@ -45,7 +45,7 @@ def test_a_document_is_true(tmp_path: Path, name: str) -> None:
         assert laptop.end() == []
 
 
-def test_every_document_with_commands_is_played() -> None:
+def test_every_document_with_commands_is_tested() -> None:
     def has_commands(document: Path) -> bool:
         return any(isinstance(step, Command) for step in steps(document))
 
@@ -56,7 +56,7 @@ def test_every_document_with_commands_is_played() -> None:
 
 
 def _path_with_commands(folder: Path) -> str:
-    """A PATH with `detcloud` and this Python on it."""
+    """Return a PATH with `detcloud` and this Python."""
     folder.mkdir()
     script = folder / "detcloud"
     script.write_text(f'#!/bin/sh\nexec {" ".join(DETCLOUD)} "$@"\n')

@@ -1,4 +1,4 @@
-"""Searches whose lengths are epochs, of which only the trials know how many batches they have."""
+"""Searches with lengths in epochs, where only the trials know the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import PROCESS_SECONDS_MAX
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 EPOCH_BATCHES = 7
-# Its loss falls with the epochs of the weights, those of other trials included.
+# The loss falls with the epochs of the weights, including epochs of earlier trials.
 TRAIN = f"""\
 import json
 from detcloud import core
@@ -52,10 +52,10 @@ ASHA = {
     "max_trials": 6,
     "max_length": {"epochs": 8},
 }
-# Three rounds of two epochs for three trials, of which one, trunc(0.34 * 3), is replaced.
+# Three rounds of two epochs for three trials; trunc(0.34 * 3) = 1 trial is replaced.
 PBT = population_search(3, {"epochs": 2})
 CUSTOM = {"name": "custom", "metric": "loss", "unit": "epochs"}
-# Three trials train one epoch, and the best of them three more.
+# Three trials train an epoch, and the best of them three more.
 METHOD = """\
 import sys
 from uuid import uuid4
@@ -100,27 +100,28 @@ print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """One cluster for all of these searches."""
+    """Yield a cluster for all searches of this module."""
     with start_cluster(tmp_path_factory.mktemp("epochs"), 2) as one:
         yield one
 
 
 def create(laptop: Laptop, folder: Path, searcher: dict[str, Any], **fields: Any) -> int:
-    """The experiment of a search, which has ended well and can be replayed."""
+    """Run a search to the end and replay the experiment; return the experiment's id."""
     files = _write_epochs(folder, {**searcher, "metric": "loss"}, **fields)
     number = int(laptop.run("create", *files).stdout.split()[-1])
     _wait(laptop, number)
     return number
 
 
-def test_a_halving_of_three_rungs_counts_them_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
+def test_halving_with_three_rungs_counts_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
     number = create(laptop, tmp_path, ASHA)
     with laptop.cluster() as cluster:
         rungs = cluster.experiment(number).rungs()
     [bracket] = rungs["brackets"]
     assert (rungs["unit"], [item["length"] for item in bracket["rungs"]]) == ("epochs", [2, 4, 8])
     reached = [item["reached"] for item in bracket["rungs"]]
-    # Of 6 trials at least a half is promoted, and of those; more if the best ones come last.
+    # At least half of the 6 trials is promoted, and half of these again; more if the best come
+    # last.
     assert reached[0] == 6
     assert reached[1] >= 3
     assert reached[2] >= 1
@@ -130,10 +131,10 @@ def test_a_halving_of_three_rungs_counts_them_in_epochs(laptop: Laptop, tmp_path
     assert [sum(epoch >= rung for epoch in epochs) for rung in (2, 4, 8)] == reached
 
 
-def test_a_population_trains_its_rounds_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
+def test_population_trains_rounds_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
     number = create(laptop, tmp_path, PBT)
     trials = laptop.trials(number)
-    # One copy after each of the first two rounds.
+    # A copy after each of the first two rounds.
     assert len(trials) == 3 + 2
     # 3 trials in 3 rounds of 2 epochs.
     assert sum(trial["steps_completed"] for trial in trials) == EPOCH_BATCHES * 3 * 3 * 2
@@ -142,7 +143,7 @@ def test_a_population_trains_its_rounds_in_epochs(laptop: Laptop, tmp_path: Path
     assert "starts at epoch 0 with 4\n" in copies[1]
 
 
-def test_a_search_method_of_the_users_counts_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
+def test_custom_search_method_counts_in_epochs(laptop: Laptop, tmp_path: Path) -> None:
     files = _write_epochs(tmp_path, CUSTOM, hyperparameters={})
     (tmp_path / "search.py").write_text(METHOD)
     done = subprocess.run(
@@ -160,7 +161,7 @@ def test_a_search_method_of_the_users_counts_in_epochs(laptop: Laptop, tmp_path:
     assert steps == [EPOCH_BATCHES * epochs for epochs in (1, 4, 1)]
 
 
-def test_a_trial_from_a_checkpoint_counts_its_own_epochs_and_can_be_continued(
+def test_trial_from_a_checkpoint_counts_own_epochs_and_can_be_continued(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     single = {"name": "single", "max_length": {"epochs": 2}}

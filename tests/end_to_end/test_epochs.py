@@ -1,4 +1,4 @@
-"""Lengths in epochs on a real cluster, of which only the trials know how many batches they have."""
+"""Lengths in epochs on a real cluster, where only the trials know the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASHA = {
     "max_trials": 4,
     "max_length": {"epochs": 9},
 }
-# A script for Determined, whose epochs have 7 batches.
+# A script for Determined with epochs of 7 batches.
 EPOCHS = """\
 import json
 import determined as det
@@ -46,7 +46,7 @@ with det.core.init() as core_context:
         core_context.train.report_validation_metrics(epochs * 7, {"loss": loss})
         op.report_completed(loss)
 """
-# The data loader has 23 batches of 64: 1437 records are 22.5 of them.
+# The data loader has 23 batches of 64, for 1437 / 64 = 22.5.
 EPOCH_BATCHES = 23
 
 
@@ -78,8 +78,8 @@ def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> Non
     log = laptop.run("trial", "logs", 1).stdout
     for epoch in (1, 2, 3):
         assert f"validation at batch {epoch * EPOCH_BATCHES}:" in log
-    told = [event["text"] for event in laptop.json("history", 1)]
-    assert any("reached 3 epochs with" in text for text in told), "\n".join(told)
+    texts = [event["text"] for event in laptop.json("history", 1)]
+    assert any("reached 3 epochs with" in text for text in texts), "\n".join(texts)
 
     config, model = write_model(tmp_path, searcher=ASHA, entrypoint=["python", "train.py"])
     (model / "train.py").write_text(EPOCHS)

@@ -1,9 +1,9 @@
-"""Whatever happens to a trial in the middle, it ends with the weights of one that was left alone.
+"""A trial that is disturbed in the middle ends with the weights of an undisturbed trial.
 
-Every API, and every disturbance, on one, two and four processes, on one agent and on two. In the
-gate there are near ones: test_gangs loses a machine under a trial over two agents, test_demo
-compares the weights of a paused trial on one, tests/unit/pytorch/test_pytorch_gang.py those of two
-processes, and tests/unit/frameworks those of the adapters.
+Every API and every disturbance, on one, two and four processes, on one agent and on two. The gate
+has similar tests: test_gangs loses a machine under a trial over two agents, and test_demo compares
+the weights of a paused trial on a single process. tests/unit/pytorch/test_pytorch_gang.py compares
+two processes, and tests/unit/frameworks the adapters.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from tests.patience import wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
-# The lease of 30 s and a pass of those who look.
+# The lease of 30 s and a pass of the loss detection.
 LOST_SECONDS_MAX = 60.0
 TRIAL_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True)
 class GangSetup:
-    """A trial of `processes` on `nodes` agents, and two agents more of the same size; `api` is what
-    it is written with: a script, with `-FORM` one of its forms, or a form of a PyTorchTrial.
+    """A trial of `processes` on `nodes` agents, and two more agents of the same size.
+
+    `api` names a script, with `-FORM` for its forms, or a form of a PyTorchTrial.
     """
 
     nodes: int
@@ -50,22 +51,22 @@ class GangSetup:
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums of gradients do not depend on who adds them up first."""
+        """Return whether sums of gradients are independent of the order of addition."""
         return self.processes <= 2
 
     @property
     def pause_batch(self) -> int:
-        """The batch that the trial ends with when it is paused while it is held."""
+        """Return the last batch of the trial if paused while held."""
         return noisy_scripts.PAUSE_BATCHES.get(self.script, 30)
 
     @property
     def script(self) -> str:
-        """The name of the `api` without its form."""
+        """Return the name of the `api` without the form."""
         return self.api.partition("-")[0]
 
     @property
     def is_script(self) -> bool:
-        """Whether the trial is a script, and no PyTorchTrial."""
+        """Return whether the trial is a script rather than a PyTorchTrial."""
         return self.script in noisy_scripts.SCRIPTS
 
     def write(self, folder: Path) -> tuple[Path, Path]:
@@ -76,7 +77,7 @@ class GangSetup:
 
 
 class Disturbance:
-    """One experiment that is held in the middle, as its disturbance finds it."""
+    """An experiment that is held in the middle, and disturbances of the trial."""
 
     def __init__(self, agents: Agents, setup: GangSetup, experiment: int, hold: Path) -> None:
         self.agents, self.setup, self.experiment, self.hold = agents, setup, experiment, hold
@@ -90,32 +91,32 @@ class Disturbance:
         self.laptop.run("activate", self.experiment)
 
     def notice(self) -> None:
-        """A notice on the last node's machine, which is not the chief's where there are two."""
+        """Send a notice to the last node's machine, which differs from the chief's on two nodes."""
         notice = {"deadline_ms": time.time_ns() // 1_000_000 + 600_000, "reason": "spot"}
         path = self.agents.folder(self.places[-1]) / "preemption-notice.json"
         path.with_suffix(".new").write_text(json.dumps(notice))
         path.with_suffix(".new").rename(path)
 
     def worker(self) -> None:
-        """The last rank is killed in the middle of a batch."""
+        """Kill the last rank in the middle of a batch."""
         workers = self.agents.workers()
         assert sorted(workers) == list(range(self.setup.processes))
         os.kill(workers[self.setup.processes - 1].pid, signal.SIGKILL)
 
     def agent(self) -> None:
-        """An agent is killed alone and comes back: its trial has gone on, and nobody notices."""
+        """Kill an agent alone and restart the agent: the trial continues without a loss."""
         name = self.places[-1]
         self.agents.kill(name)
         self.agents.start(name, self.setup.slots)
         self.hold.unlink()
 
     def machine(self) -> None:
-        """An agent and all that it started are killed; the others are stopped for that."""
+        """Kill an agent with all processes; the cluster stops the trial on other nodes."""
         self.agents.strike(self.places[-1])
         wait_until(lambda: self._trial()["losses"], LOST_SECONDS_MAX)
 
     def check(self, kind: str) -> None:
-        """Check how the trial came through it."""
+        """Check the state of the trial after the disturbance `kind`."""
         trial = self._trial()
         log = self.laptop.run("trial", "logs", trial["id"]).stdout
         assert (trial["state"], trial["steps_completed"]) == ("COMPLETED", LENGTH), log
@@ -123,9 +124,9 @@ class Disturbance:
         assert trial["losses"] == (kind in ("machine", "notice")), log
         with self.laptop.cluster() as cluster:
             notices = cluster.experiment(self.experiment).notices
-        # There are ten minutes to save in.
+        # The notice allows ten minutes for saving.
         assert notices == {"saved": kind == "notice", "finished": 0, "kept": 0, "cut": 0}, log
-        # On a notice it stops at the next batch, after the one it holds.
+        # After a notice the trial stops at the next batch after the held batch.
         begins = {
             "pause": self.setup.pause_batch,
             "notice": HELD_AT + 1,
@@ -151,7 +152,7 @@ class Disturbance:
             return cluster.trial(listed.id).data
 
     def _places(self) -> list[str]:
-        """The agents of the trial, by the rank of their node."""
+        """Return the agents of the trial, by rank of the node."""
         return [place["agent_id"] for place in self._trial()["allocation"]["places"]]
 
 
@@ -168,7 +169,7 @@ SETUPS += [
 @pytest.mark.parametrize(
     "setup", SETUPS, ids=lambda item: f"{item.api}-{item.processes}-on-{item.nodes}"
 )
-def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
+def test_disturbed_trial_ends_with_the_weights_of_an_undisturbed_trial(
     laptop: Laptop, tmp_path: Path, setup: GangSetup
 ) -> None:
     require_installed("torch")
@@ -199,8 +200,10 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
 
 
 def weights(laptop: Laptop, experiment: int, setup: GangSetup) -> dict[str, Any]:
-    """The weights that a script has reported at its end, or by name, and the optimizer's state too,
-    those in the last checkpoint of a PyTorchTrial.
+    """Return a PyTorchTrial's weights by name, with the optimizer's state, from the last
+    checkpoint.
+
+    For a script, return the weights that the script reported at its end.
     """
     import torch
 
@@ -232,7 +235,7 @@ def _compare(expected: dict[str, Any], found: dict[str, Any], setup: GangSetup) 
     import torch
 
     assert expected.keys() == found.keys()
-    # Bit for bit; with more processes, the order in which torch adds up may be another. It rounds
-    # at 2^-24, weights are about 1, and 40 batches follow the restart: 40 * 2^-24 is 2.4e-6.
+    # Bit for bit on at most two processes. With more, torch may add in a different order. Rounding
+    # is 2^-24, weights are about 1, and 40 batches follow the restart: 40 * 2^-24 is 2.4e-6.
     relative, absolute = (0.0, 0.0) if setup.is_exact else (0.0, 1e-5)
     torch.testing.assert_close(found, expected, rtol=relative, atol=absolute)

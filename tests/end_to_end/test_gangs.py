@@ -1,4 +1,4 @@
-"""A trial over two agents, real processes all of them, of which one machine dies at one moment."""
+"""A trial over two real agents, where a whole machine dies at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.end_to_end
 SLOTS = 2
 BATCHES = 60
 CHECKPOINT_BATCHES = 10
-# The lease of 30 s and a pass of those who look.
+# The lease of 30 s and a pass of the loss detection.
 LOST_SECONDS_MAX = 60.0
-# All nodes agree on each batch, so none is ahead of the others by more than one.
+# All nodes agree on each batch, so that no node is more than a batch ahead.
 TRAIN = f"""\
 import json, os, time
 from datetime import timedelta
@@ -89,12 +89,13 @@ def write_model(folder: Path) -> tuple[Path, Path]:
     return path, model
 
 
-def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
+def test_trial_over_two_agents_restarts_after_an_agent_dies(
     laptop: Laptop, agents: Agents, tmp_path: Path
 ) -> None:
     require_installed("torch")
     laptop.run("up", "--slots", SLOTS)
-    # Three, so that one that is silent is no more than a third, which might be our own outage.
+    # Three agents, so that a silent agent is only a third and does not look like the server's own
+    # outage.
     agents.start("b", SLOTS)
     agents.start("c", SLOTS)
     wait_until(lambda: agents.alive() == {"local", "b", "c"})
@@ -103,7 +104,7 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     first = wait_until(lambda: _places(laptop, "RUNNING"))
     assert len(first) == 2
     wait_until(lambda: _trial(laptop)["latest_checkpoint"])
-    # What an agent has not sent yet dies with it.
+    # Unsent lines die with the agent.
     wait_until(lambda: "[rank=1] run 1" in laptop.log(1))
     victim = next(name for name in reversed(first) if name != "local")
     [healthy] = set(first) - {victim}
@@ -116,7 +117,7 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
 
     trial = _trial(laptop)
-    # No restart was allowed, and none was needed. The slots of both nodes were added up.
+    # No restart was allowed, and none happened. The slots of both nodes were added up.
     assert (trial["state"], trial["restarts"], trial["losses"]) == ("COMPLETED", 0, 1)
     assert (trial["metric"], trial["steps_completed"]) == (2.0 * SLOTS, BATCHES)
     [loss] = trial["recent_losses"]
@@ -136,7 +137,7 @@ def _trial(laptop: Laptop) -> dict[str, Any]:
 
 
 def _places(laptop: Laptop, state: str) -> list[str]:
-    """The agents of the trial's allocation, by rank, once that is in the state."""
+    """Return the agents of the trial's allocation in this state, by rank; [] before."""
     listed = laptop.trials(1)
     allocation = listed[0]["allocation"] if listed else None
     if not allocation or allocation["state"] != state:
@@ -145,7 +146,7 @@ def _places(laptop: Laptop, state: str) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_what_a_rank_of_another_machine_refuses_has_the_search_draw_others(
+def test_search_replaces_hyperparameters_that_a_remote_rank_refuses(
     laptop: Laptop, agents: Agents, tmp_path: Path
 ) -> None:
     require_installed("torch")

@@ -1,9 +1,8 @@
-"""One cluster on Google Cloud with a pool there and one on AWS, where a job is taken away and ends.
+"""A cluster on Google Cloud with a second pool on AWS, where a job is interrupted and ends.
 
-Nothing there has a key of AWS's: the remote account is what its script makes in an account, the
-tick shows a token that Google signs, the role's trust decides, EC2 answers whoever has a session of
-that role and nobody else, and an instance gets the agent's code by the proof of who it is.
-Checkpoints stay in the cluster's bucket.
+The cluster has no AWS key. The remote account is created by its script. The tick shows a token that
+Google signed, and the role's trust policy decides. EC2 accepts only sessions of this role. An
+instance proves its identity to get the agent's code. Checkpoints stay in the cluster's bucket.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ POOLS = both_pools(ON_GCP)
 
 @dataclass
 class Pair:
-    """A cluster, its remote account on AWS as its settings have it, and that as EC2 has it."""
+    """A cluster and a remote account on AWS, in the cluster's settings and in EC2."""
 
     cluster: GcpDeployment
     described: AwsRemoteSettings
@@ -83,7 +82,7 @@ class Pair:
 
     @property
     def plan(self) -> AwsRemoteAccount:
-        """The remote account to whoever deploys."""
+        """Return the remote account from the view of the deployer's command."""
         return AwsRemoteAccount(self.described, self.launcher, self.remote.clients)
 
 
@@ -121,16 +120,16 @@ def pair(
 
 @pytest.fixture
 def owner(pair: Pair, tmp_path: Path) -> Laptop:
-    """Somebody with the `detcloud` command and the token of that cluster's administrator."""
+    """Return the home of a user with the token of this cluster's administrator."""
     variables = {"DETCLOUD_URL": pair.cluster.url, "DETCLOUD_TOKEN": pair.cluster.token}
     return Laptop(tmp_path / "home", **variables)
 
 
-def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
+def test_job_on_an_interrupted_aws_instance_resumes_on_a_second_instance(
     pair: Pair, owner: Laptop, tmp_path: Path
 ) -> None:
     cluster, region = pair.cluster, pair.remote.region
-    # Three epochs of 7 s each: the notice is heard in the middle of one.
+    # Three epochs of 7 s each: the notice arrives in the middle of an epoch.
     settings = (KEEP_ALL,)
     experiment = create(cluster, owner, 3, tmp_path, PREFERRED, 0.3, settings)
     wait_until(lambda: bool(pair.remote.billed_machines()), 60, "an instance")
@@ -142,10 +141,11 @@ def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
     described = wait_for_job(cluster, pair.remote.machines, owner, experiment)
     check_replacement(cluster, trial, described)
     assert described["best_metric"] > 0.8
-    # All checkpoints are in the cluster's own bucket, and the log with them.
+    # All checkpoints and the log are in the cluster's own bucket.
     assert checkpoints(cluster, trial)
     assert "validation at batch" in owner.run("trial", "logs", trial).stdout
-    # No instance was in the cluster's own cloud, and each in the other has no bucket in its script.
+    # No instance ran in the cluster's own cloud, and the scripts in the remote cloud name no
+    # bucket.
     assert cluster.project.machines == {}
     for item in region.machines.values():
         script = item.script.decode()
@@ -157,14 +157,17 @@ def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
 
 
 def assume(pair: Pair, claims: dict[str, Any]) -> int:
-    """Ask for a session of the role that launches, by a token of Google's with these claims."""
-    asked = {
+    """Request a session of the launcher role with a Google token with these claims.
+
+    Return the status of the answer.
+    """
+    parameters = {
         "Action": ACTION.partition(":")[2],
         "RoleArn": pair.plan.variables()["launcher"],
         "RoleSessionName": "somebody",
         "WebIdentityToken": pair.remote.keys.sign(claims),
     }
-    content = urllib.parse.urlencode(asked).encode()
+    content = urllib.parse.urlencode(parameters).encode()
     try:
         with urllib.request.urlopen(
             f"{pair.remote.tokens.url}/", content, timeout=ANSWER_SECONDS_MAX
@@ -174,22 +177,22 @@ def assume(pair: Pair, claims: dict[str, Any]) -> int:
         return error.code
 
 
-def test_aws_lets_the_tick_act_and_no_other_account_or_token(pair: Pair) -> None:
+def test_aws_accepts_only_the_tick_of_the_cluster(pair: Pair) -> None:
     tick, audience = pair.remote.metadata, f"detcloud-aws:detcloud-{TEAM}"
     assert assume(pair, tick.claims(audience)) == 200
     assert assume(pair, tick.claims("detcloud-aws:detcloud-vision")) == 403
     assert assume(pair, replace(tick, subject="1" * 21).claims(audience)) == 403
 
 
-def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
+def test_drain_and_removal_script_leave_no_resource_in_the_remote_account(
     pair: Pair, tmp_path: Path
 ) -> None:
-    region, told = pair.remote.region, list[str]()
+    region, messages = pair.remote.region, list[str]()
     with ticks_stopped(pair.cluster):
         templates, left = len(region.templates), pair.plan.find_leftovers()
         assert templates > 0
         assert sum(name.startswith("the launch template ") for name in left) == templates
-        drained = pair.plan.drain(told.append)
+        drained = pair.plan.drain(messages.append)
         assert (drained.instances, drained.templates) == (0, templates)
         assert (region.templates, region.billed_machines()) == ({}, [])
         assert [leftover.split(" in ")[0] for leftover in pair.plan.find_leftovers()] == [
@@ -199,6 +202,6 @@ def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
         ]
         run_trust_script(tmp_path, pair.remote.clients, pair.plan.removal_commands())
         assert pair.plan.find_leftovers() == []
-        # Nobody launches there any more, whose token is ever so good.
+        # The launcher role is gone, so that a valid token is refused too.
         audience = f"detcloud-aws:detcloud-{TEAM}"
         assert assume(pair, pair.remote.metadata.claims(audience)) == 403

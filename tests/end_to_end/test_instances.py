@@ -1,4 +1,4 @@
-"""A pool whose instances are agent processes: from nothing to its work and back, over losses."""
+"""A pool of agent processes as instances: from empty to its work and back, with losses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PROVIDER = {"type": "local", "max_instances": 2, "max_idle_agent_period": "3s"}
 
 
 def configure(home: Path, **fields: Any) -> None:
-    """Gives the pool `default` a provider, before the cluster is up."""
+    """Give the pool `default` a provider, before the cluster is up."""
     pool = {"pool_name": POOL, "provider": PROVIDER | fields}
     config = json.dumps({"resource_pools": [pool]})
     build_embedded_cluster(HomeFolder(home), getpass.getuser(), config).table.close()
 
 
 def rows(laptop: Laptop) -> list[InstanceRow]:
-    """The instances there are."""
+    """Return the instances of the pool."""
     table = SqliteTable(laptop.home / "state.db")
     try:
         return read_instances(table, POOL)
@@ -55,18 +55,18 @@ def end_reasons(laptop: Laptop) -> list[str]:
 
 
 def agent(laptop: Laptop, name: str) -> Process:
-    """The agent process of an instance."""
+    """Return the agent process of an instance."""
     record = json.loads((laptop.home / "instances" / name / "instance.json").read_text())
-    found = read_process(record["pid"])
-    assert found is not None
-    return found
+    process = read_process(record["pid"])
+    assert process is not None
+    return process
 
 
 def agents(laptop: Laptop) -> list[Process]:
     return [process for process in laptop.processes() if "detcloud.agent" in process.command]
 
 
-def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_path: Path) -> None:
+def test_pool_grows_to_two_instances_and_shrinks_to_zero(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home)
     laptop.run("up")
     assert agents(laptop) == []
@@ -80,9 +80,7 @@ def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 
-def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
-    laptop: Laptop, tmp_path: Path
-) -> None:
+def test_killed_instance_is_replaced_and_the_trial_resumes(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home, min_instances=1, max_instances=1)
     laptop.run("up")
     (first,) = wait_until(lambda: running(laptop))
@@ -90,14 +88,14 @@ def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
     trial = wait_until(lambda: trials(laptop, first))
     os.kill(agent(laptop, first).pid, signal.SIGKILL)
     wait_until(lambda: running(laptop) not in ([], [first]))
-    # Nothing of it is left to run beside its successor.
+    # No process of the killed instance runs beside its successor.
     assert not any(map(is_alive, trial))
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
     assert "the cloud terminated it" in end_reasons(laptop)
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 
-def test_a_notice_is_obeyed_and_the_replacement_comes_at_once(
+def test_notice_is_obeyed_and_the_replacement_starts_at_once(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     configure(laptop.home, max_instances=1)
@@ -113,7 +111,7 @@ def test_a_notice_is_obeyed_and_the_replacement_comes_at_once(
 
 
 def trials(laptop: Laptop, name: str) -> list[Process]:
-    """The trials' processes of an instance."""
+    """Return the trial processes of an instance."""
     found = []
     for path in laptop.home.glob(f"instances/{name}/work/allocations/*/agent/process.json"):
         process = read_process(json.loads(path.read_text())["pid"])
@@ -121,7 +119,7 @@ def trials(laptop: Laptop, name: str) -> list[Process]:
     return found
 
 
-def test_instances_outlive_a_server_that_is_killed(laptop: Laptop, tmp_path: Path) -> None:
+def test_instances_outlive_a_killed_server(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home, min_instances=1, max_instances=1)
     laptop.run("up")
     (first,) = wait_until(lambda: running(laptop))

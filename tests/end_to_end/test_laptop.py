@@ -1,4 +1,4 @@
-"""Tests leave nothing behind that runs, even where they are killed."""
+"""Tests leave no running process behind, even if killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# Those who test: a process for the home that leads a session of its own, as a server does.
+# A test run: a process for the home in a new session, like a server.
 TESTERS = """
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ input()
 """
 
 
-def test_what_runs_for_a_home_ends_with_the_tests_that_are_killed(tmp_path: Path) -> None:
+def test_processes_of_a_home_end_with_killed_tests(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TESTERS, str(tmp_path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe) as testers:

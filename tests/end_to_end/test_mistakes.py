@@ -27,7 +27,9 @@ max_restarts: many
 """
 
 
-def test_each_mistake_in_a_configuration_names_its_line(laptop: Laptop, tmp_path: Path) -> None:
+def test_mistakes_in_a_configuration_are_reported_with_line_numbers(
+    laptop: Laptop, tmp_path: Path
+) -> None:
     config, model = write_model(tmp_path)
     config.write_text(WRONG)
     refused = laptop.run("create", config, model, code=3)
@@ -36,12 +38,12 @@ def test_each_mistake_in_a_configuration_names_its_line(laptop: Laptop, tmp_path
     places = [line.split(": ")[0] for line in lines[2:]]
     assert places == [f"{config}:{number}" for number in (5, 7, 10)]
     assert laptop.json("list") == []
-    # The same lines without a cluster.
+    # The check without a cluster names the same lines.
     checked = laptop.run("config", "check", config, code=1)
     assert [line.split(": ")[0] for line in checked.stdout.splitlines()] == places
 
 
-def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path: Path) -> None:
+def test_crash_shows_the_traceback_and_ends_in_error(laptop: Laptop, tmp_path: Path) -> None:
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
     given = write_model(tmp_path, fails_at=3, max_restarts=1, searcher=searcher)
     config, model = given
@@ -50,7 +52,7 @@ def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path:
     )
     assert "experiment 1 ended: ERROR" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
-    # One restart is allowed, so it ran twice, from the start since nothing was saved.
+    # A restart is allowed, so the trial ran twice, from the start since no checkpoint was stored.
     assert log.count("starts at 0") == log.count("ArithmeticError: batch 3 went wrong") == 2
     assert log.count("Traceback (most recent call last)") == 2
     trial = laptop.json("trial", "describe", 1)
@@ -68,7 +70,7 @@ def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path:
         pytest.param("gone:Trial", "there is no module 'gone'", marks=pytest.mark.nightly),
     ],
 )
-def test_code_that_cannot_be_loaded_runs_once(
+def test_unloadable_code_runs_once(
     laptop: Laptop, tmp_path: Path, entrypoint: str, line: str
 ) -> None:
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
@@ -86,18 +88,18 @@ def test_code_that_cannot_be_loaded_runs_once(
     assert ("does not have" in done.stderr) == (entrypoint == "gone:Trial")
 
 
-def test_a_script_that_the_folder_lacks_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+def test_script_missing_from_the_folder_is_refused(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path, entrypoint="python3 gone.py")
     refused = laptop.run("create", config, model, code=3)
     assert "gone.py" in refused.stderr
     assert laptop.json("list") == []
 
 
-def test_a_model_directory_over_95_mib_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+def test_model_directory_over_95_mib_is_refused(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path)
     with (model / "weights.bin").open("wb") as file:
         file.truncate(95 * 1024 * 1024)
-    # 95 MiB of zeros and the script beside them.
+    # 95 MiB of zeros and the script.
     refused = laptop.run("create", config, model, code=1)
     assert "95.0 MiB" in refused.stderr
     assert ".detignore" in refused.stderr
@@ -106,9 +108,7 @@ def test_a_model_directory_over_95_mib_is_refused(laptop: Laptop, tmp_path: Path
     laptop.run("create", config, model, "--follow")
 
 
-def test_the_startup_hook_runs_and_ignored_files_stay_behind(
-    laptop: Laptop, tmp_path: Path
-) -> None:
+def test_startup_hook_runs_and_ignored_files_stay_behind(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path)
     (model / "startup-hook.sh").write_text("echo hooked\ntouch prepared.txt\n")
     (model / ".detignore").write_text("*.csv\n!keep.csv\nnotes/\n")
@@ -116,12 +116,12 @@ def test_the_startup_hook_runs_and_ignored_files_stay_behind(
         (model / name).parent.mkdir(exist_ok=True)
         (model / name).write_text("x")
     laptop.run("create", config, model, "--follow")
-    said = laptop.run("trial", "logs", 1).stdout.splitlines()
-    assert said[0] == "hooked"
-    assert said[1] == "files keep.csv lib prepared.txt startup-hook.sh train.py"
+    log = laptop.run("trial", "logs", 1).stdout.splitlines()
+    assert log[0] == "hooked"
+    assert log[1] == "files keep.csv lib prepared.txt startup-hook.sh train.py"
 
 
-def test_a_failing_startup_hook_is_the_trials_failure(laptop: Laptop, tmp_path: Path) -> None:
+def test_failing_startup_hook_is_a_failure_of_the_trial(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path, max_restarts=0)
     (model / "startup-hook.sh").write_text("echo no such package >&2\nexit 3\n")
     laptop.run("create", config, model, "--follow", code=1)
@@ -131,7 +131,7 @@ def test_a_failing_startup_hook_is_the_trials_failure(laptop: Laptop, tmp_path: 
     assert "no such package" in trial["message"]
 
 
-# Validates with what the hyperparameter `found` says.
+# Validates with the metrics in the hyperparameter `found`.
 REPORTS = """\
 import torch
 from torch.utils.data import TensorDataset
@@ -167,7 +167,7 @@ IS_TEXT = "the searcher's metric 'loss' at batch 2 is 'low': it must be one numb
         pytest.param({"loss": "low"}, IS_TEXT, True, marks=pytest.mark.nightly),
     ],
 )
-def test_a_search_with_rungs_says_what_its_metric_is_instead(
+def test_search_with_rungs_reports_a_missing_or_invalid_metric(
     laptop: Laptop, tmp_path: Path, found: dict[str, object], why: str, in_steps: bool
 ) -> None:
     model = tmp_path / "model"
@@ -191,7 +191,7 @@ def test_a_search_with_rungs_says_what_its_metric_is_instead(
     described = laptop.json("describe", 1)
     assert described["state"] == "ERROR"
     assert why in described["message"]
-    # In the step era the first trial ends the search, which names it; in the length era each trial
-    # fails for itself, and so all of them do.
+    # In the step era the first trial ends the search, which names the trial. In the length era each
+    # trial fails alone, and so all trials fail.
     assert described["message"].startswith("trial ") == in_steps
     assert in_steps or described["trials"]["errored"] == 3

@@ -21,7 +21,7 @@ PRINTED = 'print("weight", self.model.weight.flatten().tolist())'
 
 
 def write_model(folder: Path) -> list[Path]:
-    """Write the trial's code, which prints its weight before each step, and the configuration."""
+    """Write the trial's code, which prints the weight before each step, and the configuration."""
     model = folder / "model"
     model.mkdir()
     step = "loss = self.model(batch).mean()"

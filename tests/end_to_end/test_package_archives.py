@@ -1,4 +1,4 @@
-"""Packages that one machine installed reach the next machine of the experiment."""
+"""Packages that a machine installed reach the experiment's next machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def agents(laptop: Laptop) -> Iterator[Agents]:
 
 
 def write_model(folder: Path) -> tuple[Path, Path]:
-    """Model code with wheels of declared packages and of a hook, so that no network is needed."""
+    """Write model code with wheels of declared packages and of a hook; needs no network."""
     model = folder / "model"
     model.mkdir()
     (model / "train.py").write_text(TRAIN)
@@ -63,9 +63,9 @@ def write_model(folder: Path) -> tuple[Path, Path]:
 
 
 def stored_kinds(laptop: Laptop) -> set[str]:
-    """The kinds of the archives in the cluster's object store."""
-    found = laptop.home.glob("**/packages/1/*/*/*")
-    return {path.parts[-3] for path in found}
+    """Return the kinds of the archives in the cluster's object store."""
+    packages = laptop.home.glob("**/packages/1/*/*/*")
+    return {path.parts[-3] for path in packages}
 
 
 @pytest.mark.nightly

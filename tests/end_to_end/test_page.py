@@ -1,4 +1,4 @@
-"""The web page in a real browser over a real cluster: each view, and what is steered with it."""
+"""The web page in a real browser over a real cluster: each view and all actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOUD_TRAIN = f"print({CANARY!r}, flush=True)\n"
 
 LOUD = re.compile("onerror")
 TRIAL = re.compile("Trial 1")
-# The heading of each view, and what it shows once it has loaded.
+# The heading of each view, and a text that appears when the view has loaded.
 VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "experiments": ("Experiments", "newest first"),
     "experiments/1": (LOUD, "Best so far"),
@@ -53,7 +53,9 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
 
 
 def write_loud_model(folder: Path) -> tuple[Path, Path]:
-    """A search whose names, labels, values and log would be scripts where text is no text."""
+    """Write a search with names, labels, values and log lines that would run as scripts if not
+    escaped.
+    """
     folder.mkdir()
     config, model = write_model(
         folder,
@@ -78,7 +80,7 @@ def write_loud_model(folder: Path) -> tuple[Path, Path]:
 
 
 def submit_long(laptop: Laptop, folder: Path, name: str) -> int:
-    """An experiment that trains until it is ended."""
+    """Submit an experiment that trains until a test ends it; return the id."""
     folder.mkdir()
     fields: dict[str, Any] = {"name": name, "searcher": LONG, "hyperparameters": {"x": 0.5}}
     experiment: int = laptop.json("create", *write_model(folder, 0.02, **fields))["id"]
@@ -86,7 +88,7 @@ def submit_long(laptop: Laptop, folder: Path, name: str) -> int:
 
 
 def pixels_of_first_curve(browser: Browser) -> int:
-    """How many pixels of the chart have the colour of its first curve, #0072b2."""
+    """Return the number of the chart's pixels in the colour of the first curve, #0072b2."""
     count: int = browser.window.evaluate(
         """() => {
             const canvas = document.querySelector(".chart canvas");
@@ -104,7 +106,7 @@ def pixels_of_first_curve(browser: Browser) -> int:
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with one slot and a search that has begun."""
+    """Yield a cluster with a slot and a running search."""
     folder = tmp_path_factory.mktemp("page")
     with start_cluster(folder, 1, POOLS) as one:
         one.run("create", *write_loud_model(folder / "loud"))
@@ -113,11 +115,11 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 @pytest.fixture(scope="module")
 def search_end(laptop: Laptop) -> None:
-    """The search has ended."""
+    """Wait until the search has ended."""
     laptop.run("wait", 1)
 
 
-def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
+def test_sign_in_link_works_once_and_the_session_survives_a_reload(
     chromium: Any, laptop: Laptop
 ) -> None:
     with open_window(chromium, laptop) as first:
@@ -140,9 +142,9 @@ def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
         assert first.faults == []
 
 
-def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
+def test_curves_and_logs_are_updated_live(browser: Browser) -> None:
     browser.go("experiments/1", re.compile("onerror"))
-    # Nothing is touched: the page sees by itself how trials end, one after the other.
+    # Without interaction the page shows the end of each trial.
     legend = browser.window.get_by_role("list", name="curves").get_by_role("listitem")
     legend.nth(0).wait_for()
     legend.nth(3).wait_for()
@@ -153,7 +155,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     assert "best=1" in browser.address()
     assert "scale=log" in browser.address()
     browser.window.locator("h1 .badge", has_text="COMPLETED").wait_for()
-    # A curve of many points that changes no more is drawn by the first answer alone.
+    # A long unchanging curve is drawn from the first answer.
     browser.go("trials/1?group=training", re.compile("Trial 1"))
     browser.window.get_by_role("list", name="curves").get_by_text("loss").wait_for()
     wait_until(lambda: pixels_of_first_curve(browser))
@@ -172,7 +174,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
 
 
 @pytest.mark.usefixtures("search_end")
-def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) -> None:
+def test_every_view_escapes_text_and_is_accessible(browser: Browser) -> None:
     for path, (title, content) in VIEWS.items():
         browser.go(path, title)
         browser.wait_for_text(content)
@@ -182,7 +184,9 @@ def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) ->
     assert browser.faults == []
 
 
-def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop: Laptop) -> None:
+def test_page_is_accessible_in_the_dark_and_on_a_narrow_screen(
+    chromium: Any, laptop: Laptop
+) -> None:
     narrow = {"width": 390, "height": 800}
     with open_window(chromium, laptop, viewport=narrow, color_scheme="dark") as phone:
         phone.sign_in()
@@ -191,13 +195,13 @@ def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop:
             phone.go(path, title)
             phone.wait_for_text(content)
             assert phone.serious_findings() == [], path
-            # What is wider scrolls in its own box, not with the page.
+            # Wider parts scroll in separate boxes, not with the page.
             phone.wait_for_width(narrow["width"])
         assert phone.faults == []
 
 
 @pytest.mark.usefixtures("search_end")
-def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Browser) -> None:
+def test_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     name = "digits (v2) + more"
     browser.go("experiments", "Experiments")
@@ -221,13 +225,13 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         registered = cluster.model(name).version(1)
         assert registered.data["experiment_id"] == 1
 
-        # Somebody else changes it while it is edited: nothing of theirs is lost.
+        # A second user changes the version during the edit: no change is lost.
         form = browser.edit("notes", CANARY, version)
         registered.set(notes="theirs", metadata={"<b>accuracy</b>": 0.5})
         form.get_by_role("button", name="Save").click()
         _see_beside(form, "theirs")
         assert browser.serious_findings() == []
-        # What was written is there after a reload, beside what it is by now.
+        # After a reload the unsaved text appears beside the current value.
         window.reload()
         _see_beside(form, "theirs")
         form.get_by_role("button", name="Use the new value").click()
@@ -252,7 +256,7 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
 
 
 def _see_beside(form: Any, theirs: str) -> None:
-    """Wait until what others wrote is beside what was written here."""
+    """Wait until the other user's text appears next to the text that was entered here."""
     part = form.get_by_role("region", name="notes as others changed it")
     part.get_by_text(theirs, exact=True).wait_for()
     assert form.get_by_label("notes", exact=True).input_value() == CANARY
@@ -266,7 +270,7 @@ def _see_files(browser: Browser, version: Any) -> None:
 
 
 @pytest.mark.usefixtures("search_end")
-def test_an_archived_model_is_left_out_and_deleted_after_a_question(
+def test_archived_model_is_hidden_and_deleted_after_confirmation(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -275,7 +279,7 @@ def test_an_archived_model_is_left_out_and_deleted_after_a_question(
         old.register_version(next(iter(cluster.experiment(1).checkpoints())).uuid, name=CANARY)
     browser.go("models/old", "old")
     window.get_by_role("link", name="version 1").press("Enter")
-    # It lies below the table, and the keyboard goes on from there.
+    # The version appears below the table, with the keyboard focus.
     window.locator("h2:focus", has_text="Version 1: <img").wait_for()
     browser.press("Archive")
     browser.press("Unarchive")
@@ -307,7 +311,9 @@ def test_an_archived_model_is_left_out_and_deleted_after_a_question(
 
 
 def _fill_and_save(browser: Browser, action: str, texts: dict[str, str]) -> None:
-    """Fill the fields of the window whose labels begin so, press its button and see it end."""
+    """Fill the fields with these beginnings of labels, press the button and wait until the window
+    closes.
+    """
     dialog = browser.window.get_by_role("dialog")
     for label, text in texts.items():
         dialog.get_by_label(label).fill(text)
@@ -316,7 +322,7 @@ def _fill_and_save(browser: Browser, action: str, texts: dict[str, str]) -> None
 
 
 @pytest.mark.usefixtures("search_end")
-def test_the_queue_is_managed_as_the_page_of_determined_does(
+def test_job_queue_is_managed_as_in_determineds_page(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
     first = submit_long(laptop, tmp_path / "a", "first_job")
@@ -338,7 +344,7 @@ def test_the_queue_is_managed_as_the_page_of_determined_does(
     browser.window.get_by_role("dialog").wait_for(state="detached")
     assert {job["experiment_id"]: job["priority"] for job in laptop.json("job", "list")}[first] == 7
 
-    # What cannot be undone is asked for first; Escape says no.
+    # Irreversible actions are confirmed first; Escape cancels.
     browser.go("experiments?name=_job", "Experiments")
     browser.window.get_by_label("choose all").check()
     browser.press("Kill")
@@ -353,7 +359,7 @@ def test_the_queue_is_managed_as_the_page_of_determined_does(
     assert browser.faults == []
 
 
-def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
+def test_fork_is_validated_while_edited(laptop: Laptop, browser: Browser) -> None:
     browser.go("create?trial=1", "New experiment")
     browser.wait_for_text("The configuration is valid.")
     text = browser.window.get_by_label("Configuration (YAML)")
@@ -375,7 +381,7 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     forked = laptop.json("list")[0]
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
     browser.edit_and_save("labels", "one\ntwo")
-    # The keyboard goes on where it was.
+    # The keyboard focus returns to the edited field.
     browser.window.wait_for_function("document.activeElement.title === 'Edit labels'")
     browser.edit_and_save("metadata", '{"data": {"version": 3}}')
     browser.wait_for_text('"version": 3')
@@ -387,7 +393,7 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     assert browser.faults == []
 
 
-def test_a_cluster_that_fails_or_is_gone_is_told_and_tried_again(browser: Browser) -> None:
+def test_unreachable_cluster_is_reported_and_retried(browser: Browser) -> None:
     window = browser.window
     answer = '{"error": {"code": "internal", "message": "internal error", "details": []}}'
     window.route("**/api/v1/experiments*", lambda route: route.fulfill(status=500, body=answer))
@@ -401,12 +407,12 @@ def test_a_cluster_that_fails_or_is_gone_is_told_and_tried_again(browser: Browse
     browser.go("tokens", "Tokens")
     browser.wait_for_text("the cluster does not answer")
     window.context.set_offline(False)
-    # It asks again by itself.
+    # The page retries by itself.
     window.get_by_text("You are").wait_for()
     assert browser.faults == []
 
 
-def test_it_works_by_the_keyboard_alone(browser: Browser) -> None:
+def test_page_works_by_keyboard_alone(browser: Browser) -> None:
     keyboard = browser.window.keyboard
     browser.go("experiments", "Experiments")
     keyboard.press("g")
@@ -420,39 +426,37 @@ def test_it_works_by_the_keyboard_alone(browser: Browser) -> None:
 
 
 @pytest.mark.usefixtures("search_end")
-def test_a_page_that_nobody_uses_asks_seldom_and_a_hidden_one_never(
-    chromium: Any, laptop: Laptop
-) -> None:
+def test_unused_page_polls_rarely_and_a_hidden_page_never(chromium: Any, laptop: Laptop) -> None:
     with open_window(chromium, laptop) as idle:
         idle.window.clock.install()
         idle.sign_in()
         idle.go("experiments/1", re.compile("onerror"))
         idle.window.wait_for_load_state("networkidle")
-        asked: list[str] = []
-        idle.window.on("request", lambda request: asked.append(request.url))
+        requests: list[str] = []
+        idle.window.on("request", lambda request: requests.append(request.url))
         _let_pass(idle, minutes=4)
-        # Less than once in 20 s; the experiment alone is asked for, every 30 s.
-        assert 1 <= len(asked) < 12, asked
-        assert set(asked) == {f"{idle.url}/api/v1/experiments/1"}
+        # Less than once in 20 s; only the experiment is polled, every 30 s.
+        assert 1 <= len(requests) < 12, requests
+        assert set(requests) == {f"{idle.url}/api/v1/experiments/1"}
         _set_hidden(idle, True)
         _let_pass(idle, minutes=1)
-        asked.clear()
+        requests.clear()
         _let_pass(idle, minutes=4)
-        assert asked == []
+        assert requests == []
         _set_hidden(idle, False)
-        wait_until(lambda: asked or idle.window.wait_for_timeout(50))
+        wait_until(lambda: requests or idle.window.wait_for_timeout(50))
         assert idle.faults == []
 
 
 def _let_pass(browser: Browser, minutes: int) -> None:
-    """Let the page's clock run, in steps in which answers may come."""
+    """Advance the page's clock by steps, so that answers can arrive."""
     for _ in range(minutes * 6):
         browser.window.clock.run_for(10_000)
         browser.window.wait_for_load_state("networkidle")
 
 
 def _set_hidden(browser: Browser, hidden: bool) -> None:
-    """Make the page believe that its window is covered, or seen again."""
+    """Make the page believe that the window is hidden, or visible again."""
     browser.window.evaluate(
         "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden,"
         " configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }",

@@ -1,4 +1,4 @@
-"""The web page while a search lives its life: two windows that nobody touches or loads again."""
+"""The web page during a whole search: two windows without interaction or reload."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.patience import wait_until
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 TRIALS = 9
-# Rungs at 20, 60 and 180 batches: of 9 trials, 3 go on and then 1. In all 9 x 20 + 3 x 40 + 120 =
-# 420 batches or more, since trials that go on before all have come may be others in the end.
+# Rungs at 20, 60 and 180 batches: of 9 trials, 3 are promoted and then 1. In total at least 9 x 20
+# + 3 x 40 + 120 = 420 batches, since trials promoted early may differ from the final best.
 SEARCHER = {
     "name": "async_halving",
     "metric": "loss",
@@ -32,13 +32,13 @@ SEARCHER = {
     "max_concurrent_trials": 2,
 }
 BATCH_SECONDS = 0.2
-# Each window asks for a handful of things, each of them every 2 s at most.
+# Each window polls a handful of resources, each at most every 2 s.
 REQUESTS_PER_SECOND_MAX = 8.0
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with two slots and a search that takes minutes."""
+    """Yield a cluster with two slots and a search that takes minutes."""
     folder = tmp_path_factory.mktemp("afternoon")
     with start_cluster(folder, 2, LOGNAME="ada") as one:
         one.run("create", *write_model(folder, BATCH_SECONDS, name="afternoon", searcher=SEARCHER))
@@ -46,7 +46,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 
 def wait_in(browser: Browser, look: Callable[[], Any]) -> None:
-    """Wait until `look` finds something in a window, which goes on meanwhile."""
+    """Wait until `look` finds a value in a window, which stays responsive meanwhile."""
     wait_until(lambda: look() or browser.window.wait_for_timeout(100), seconds=60)
 
 
@@ -55,11 +55,11 @@ def count_curves(browser: Browser) -> int:
     return int(legend.count())
 
 
-def test_a_search_is_followed_from_its_first_trial_to_its_end(
+def test_search_is_followed_from_the_first_trial_to_the_end(
     chromium: Any, laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
-    asked: list[str] = []
-    browser.window.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    browser.window.on("request", lambda request: requests.append(request.url))
     badge = browser.window.locator("h1 .badge")
     with open_window(chromium, laptop, viewport=SIZE) as queue:
         queue.sign_in()
@@ -69,7 +69,7 @@ def test_a_search_is_followed_from_its_first_trial_to_its_end(
         began = time.monotonic()
         wait_in(browser, lambda: count_curves(browser) >= 2)
 
-        # A colleague pauses it, and lets it go on.
+        # A colleague pauses the search and resumes it.
         laptop.run("pause", 1)
         wait_in(browser, lambda: badge.inner_text() == "PAUSED")
         queue.wait_for_text("No jobs in this pool")
@@ -77,13 +77,13 @@ def test_a_search_is_followed_from_its_first_trial_to_its_end(
         wait_in(browser, lambda: badge.inner_text() == "ACTIVE")
         queue.wait_for_text("1: afternoon")
 
-        # Somebody else's job comes, and the queue says why it waits.
+        # A second user's job arrives, and the queue shows why it waits.
         second = tmp_path / "second"
         second.mkdir()
         laptop.run("create", *write_model(second, 0.0, name="errand"))
         queue.window.get_by_text("2: errand").wait_for()
 
-        # The server dies; both windows say so, and go on by themselves once it is back.
+        # The server dies; both windows report the outage, and recover by themselves.
         url = laptop.record()["url"]
         os.kill(laptop.record()["pid"], signal.SIGKILL)
         for window in (browser, queue):
@@ -96,7 +96,7 @@ def test_a_search_is_followed_from_its_first_trial_to_its_end(
 
         wait_in(browser, lambda: count_curves(browser) >= 5)
         wait_in(browser, lambda: badge.inner_text() == "COMPLETED")
-        assert len(asked) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
+        assert len(requests) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
         wait_in(browser, lambda: count_curves(browser) == TRIALS)
         described = laptop.json("describe", 1)
         best = described["best_trial_id"]
@@ -104,7 +104,7 @@ def test_a_search_is_followed_from_its_first_trial_to_its_end(
         browser.wait_for_text(re.compile(f"{TRIALS} of {TRIALS} trials completed"))
         queue.window.get_by_text("No jobs in this pool").wait_for()
         assert queue.faults == []
-    # Its story has all of it, in the order in which it happened.
+    # The history has all events in order of time.
     browser.go("experiments/1/history", "afternoon")
     browser.window.get_by_label("Oldest first").check()
     browser.window.get_by_label("Without its trials").check()

@@ -1,4 +1,4 @@
-"""Commands and notebooks in the web page, and a page whose code does not come."""
+"""Commands and notebooks in the web page, and a page with missing scripts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ LOUD = "<b>loud</b>"
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with one slot, on which nothing was run yet."""
+    """Yield a cluster with a slot and no work yet."""
     with start_cluster(tmp_path_factory.mktemp("commands"), 1, PRIORITY_POOL, LOGNAME="ada") as one:
         yield one
 
 
 def run_command(laptop: Laptop, script: str, *options: str) -> int:
-    """Leave a script of the shell running as a command; its id."""
+    """Start a shell script as a detached command; return the id."""
     words = ("cmd", "run", "--detach", *options, "--", "bash", "-c", script)
     return int(laptop.run(*words).stdout)
 
 
 def read_rows(browser: Browser) -> list[list[str]]:
-    """Read of each row of the list: id, program, kind, state, exit code, user and machine."""
+    """Return each row of the list: id, program, kind, state, exit code, user and machine."""
     rows = [row.split("\t") for row in browser.table_rows("commands")]
     return [[row[1], *row[3:8], row[9]] for row in rows]
 
@@ -44,13 +44,13 @@ def see_state(browser: Browser, state: str) -> None:
 
 
 def read_fact(browser: Browser, name: str) -> str:
-    """Read what the view says under a name."""
+    """Return the text that the view shows for a name."""
     facts = browser.window.locator("dl.facts").first
     text: str = facts.locator("dt", has_text=re.compile(f"^{name}$")).locator("+ dd").inner_text()
     return text
 
 
-def test_a_list_that_is_empty_or_fails_says_so(browser: Browser) -> None:
+def test_empty_or_failing_list_shows_a_message(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments", "Experiments")
     window.keyboard.press("g")
@@ -71,7 +71,7 @@ def test_a_list_that_is_empty_or_fails_says_so(browser: Browser) -> None:
     browser.wait_for_text("there is no experiment 99")
 
 
-def test_a_command_is_listed_and_its_log_is_followed(
+def test_command_is_listed_and_the_log_is_followed(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
     window = browser.window
@@ -100,7 +100,7 @@ def test_a_command_is_listed_and_its_log_is_followed(
     log.get_by_text(CANARY).wait_for()
     assert log.get_by_text("goes on").count() == 0
     sign.touch()
-    # Nothing is touched: the page sees by itself what is printed.
+    # Without interaction the page shows new output.
     log.get_by_text("goes on").wait_for()
     assert browser.serious_findings() == []
     log.get_by_role("link").first.click()
@@ -110,7 +110,7 @@ def test_a_command_is_listed_and_its_log_is_followed(
     assert read_fact(browser, "Machine") == "local, pool default, 1 slot"
 
 
-def test_what_waits_is_found_in_the_queue_and_begins_once_the_other_is_killed(
+def test_waiting_command_is_in_the_queue_and_starts_after_a_kill(
     browser: Browser,
 ) -> None:
     window = browser.window
@@ -143,9 +143,7 @@ def test_what_waits_is_found_in_the_queue_and_begins_once_the_other_is_killed(
     window.get_by_role("log").get_by_text("second").wait_for()
 
 
-def test_how_a_program_failed_is_shown_and_its_secrets_are_not(
-    laptop: Laptop, browser: Browser
-) -> None:
+def test_failure_of_a_program_is_shown_without_secrets(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     variables = "environment.environment_variables=[API_TOKEN=s3cret]"
     options = ("--config", variables, "--config", "resources.slots=0", "--config", "name=failing")
@@ -174,7 +172,7 @@ def test_how_a_program_failed_is_shown_and_its_secrets_are_not(
     browser.wait_for_text("No commands or notebooks match these filters.")
 
 
-def test_commands_are_as_good_in_the_dark_and_on_a_narrow_screen(
+def test_command_views_are_accessible_in_the_dark_and_on_a_narrow_screen(
     chromium: Any, laptop: Laptop
 ) -> None:
     narrow = {"width": 390, "height": 800}
@@ -188,12 +186,12 @@ def test_commands_are_as_good_in_the_dark_and_on_a_narrow_screen(
         assert phone.faults == []
 
 
-def test_a_view_whose_code_does_not_come_asks_for_a_reload(chromium: Any, laptop: Laptop) -> None:
+def test_view_with_missing_scripts_asks_for_a_reload(chromium: Any, laptop: Laptop) -> None:
     scripts = "**/assets/*.js"
     with open_window(chromium, laptop, viewport=SIZE) as old:
         window = old.window
         old.sign_in()
-        # As after an upgrade: the files that this page names are not there any more.
+        # As after an upgrade: the page names files that no longer exist.
         window.route(scripts, lambda route: route.fulfill(status=404, body="not found"))
         window.keyboard.press("g")
         window.keyboard.press("j")
@@ -216,7 +214,7 @@ def test_a_view_whose_code_does_not_come_asks_for_a_reload(chromium: Any, laptop
         old.press("Reload the page")
         old.see("Templates")
 
-        # Where not even the page's first script comes, its document says so.
+        # If even the first script is missing, the document shows a message.
         window.route(scripts, lambda route: route.fulfill(status=404, body="not found"))
         window.reload()
         old.wait_for_text(re.compile("If this stays, reload the page"))

@@ -1,4 +1,4 @@
-"""The web page served by a server that knows nothing of the cluster, in a real browser."""
+"""The web page on an unrelated server, in a real browser."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.end_to_end.tiny_model import write_model
 
 pytestmark = pytest.mark.end_to_end
 
-# Files of another server, which it does not matter what they are.
+# Arbitrary files of a further server.
 FILES = Path(__file__).parent
 
-# What the script of a page does that got hold of the half of a session which scripts can read.
+# A script that has stolen the readable half of a session.
 ASK = """async ([url, headers, credentials]) => {
   try {
     const answer = await fetch(url, {headers, credentials});
@@ -37,7 +37,7 @@ ASK = """async ([url, headers, credentials]) => {
 
 @contextlib.contextmanager
 def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder's files as they are; yields the origin."""
+    """Serve a folder's files unchanged; yield the origin."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -68,11 +68,11 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def origin(laptop: Laptop, chromium: Any) -> Iterator[str]:
-    """The origin that serves a copy of the page."""
+    """Yield the origin that serves a copy of the page."""
     folder = laptop.home.parent / "copy"
     exported = laptop.run("page", "export", folder)
     assert exported.stdout.strip() == str(folder)
-    # Once more: what is there is a copy.
+    # A second time: the copy exists already.
     laptop.run("page", "export", folder)
     with serve_folder(folder) as served:
         yield served
@@ -87,11 +87,11 @@ def allow(laptop: Laptop, *origins: str) -> None:
 def ask(
     browser: Browser, url: str, headers: dict[str, str], credentials: str = "include"
 ) -> object:
-    """The status of an answer, or why there is none."""
+    """Return the status of an answer, or the error's text."""
     return browser.window.evaluate(ASK, [url, headers, credentials])
 
 
-def test_a_page_that_no_one_named_gets_no_answer(
+def test_page_of_an_unnamed_origin_gets_no_answer(
     laptop: Laptop, chromium: Any, origin: str
 ) -> None:
     allow(laptop)
@@ -103,10 +103,12 @@ def test_a_page_that_no_one_named_gets_no_answer(
         assert browser.window.evaluate("sessionStorage.length") == 0
 
 
-def test_a_page_that_is_named_is_the_same_page(laptop: Laptop, chromium: Any, origin: str) -> None:
+def test_page_of_an_allowed_origin_works_completely(
+    laptop: Laptop, chromium: Any, origin: str
+) -> None:
     allow(laptop, origin)
     with open_window(chromium, laptop, f"{origin}/") as browser:
-        # A link to a view asks for a sign-in first, and the link of the command line is one.
+        # A link to a view requires a sign-in first, which the command line's link provides.
         browser.go("pools/default", "Sign in to detcloud")
         browser.wait_for_text(f"detcloud open --page {origin}/")
         browser.sign_in()
@@ -116,7 +118,7 @@ def test_a_page_that_is_named_is_the_same_page(laptop: Laptop, chromium: Any, or
         assert window.context.cookies() == []
         assert window.evaluate("localStorage.getItem('detcloud.session-key')") is None
         assert browser.serious_findings() == []
-        # A tab of its own starts without the token.
+        # A new tab starts without the token.
         other = window.context.new_page()
         other.goto(f"{origin}/#/pools/default")
         other.get_by_role("heading", name="Sign in to detcloud").wait_for()
@@ -129,7 +131,7 @@ def test_a_page_that_is_named_is_the_same_page(laptop: Laptop, chromium: Any, or
         assert browser.faults == []
 
 
-def test_its_policy_keeps_scripts_from_others_and_the_page_from_frames(
+def test_policy_blocks_foreign_scripts_and_frames(
     laptop: Laptop, chromium: Any, origin: str
 ) -> None:
     with open_window(chromium, laptop, f"{origin}/") as browser, serve_folder(FILES) as other:
@@ -151,7 +153,7 @@ def test_its_policy_keeps_scripts_from_others_and_the_page_from_frames(
         frame.get_by_text("does not run inside a frame").wait_for()
 
 
-def test_a_session_of_the_clusters_page_is_of_no_use_elsewhere(
+def test_session_of_the_clusters_page_is_useless_at_a_different_origin(
     laptop: Laptop, chromium: Any, origin: str
 ) -> None:
     allow(laptop, origin)
@@ -164,22 +166,22 @@ def test_a_session_of_the_clusters_page_is_of_no_use_elsewhere(
         assert ask(browser, url, {"X-Session-Key": key}) == 200
         window.goto(f"{origin}/")
         browser.see("Sign in to detcloud")
-        # Its header is not allowed, and without it the cookie is no session.
+        # The header is not allowed, and the cookie alone is not a session.
         assert "Failed to fetch" in str(ask(browser, url, {"X-Session-Key": key}))
         assert "Failed to fetch" in str(ask(browser, url, {}))
 
 
-def test_a_copy_goes_nowhere_else(laptop: Laptop) -> None:
+def test_export_refuses_occupied_folders_and_insecure_addresses(laptop: Laptop) -> None:
     folder = laptop.home.parent / "mine"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years")
-    for words, told in (
+    for words, message in (
         ((folder,), "holds something else than a page"),
         ((folder / "thesis.tex",), "is no folder"),
         ((folder / "new", "--api", "http://api.test"), "would send tokens in the clear"),
         ((folder / "new", "--api", "https://me:x@api.test"), "is no address of an API"),
     ):
-        assert told in laptop.run("page", "export", *words, code=1).stderr
+        assert message in laptop.run("page", "export", *words, code=1).stderr
     assert [entry.name for entry in folder.iterdir()] == ["thesis.tex"]
 
 
@@ -194,7 +196,7 @@ DROP = """(section, [name, bytes]) => {
 
 
 def write_folder(folder: Path) -> Path:
-    """Model code with its configuration, names that are hostile, and files that stay here."""
+    """Write model code with a configuration, hostile names, and ignored files."""
     folder.mkdir()
     config, model = write_model(folder, 0, name="from the page")
     config.rename(model / "config.yaml")
@@ -207,7 +209,7 @@ def write_folder(folder: Path) -> Path:
     return model
 
 
-def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin: str) -> None:
+def test_experiment_is_created_from_a_folder(laptop: Laptop, chromium: Any, origin: str) -> None:
     allow(laptop, origin)
     model = write_folder(laptop.home.parent / "new")
     with open_window(chromium, laptop, f"{origin}/") as browser:
@@ -215,7 +217,7 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         browser.go("create", "New experiment")
         window = browser.window
         window.get_by_label("Folder").set_input_files(model)
-        # Left out are .detignore, data.bin and what of __pycache__ and .git there is.
+        # The omitted files: .detignore, data.bin, and the files of __pycache__ and .git.
         browser.wait_for_text("4 are left out")
         browser.press("Upload the code")
         editor = window.get_by_label("Configuration (YAML)")
@@ -224,7 +226,7 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         browser.wait_for_text("The configuration is valid.")
         editor.fill(editor.input_value().replace('"metric"', '"metrik"'))
         browser.wait_for_text("metrik")
-        # Neither the code nor what was written is lost by a reload.
+        # A reload loses neither the code nor the text.
         window.reload()
         browser.wait_for_text("Code from the folder model")
         assert "metrik" in editor.input_value()
@@ -258,15 +260,13 @@ def drop_from_outside(window: Any, path: Path) -> None:
         protocol.send("Input.dispatchDragEvent", {"type": kind, "data": data, **place})
 
 
-def test_a_folder_that_is_dropped_is_sent_without_what_stays_here(
-    laptop: Laptop, chromium: Any
-) -> None:
+def test_dropped_folder_is_uploaded_without_ignored_files(laptop: Laptop, chromium: Any) -> None:
     model = write_folder(laptop.home.parent / "dropped")
     with open_window(chromium, laptop) as browser:
         browser.sign_in()
         browser.go("create", "New experiment")
         drop_from_outside(browser.window, model)
-        # As where the folder is chosen: .detignore, data.bin, and what is in __pycache__ and .git.
+        # As for a chosen folder: .detignore, data.bin, and the files of __pycache__ and .git.
         browser.wait_for_text(re.compile(f"the folder {model.name}: 5 files"))
         browser.wait_for_text("4 are left out")
         assert browser.serious_findings() == []
@@ -279,9 +279,7 @@ def test_a_folder_that_is_dropped_is_sent_without_what_stays_here(
         assert browser.faults == []
 
 
-def test_an_archive_that_is_dropped_is_checked_by_the_cluster(
-    laptop: Laptop, chromium: Any
-) -> None:
+def test_dropped_archive_is_checked_by_the_cluster(laptop: Laptop, chromium: Any) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../up.py"))

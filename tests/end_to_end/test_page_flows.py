@@ -1,4 +1,4 @@
-"""The web page finds things, keeps what one writes and knows roles, in a real browser."""
+"""Search, drafts and roles of the web page in a real browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SINGLE = {"name": "single", "metric": "loss", "max_length": {"batches": 5}}
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with two experiments that have ended, and one whose names are long."""
+    """Yield a cluster with two ended experiments, and a third with long names."""
     folder = tmp_path_factory.mktemp("flows")
     with start_cluster(folder, 1, PRIORITY_POOL, LOGNAME="ada") as one:
         for name, x in (("first sweep", 0.5), ("second sweep", 0.25)):
@@ -38,11 +38,11 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 
 def write_long_names(folder: Path) -> tuple[Path, Path]:
-    """A search whose name has 100,000 characters, and others as many as the cluster takes."""
+    """Write a search with a name of 100,000 characters, and other names at the cluster's limits."""
     folder.mkdir()
     hyperparameters = {
         "x": {"type": "double", "minval": 0, "maxval": 1},
-        # YAML takes no longer key on a line.
+        # YAML does not allow longer keys on a line.
         "h" * 1000: {"type": "categorical", "vals": ["v" * 10_000, "w" * 10_000]},
     }
     searcher = {"name": "random", "metric": "loss", "max_trials": 2, "max_length": {"batches": 2}}
@@ -55,7 +55,7 @@ def write_long_names(folder: Path) -> tuple[Path, Path]:
     )
 
 
-def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Browser) -> None:
+def test_palette_finds_names_and_the_tab_shows_the_title(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments", "Experiments")
     assert window.title() == "Experiments – detcloud"
@@ -66,7 +66,7 @@ def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Brows
     window.keyboard.press("Enter")
     browser.see("second sweep")
     wait_until(lambda: window.title() == "second sweep – detcloud")
-    # The keyboard goes on in the view that came.
+    # The keyboard focus moves to the new view.
     assert window.evaluate("document.activeElement.id") == "main"
     window.keyboard.press("?")
     dialog = window.get_by_role("dialog", name="Keyboard shortcuts")
@@ -82,12 +82,12 @@ def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Brows
     window.keyboard.press("Escape")
 
 
-def test_the_key_that_searches_waits_for_a_view_that_loads(browser: Browser) -> None:
+def test_search_key_waits_for_a_loading_view(browser: Browser) -> None:
     window = browser.window
     held: list[Any] = []
     browser.go("templates", "Templates")
     browser.wait_for_text("No templates.")
-    # Nothing is searched here, and the next key is a shortcut again.
+    # This view has no search, and the next key is a shortcut again.
     window.keyboard.press("/")
     window.keyboard.press("g")
     window.keyboard.press("j")
@@ -109,7 +109,7 @@ def test_the_key_that_searches_waits_for_a_view_that_loads(browser: Browser) -> 
     window.unroute("**/api/v1/trials/1")
 
 
-def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
+def test_experiments_are_compared_by_any_metric_and_by_configuration(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -117,7 +117,7 @@ def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
     browser.go("compare?experiments=1,2", "Compare")
     legend = window.get_by_role("list", name="curves").get_by_role("listitem")
     legend.nth(1).wait_for()
-    # By what the searches go by: the square of x.
+    # By the searches' metric: the square of x.
     assert [row.split("\t")[4] for row in browser.table_rows("what is compared")] == [
         "0.25",
         "0.0625",
@@ -142,7 +142,7 @@ def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
     wait_until(lambda: window.get_by_label("Metric").input_value() == '["training","loss"]')
 
 
-def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
+def test_several_metrics_are_compared_in_charts_and_on_a_pareto_front(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -155,7 +155,7 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
     wait_until(lambda: charts.count() == 2)
     rows = [row.split("\t") for row in browser.table_rows("what is compared")]
     assert [row[3:5] for row in rows] == [["0.2", "0.25"], ["0.2", "0.0625"]]
-    # What differs is first, and says so to readers who see no colours.
+    # Differing values are first, and are marked for readers who see no colours.
     rows = [row.split("\t") for row in browser.table_rows("hyperparameters")]
     assert rows == [
         ["x", "differs", "0.5", "0.25"],
@@ -168,7 +168,7 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
     window.get_by_label("Vertical axis").select_option("validation: loss")
     front = window.get_by_role("region", name="two objectives")
     front.get_by_text("On the Pareto front, by").wait_for()
-    # The training losses are the same, and of the others the second's is less.
+    # The training losses are equal, and the second's validation loss is less.
     assert front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[1]}"]
     window.get_by_label("Vertical axis: better if").select_option("larger")
     wait_until(
@@ -184,7 +184,7 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
     window.set_viewport_size(SIZE)
 
 
-def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
+def test_curves_are_drawn_over_epochs_records_and_times(browser: Browser) -> None:
     window = browser.window
 
     def read_places() -> tuple[str, list[float]]:
@@ -208,10 +208,10 @@ def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
     over.select_option("time since the trial's start")
     wait_until(lambda: read_places()[0] == "time since the trial's start")
     elapsed = read_places()[1]
-    # It began before its first report, and not an hour before.
+    # The trial began before its first report, but not an hour before.
     assert 0 <= elapsed[0] <= elapsed[-1] < 3600
     assert round(elapsed[-1] - elapsed[0], 3) == round(times[-1] - times[0], 3)
-    # The address has it, and other views of the user who chose it begin with it.
+    # The choice is in the address, and becomes the user's default for other views.
     window.reload()
     wait_until(lambda: over.input_value() == "elapsed")
     browser.go("experiments/1/curves", "first sweep")
@@ -226,14 +226,12 @@ def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
     over.select_option("batches (steps)")
 
 
-def test_what_somebody_else_wrote_meanwhile_is_seen_before_it_is_replaced(
-    laptop: Laptop, browser: Browser
-) -> None:
+def test_concurrent_change_is_shown_before_an_overwrite(laptop: Laptop, browser: Browser) -> None:
     with laptop.cluster() as cluster:
         experiment = cluster.experiment(2)
         browser.go("experiments/2/configuration", "second sweep")
         form = browser.edit("notes", "mine")
-        # Another part of what is said of it is no conflict.
+        # A change of a different field is no conflict.
         experiment.set(labels=["theirs"])
         form.get_by_role("button", name="Save").click()
         form.wait_for(state="detached")
@@ -269,7 +267,7 @@ def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
     browser.press("Files")
     dialog = window.get_by_role("dialog")
     browser.edit_and_save("metadata", json.dumps(wanted), dialog)
-    # Escape ends the writing, and not the window that it is in.
+    # Escape closes the form, but not the surrounding window.
     form = browser.edit("metadata", "{}", dialog)
     for _ in range(2):
         window.keyboard.press("Escape")
@@ -283,11 +281,11 @@ def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
     dialog.wait_for(state="detached")
     assert "files=" not in browser.address()
     checkpoint = laptop.json("trial", "describe", 1)["latest_checkpoint"]
-    found = laptop.json("checkpoint", "describe", checkpoint)
-    assert found["metadata"] == wanted
+    description = laptop.json("checkpoint", "describe", checkpoint)
+    assert description["metadata"] == wanted
 
 
-def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
+def test_trial_view_has_a_history(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1/history", "Trial 1")
     window.get_by_text("is RUNNING").wait_for()
@@ -295,7 +293,7 @@ def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     browser.go("experiments/1/history", "first sweep")
     submitted = window.get_by_role("listitem").filter(has_text="submitted by")
     submitted.wait_for()
-    # The newest is first, and what came first is last, unless one asks otherwise.
+    # The newest event is first, and the oldest last, unless the order is changed.
     events = window.locator("ol.history > li")
     assert "submitted by" in events.last.inner_text()
     window.get_by_label("Oldest first").check()
@@ -307,7 +305,7 @@ def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     window.get_by_text("submitted by").wait_for()
 
 
-def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser) -> None:
+def test_drafts_survive_other_views_and_a_reload(browser: Browser) -> None:
     window = browser.window
     text = window.get_by_label("Configuration (YAML)")
     browser.go("create?experiment=1", "New experiment")
@@ -331,7 +329,7 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     assert "name: first sweep" in text.input_value()
     window.get_by_text("Your unsaved draft was restored.").wait_for(state="detached")
 
-    # Notes that were written are not lost by one Escape.
+    # A single Escape does not discard entered notes.
     browser.go("experiments/1", "first sweep")
     form = browser.edit("notes", "better than the last one")
     window.keyboard.press("Escape")
@@ -347,7 +345,7 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     window.get_by_role("button", name="Add notes").wait_for()
 
 
-def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
+def test_continuation_is_validated_while_edited(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     browser.go("experiments/2", "second sweep")
     browser.press("Continue")
@@ -368,7 +366,7 @@ def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Bro
     wait_until(lambda: laptop.trials(2)[0]["steps_completed"] == 8)
 
 
-def test_a_question_has_two_answers_that_differ(laptop: Laptop, browser: Browser) -> None:
+def test_confirmation_has_two_distinct_answers(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     forked = json.loads(laptop.run("list", "--json").stdout)[-1]["id"]
     browser.go(f"create?experiment={forked}", "New experiment")
@@ -387,7 +385,7 @@ def test_a_question_has_two_answers_that_differ(laptop: Laptop, browser: Browser
     window.locator("h1 .badge", has_text="CANCELED").wait_for()
 
 
-def test_charts_take_the_colours_that_are_chosen(browser: Browser) -> None:
+def test_charts_follow_the_chosen_colours(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1?group=training", "Trial 1")
     canvas = window.locator(".chart canvas").first
@@ -402,7 +400,7 @@ def test_charts_take_the_colours_that_are_chosen(browser: Browser) -> None:
     window.get_by_role("button", name="colours: auto").wait_for()
 
 
-def test_long_names_keep_to_their_place(browser: Browser) -> None:
+def test_long_names_do_not_break_the_layout(browser: Browser) -> None:
     window = browser.window
     for path, content in (
         ("experiments", "Clear filters"),
@@ -416,7 +414,7 @@ def test_long_names_keep_to_their_place(browser: Browser) -> None:
         title: str | re.Pattern[str] = re.compile("^n{100}|^Experiments|^New experiment")
         browser.go(place, title)
         browser.wait_for_text(content)
-        # The heading leaves room for what it is about.
+        # The heading leaves room for the content.
         assert window.get_by_role("heading", level=1).bounding_box()["height"] < 200, path
         for width in (1280, 390):
             window.set_viewport_size({"width": width, "height": 900})
@@ -426,7 +424,7 @@ def test_long_names_keep_to_their_place(browser: Browser) -> None:
         browser.wait_for_width(SIZE["width"])
 
 
-def test_who_is_no_admin_is_not_offered_what_only_admins_may(
+def test_users_without_the_admin_role_see_no_admin_actions(
     chromium: Any, laptop: Laptop, browser: Browser
 ) -> None:
     admins = ("Drain", "Disable", "Change budget")

@@ -1,4 +1,4 @@
-"""Lists of experiments, and their code, in a real browser over a real cluster."""
+"""Lists of experiments, and the code of an experiment, in a real browser over a real cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# A name with a "/" in it: a folder, and a file there.
+# A name with a "/": a folder, and a file inside.
 LOUD_FILE = f"{CANARY}.py"
 LOUD_TEXT = f"{CANARY}\n\n    # third\n"
 LOUD = re.compile("onerror")
@@ -26,7 +26,7 @@ LOUD_PROJECT = CANARY.partition("<script>")[0]
 
 
 def write_loud_model(folder: Path) -> tuple[Path, Path]:
-    """A model whose names and texts would be scripts where text is no text."""
+    """Write a model with names and texts that would run as scripts if not escaped."""
     config, model = write_model(folder, name=CANARY)
     loud = model / LOUD_FILE
     loud.parent.mkdir()
@@ -38,7 +38,7 @@ def write_loud_model(folder: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with a search that has ended."""
+    """Yield a cluster with an ended search."""
     folder = tmp_path_factory.mktemp("lists")
     with start_cluster(folder, 1, LOGNAME="ada") as one:
         one.run("create", *write_loud_model(folder), "--follow")
@@ -49,7 +49,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         yield one
 
 
-def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browser) -> None:
+def test_code_is_found_by_keyboard_read_copied_and_linked(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments/1/code", LOUD)
     folder, name = LOUD_FILE.rsplit("/", 1)
@@ -64,7 +64,7 @@ def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browse
     browser.press("Copy")
     browser.wait_for_text(re.compile("^Copied$"))
     assert window.evaluate("navigator.clipboard.readText()") == LOUD_TEXT
-    # What is chosen by hand is the code without the numbers, too.
+    # Selecting by hand also copies the code without line numbers.
     chosen = "(it) => { getSelection().selectAllChildren(it); return getSelection().toString() }"
     assert lines.evaluate(chosen) == LOUD_TEXT.rstrip("\n")
     with window.expect_download() as started:
@@ -75,7 +75,7 @@ def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browse
     window.locator(".marked", has_text="# third").wait_for()
 
 
-def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser) -> None:
+def test_long_code_is_shown_in_parts_and_binary_files_are_not_shown(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments/1/code", LOUD)
     tree = window.get_by_role("navigation", name="files of the model code")
@@ -103,7 +103,7 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
 
 
 def names_in(browser: Browser) -> list[str]:
-    """The names in the list of experiments, in their order."""
+    """Return the names in the list of experiments, in order."""
     cells = browser.window.get_by_role("table", name="experiments").locator("tbody td:nth-child(3)")
     return [str(text) for text in cells.all_inner_texts()]
 
@@ -136,7 +136,7 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     assert states.get_by_role("button", pressed=True).all_inner_texts() == ["PAUSED"]
     browser.press("Clear filters")
     browser.press("Progress")
-    # Only the first one has begun, and so it is the last.
+    # Only the first experiment has begun, and so is last.
     wait_until(lambda: names_in(browser)[-1:] == [CANARY])
     with laptop.cluster() as cluster:
         cluster.experiment(2).set_metadata({"data": {"version": 3}})
@@ -155,7 +155,8 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     window.keyboard.press("r")
     browser.see("Projects")
     window.get_by_role("table", name="projects").wait_for()
-    # By name, in which "<" is before all letters: with how many, not ended and archived ones.
+    # Sorted by name, where "<" precedes all letters: with the numbers of all, unended and archived
+    # experiments.
     assert [row.split("\t") for row in browser.table_rows("projects")] == [
         ["Uncategorized", "Uncategorized", "1", "0", "0"],
         ["Vision", LOUD_PROJECT, "2", "2", "0"],
@@ -170,8 +171,8 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     browser.press("Move")
     dialog = window.get_by_role("dialog", name="Move 2 experiments")
     assert dialog.get_by_label("To workspace").input_value() == "Vision"
-    # It offers the projects that there are in the workspace, and leaves alone what was typed before
-    # they came.
+    # The field suggests the projects of the workspace, and keeps text that was typed before the
+    # suggestions arrived.
     window.route("**/api/v1/projects?*", lambda route: held.append(route))
     dialog.get_by_label("To project").fill("a/b")
     wait_until(lambda: held or window.wait_for_timeout(50))
@@ -200,13 +201,13 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     assert browser.faults == []
 
 
-def test_what_is_typed_stays_and_a_part_of_a_name_finds_at_once(
+def test_typed_text_is_kept_and_partial_names_filter_at_once(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
     browser.go("experiments?project=Digits", "Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
-    # Nobody has entered it yet: it stays, whatever comes meanwhile.
+    # The text is not submitted yet: updates of the list keep it.
     user = window.get_by_role("searchbox", name="User")
     user.fill("ad")
     laptop.run("experiment", "set", "name", 4, "delta")
@@ -222,7 +223,7 @@ def test_what_is_typed_stays_and_a_part_of_a_name_finds_at_once(
     assert browser.faults == []
 
 
-def test_a_checkpoint_is_pinned_and_an_admin_unpins_for_others_after_a_question(
+def test_checkpoint_is_pinned_and_an_admin_removes_all_pins_after_confirmation(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -253,7 +254,7 @@ def test_a_checkpoint_is_pinned_and_an_admin_unpins_for_others_after_a_question(
     assert browser.faults == []
 
 
-def test_a_log_is_saved_whole_or_as_far_as_it_is_shown(browser: Browser) -> None:
+def test_log_is_saved_completely_or_as_filtered(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1/logs", "Trial 1")
     window.get_by_role("log").wait_for()
@@ -274,7 +275,7 @@ def test_a_log_is_saved_whole_or_as_far_as_it_is_shown(browser: Browser) -> None
     assert browser.faults == []
 
 
-def test_a_damaged_checkpoint_is_told_and_taken_back_after_a_question(
+def test_damaged_checkpoint_is_shown_and_restored_after_confirmation(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
     window = browser.window
@@ -290,11 +291,11 @@ def test_a_damaged_checkpoint_is_told_and_taken_back_after_a_question(
     dialog = window.get_by_role("dialog")
     dialog.get_by_text(checkpoint.uuid, exact=True).wait_for()
     dialog.get_by_text("Metadata", exact=True).wait_for()
-    # What the model stored beside its files, in the dialog's words of JSON.
+    # The metadata that the model stored with its files, as JSON.
     dialog.get_by_text('"steps_completed": 10').wait_for()
     assert browser.serious_findings() == []
     window.keyboard.press("Escape")
-    # A byte of the file is missing while a run begins from it.
+    # A byte of the file is missing when a run starts from the checkpoint.
     file = checkpoint_file(laptop, checkpoint.uuid, "state.json")
     right = file.read_bytes()
     file.write_bytes(right[:-1])
@@ -305,7 +306,7 @@ def test_a_damaged_checkpoint_is_told_and_taken_back_after_a_question(
     row.get_by_role("button", name="Not damaged").click()
     dialog.get_by_text("state.json").wait_for()
     assert browser.serious_findings() == []
-    # The cluster looks at the sizes.
+    # The cluster compares the sizes.
     browser.press("Not damaged")
     dialog.get_by_role("alert").wait_for()
     file.write_bytes(right)
@@ -317,13 +318,13 @@ def test_a_damaged_checkpoint_is_told_and_taken_back_after_a_question(
 
 
 def checkpoint_file(laptop: Laptop, uuid: str, name: str) -> Path:
-    """The place of a checkpoint's file on this machine."""
+    """Return the path of a checkpoint's file on this machine."""
     with laptop.cluster() as cluster:
         place = cluster.get(f"/checkpoints/{uuid}/storage")
     return Path(place["storage"]["path"], place["path"], name)
 
 
-def test_a_template_that_somebody_else_changed_is_not_lost(
+def test_concurrent_change_of_a_template_is_not_lost(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
     window = browser.window
@@ -333,7 +334,7 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     dialog.get_by_label("Name").fill("base")
     text = dialog.get_by_label("Configuration (YAML)")
     text.fill("max_restarts: 1\n")
-    # Nothing that was written is lost by a reload.
+    # A reload does not lose entered text.
     window.reload()
     browser.press("New template")
     dialog.get_by_text("Your unsaved draft was restored.").wait_for()
@@ -341,7 +342,7 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     dialog.get_by_label("Name").fill("base")
     dialog.get_by_role("button", name="Save").click()
     dialog.wait_for(state="detached")
-    # A new one of the same name replaces nothing unseen.
+    # A new template with an existing name does not silently replace the template.
     browser.press("New template")
     dialog.get_by_label("Name").fill("base")
     text.fill("max_restarts: 2\n")
@@ -368,7 +369,7 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     browser.wait_for_text("No templates.")
 
 
-def test_a_model_that_is_described_is_kept_over_a_reload(browser: Browser) -> None:
+def test_draft_of_a_model_survives_a_reload(browser: Browser) -> None:
     window = browser.window
     browser.go("models", "Models")
     browser.press("New model")

@@ -1,4 +1,4 @@
-"""The views of searches in a real browser over a real cluster: rungs, and what they are made of."""
+"""The views of searches in a real browser over a real cluster: rungs, charts and bills."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.end_to_end.tiny_model import write_model
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("checked_view")]
 
-# A metric whose name would be a script where text is no text, and is wider than a narrow screen.
+# A metric whose name would run as a script if not escaped, and is wider than a narrow screen.
 METRIC = CANARY.partition("<script>")[0] + "m" * 200
-# Rungs at 2 and 4 batches of 4 trials, which are all begun at once: one in 2 goes on.
+# Rungs at 2 and 4 batches for 4 trials, which all begin at once: one in 2 is promoted.
 SEARCHER = {
     "name": "async_halving",
     "metric": METRIC,
@@ -29,7 +29,7 @@ SEARCHER = {
 }
 
 
-# Each run measures its machine, and writes what the process of rank 3 would of another machine.
+# Each run measures its machine, and writes measurements for rank 3 as if from a second machine.
 MEASURE = """\
 import time
 from pathlib import Path
@@ -46,7 +46,7 @@ INIT = "with core.init() as context:\n"
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """A cluster with a halving that has ended."""
+    """Yield a cluster with an ended halving search."""
     folder = tmp_path_factory.mktemp("views")
     with start_cluster(folder, 2) as one:
         one.run("create", *write_halving(folder))
@@ -69,29 +69,27 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
     return config, model
 
 
-def test_rungs_show_each_trial_as_a_link_and_all_of_them_as_a_table(
-    laptop: Laptop, browser: Browser
-) -> None:
+def test_rungs_show_each_trial_as_a_link_and_as_a_table(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     trials: list[dict[str, Any]] = laptop.json("trial", "list", 1)
     best = min(trials, key=lambda one: float(one["hparams"]["x"]))["id"]
     browser.go("experiments/1/rungs", "tiny")
     picture = window.get_by_role("region", name="rungs").first
     picture.get_by_text("4 batches").wait_for()
-    # All four trials are in the first rung, and those that went on in the second, too.
+    # All four trials are in the first rung, and the promoted trials in the second, too.
     lower, upper = (row.split("\t") for row in browser.table_rows("rungs"))
     assert (lower[:3], upper[:2]) == (["1", "2", "4"], ["2", "4"])
     assert lower[-1] == upper[-1] == f"trial {best}"
     dots = picture.get_by_role("link")
     assert dots.count() == 4 + int(upper[2])
-    # The keyboard reaches a dot, which says whose it is and leads there.
+    # The keyboard reaches a dot, which names its trial and links to the trial.
     dot = picture.get_by_role("link", name=re.compile(f"^trial {best}: .*, finished$"))
     dot.focus()
     window.keyboard.press("Enter")
     browser.see(f"Trial {best}")
 
 
-def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
+def test_search_is_previewed_before_creation(browser: Browser) -> None:
     window = browser.window
     browser.go("create?experiment=1", "New experiment")
     browser.wait_for_text("The configuration is valid.")
@@ -110,7 +108,7 @@ def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
     browser.wait_for_text("The configuration is valid.")
     browser.press("Preview")
     browser.wait_for_text("async_halving: 8 trials")
-    # What the cluster refuses is told, and nothing else shown.
+    # A refusal of the cluster is shown alone.
     text.fill(re.sub("max_trials: 8", "max_trials: 30000", text.input_value()))
     browser.wait_for_text("The configuration is valid.")
     browser.press("Preview")
@@ -118,7 +116,7 @@ def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
     assert window.get_by_role("table", name="training by length").count() == 0
 
 
-def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -> None:
+def test_machines_are_charted_by_the_measuring_rank(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1/profiler", "Trial 1")
     for title in ("Processors in use (%)", "Free memory (GiB)"):
@@ -135,13 +133,13 @@ def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -
     browser.wait_for_text("Rank 9 has no measurements")
 
 
-def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Browser) -> None:
+def test_plane_of_two_hyperparameters_links_to_trials(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments/1/hyperparameters", "tiny")
     plane = window.get_by_role("region", name="two hyperparameters")
     plane.get_by_text("With so few trials").wait_for()
     assert plane.get_by_text("some of the 4 trials").count() == 1
-    # Choosing the other one across exchanges the two.
+    # Choosing the vertical hyperparameter for the horizontal axis swaps the two.
     across = plane.get_by_label("Horizontal axis")
     other = {"x": "y", "y": "x"}[across.input_value()]
     across.select_option(other)
@@ -151,7 +149,7 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
         f"cells of {other} and {plane.get_by_label('Vertical axis').input_value()}"
     )
     cells = plane.locator(".heat").get_by_role("link")
-    # The root of 4 trials is 2: at most 2 by 2 cells, and all trials are in them.
+    # The root of 4 trials is 2: at most 2 by 2 cells, which contain all trials.
     assert cells.count() == len(rows) <= 4
     assert sum(int(row.split("\t")[2]) for row in rows) == 4
     cells.first.focus()
@@ -159,7 +157,7 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
     browser.see(re.compile("Trial"))
 
 
-def test_a_part_of_an_axis_keeps_trials_by_mouse_and_by_keyboard(
+def test_range_on_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -167,7 +165,7 @@ def test_a_part_of_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     browser.go("experiments/1/hyperparameters", "tiny")
     together = window.get_by_role("region", name="hyperparameters together")
     together.get_by_text("4 of 4 trials kept").wait_for()
-    # From the upper end of the metric's axis to below its middle: the worst trial is there.
+    # From the upper end of the metric's axis to below the middle: the worst trial is in this range.
     axis = together.locator(".brush").last
     box = axis.bounding_box()
     assert box is not None
@@ -181,7 +179,7 @@ def test_a_part_of_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     assert 0 < len(kept) < 4
     assert f"{len(kept)} of 4 trials kept" in together.get_by_role("status").inner_text()
     assert max(float(row[1]) for row in kept) == pytest.approx(metrics[-1], rel=1e-3)
-    # What is kept is in the address, and the fields have it, too.
+    # The range is in the address, and in the fields too.
     window.reload()
     together.get_by_text(f"{len(kept)} of 4 trials kept").wait_for()
     window.get_by_text("Limit an axis").click()
@@ -197,7 +195,7 @@ def test_a_part_of_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     assert "keep=" not in browser.address()
 
 
-def test_a_chart_is_saved_as_a_picture_and_as_numbers_and_read_as_a_table(
+def test_chart_is_saved_as_picture_and_numbers_and_shown_as_table(
     browser: Browser,
 ) -> None:
     window = browser.window
@@ -210,7 +208,7 @@ def test_a_chart_is_saved_as_a_picture_and_as_numbers_and_read_as_a_table(
         window.get_by_role("button", name=f"CSV of {METRIC}").click()
     head, *lines = Path(saved.value.path()).read_text().splitlines()
     assert sorted(head.split(",")) == ["steps", *(f"trial {n}" for n in range(1, 5))]
-    # Each trial was validated at 2 batches, and those that went on at 4.
+    # Each trial was validated at 2 batches, and promoted trials at 4.
     assert [line.split(",")[0] for line in lines] == ["2", "4"]
     with window.expect_download() as saved:
         window.get_by_role("button", name=f"PNG of {METRIC}").click()
@@ -218,9 +216,7 @@ def test_a_chart_is_saved_as_a_picture_and_as_numbers_and_read_as_a_table(
     assert saved.value.suggested_filename.endswith(".png")
 
 
-def test_of_a_long_table_the_rows_in_sight_are_in_the_document(
-    laptop: Laptop, browser: Browser
-) -> None:
+def test_long_table_renders_only_visible_rows(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     with laptop.cluster() as cluster:
         for n in range(130):
@@ -237,7 +233,7 @@ def test_of_a_long_table_the_rows_in_sight_are_in_the_document(
     assert table.get_by_role("row").last.get_attribute("aria-rowindex") == "131"
 
 
-def test_a_row_with_the_focus_stays_in_the_document(laptop: Laptop, browser: Browser) -> None:
+def test_focused_row_stays_in_the_document(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     with laptop.cluster() as cluster:
         for n in range(130):
@@ -259,13 +255,13 @@ def test_a_row_with_the_focus_stays_in_the_document(laptop: Laptop, browser: Bro
         indexes = [int(r.get_attribute("aria-rowindex")) for r in table.locator("[data-key]").all()]
         assert indexes == sorted(indexes)
     assert indexes[:2] == [2, 52]
-    # The next row that there is follows it, and then it may go.
+    # The focus moves to the next existing row, and then the first row may be removed.
     window.keyboard.press("Tab")
     assert window.evaluate(focused) == "f050"
     first.wait_for(state="detached")
 
 
-def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
+def test_budget_is_set_and_lifted_and_bills_are_shown_by_month(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
@@ -296,7 +292,9 @@ def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
     assert f"month={earlier}" in browser.address()
 
 
-def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop: Laptop) -> None:
+def test_search_views_are_accessible_in_the_dark_and_on_a_narrow_screen(
+    chromium: Any, laptop: Laptop
+) -> None:
     narrow = {"width": 390, "height": 800}
     with open_window(chromium, laptop, viewport=narrow, color_scheme="dark") as phone:
         phone.sign_in()
@@ -310,17 +308,17 @@ def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, lapt
             phone.go(path, title)
             phone.wait_for_text(content)
             assert phone.serious_findings() == [], path
-            # What is wider scrolls in its own box, not with the page.
+            # Wider parts scroll in separate boxes, not with the page.
             phone.wait_for_width(narrow["width"])
         assert phone.faults == []
 
 
-def test_the_command_line_shows_rungs_and_ranks_too(laptop: Laptop) -> None:
+def test_command_line_shows_rungs_and_ranks(laptop: Laptop) -> None:
     [bracket] = laptop.json("experiment", "rungs", 1)["brackets"]
     assert [rung["length"] for rung in bracket["rungs"]] == [2, 4]
     assert len(bracket["rungs"][0]["trials"]) == 4
     rows = laptop.run("experiment", "rungs", 1, "--csv", "--trials", 1).stdout.splitlines()
-    # A head, and a rung at 2 batches and one at 4.
+    # A head, and rungs at 2 and at 4 batches.
     assert [row.split(",")[:5] for row in rows[1:]] == [
         ["1", "1", "2", "batches", "4"],
         ["1", "2", "4", "batches", str(bracket["rungs"][1]["reached"])],

@@ -1,4 +1,4 @@
-"""Pools and the job queue on a cluster that runs: real agents, real trials, typed commands."""
+"""Pools and the job queue on a running cluster: real agents, real trials, typed commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ resource_pools:
     scheduler: {type: priority, preemption: true}
     provider: {type: local, max_instances: 1}
 """
-# Longer than the test: its trials are ended by it.
+# Longer than the test, which ends these trials.
 LONG = {"name": "single", "metric": "loss", "max_length": {"batches": 100_000}}
 
 
@@ -45,7 +45,7 @@ def queue(laptop: Laptop, pool: str) -> list[Any]:
 
 
 def slots(laptop: Laptop, pool: str) -> dict[str, str]:
-    """Slots acquired and needed by the name of each job, in the order of the queue."""
+    """Return acquired and needed slots by job name, in the order of the queue."""
     jobs = queue(laptop, pool)
     return {job["name"]: f"{job['allocated_slots']}/{job['requested_slots']}" for job in jobs}
 
@@ -56,7 +56,7 @@ def trains(laptop: Laptop, experiment: int) -> bool:
         return bool(trial.steps_completed)
 
 
-def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
+def test_job_moved_ahead_preempts_and_pools_decide_independently(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     laptop.run("up", "--slots", 1)
@@ -75,7 +75,7 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     (running, waiting) = laptop.json("job", "list", "-p", "first-come")
     assert [running["name"], waiting["name"]] == ["first_job", "second_job"]
     assert waiting["waits"].startswith("needs 1 slot, 0 free")
-    # The pools are independent of each other.
+    # The pools are independent.
     wait_until(lambda: slots(laptop, "default") == {"shared_job": "1/1"})
 
     ids = [job["job_id"][:8] for job in queue(laptop, "first-come")]
@@ -90,20 +90,20 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     assert "unable to perform operation on resource pool with fair_share" in refused.stderr
     laptop.run("kill", second)
     wait_until(lambda: slots(laptop, "first-come") == {"first_job": "1/1"})
-    # It goes on where it was told to go.
+    # The trial resumes from its stop.
     log = wait_until(lambda: _log_after_resume(laptop, first))
     assert "starts at 0\n" in log
 
 
 def _log_after_resume(laptop: Laptop, experiment: int) -> str:
-    """The log of the experiment's trial once it was started for the second time."""
+    """Return the log of the experiment's trial after the second start, and "" before."""
     [trial] = laptop.trials(experiment)
     log = laptop.log(trial["id"])
     starts = [line.rsplit(" ", 1)[1] for line in log.splitlines() if "starts at" in line]
     return log if len(starts) == 2 and int(starts[1]) > 0 else ""
 
 
-def test_a_cluster_starts_with_the_pools_of_a_file(laptop: Laptop, tmp_path: Path) -> None:
+def test_cluster_starts_with_the_pools_of_a_file(laptop: Laptop, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(
         "resource_manager: {default_compute_resource_pool: mine, default_aux_resource_pool: mine}\n"
@@ -112,7 +112,7 @@ def test_a_cluster_starts_with_the_pools_of_a_file(laptop: Laptop, tmp_path: Pat
     laptop.run("up", "--slots", 1, "--config", file)
     (pool,) = laptop.json("resource-pool", "list")
     assert (pool["name"], pool["scheduler"]["type"]) == ("mine", "round_robin")
-    # The machine's own agent is there.
+    # The machine's own agent has joined.
     with laptop.cluster() as cluster:
         wait_until(lambda: cluster.resource_pools()[0].data["slots"] == 1)
     laptop.run("down")

@@ -1,4 +1,4 @@
-"""Checkpoints in S3, as a person has them on a laptop."""
+"""Checkpoints in S3, as used on a laptop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# Fails half way, once it has stored how far it came.
+# Fails half-way, after storing its progress.
 TRAIN = """\
 import json
 from detcloud import core
@@ -49,7 +49,7 @@ def storage(bucket: Bucket) -> dict[str, object]:
     }
 
 
-def test_a_trial_goes_on_from_s3_and_its_checkpoint_is_fetched_and_deleted_there(
+def test_trial_resumes_from_s3_and_the_checkpoint_is_fetched_and_deleted(
     laptop: Laptop, tmp_path: Path, s3: SeaweedFs
 ) -> None:
     bucket = s3.bucket("of/a team")
@@ -67,7 +67,7 @@ def test_a_trial_goes_on_from_s3_and_its_checkpoint_is_fetched_and_deleted_there
     assert log.count(f"starts at {BATCHES // 2}") == 1
     laptop.run("trial", "download", 1, "--latest", "-o", tmp_path / "fetched")
     assert json.loads((tmp_path / "fetched" / "state.json").read_text()) == BATCHES
-    # Of both runs of the trial; its second one stored what it reported at its end.
+    # Events of both runs of the trial; the second run stored the events of its end.
     laptop.run("tensorboard", "download", 1, "-o", tmp_path / "events")
     written = [path.read_bytes() for path in (tmp_path / "events" / "experiment-1").rglob("event*")]
     assert [b"validation/loss" in content for content in written] == [True]

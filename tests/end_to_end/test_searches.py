@@ -48,9 +48,9 @@ TIMED = {
     "max_time": 4,
     "time_metric": "seconds",
 }
-# Three rounds of five batches for four trials, of which one, trunc(0.34 * 4), is replaced.
+# Three rounds of five batches for four trials; trunc(0.34 * 4) = 1 trial is replaced.
 PBT = population_search(4, {"batches": 5})
-# Trains for eight steps, whatever the configuration says.
+# Trains eight steps, regardless of the configuration.
 OPEN_ENDED = """\
 import time
 import determined as det
@@ -72,7 +72,7 @@ with det.core.init() as core_context:
         if core_context.preempt.should_preempt():
             break
 """
-# Trains until it is stopped.
+# Trains until stopped.
 TRAIN_ON = """\
 import time
 from detcloud import core
@@ -90,7 +90,7 @@ with core.init() as context:
 
 
 @pytest.mark.parametrize("stop_once", [pytest.param(False, marks=pytest.mark.nightly), True])
-def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
+def test_halving_paused_within_a_rung_resumes(
     laptop: Laptop, tmp_path: Path, stop_once: bool
 ) -> None:
     searcher = {**ASHA, "stop_once": stop_once}
@@ -106,7 +106,7 @@ def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     laptop.replay(1)
 
 
-def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
+def test_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=ASHA)
     laptop.run("create", config, model)
     wait_until(lambda: any(trial["target_steps"] == 9 for trial in _trials(laptop)))
@@ -117,8 +117,8 @@ def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None
     _check(_trials(laptop))
 
 
-def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_path: Path) -> None:
-    # On two slots three trials are open at first: one of them waits while others train.
+def test_trial_that_waits_for_promotion_has_no_process(laptop: Laptop, tmp_path: Path) -> None:
+    # On two slots three trials are open at first: one waits while others train.
     config, model = write_model(tmp_path, searcher=ASHA)
     laptop.run("create", config, model)
     laptop.await_completion(1)
@@ -126,12 +126,13 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     _check(trials)
     promoted = next(trial for trial in trials if trial["steps_completed"] == 9)
     log = laptop.run("trial", "logs", promoted["id"]).stdout
-    # Its second process began with the checkpoint of its first rung, unless it never waited.
+    # The second process started from the checkpoint of the first rung, unless the trial never
+    # waited.
     assert "starts at 0" in log
     assert log.count("stops at 3") == log.count("starts at 3")
 
 
-def test_code_that_decides_how_long_it_trains_is_paused_and_goes_on(
+def test_training_without_a_configured_length_is_paused_and_resumed(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     config, model = write_model(tmp_path, searcher={"name": "single", "metric": "loss"})
@@ -151,7 +152,7 @@ def test_code_that_decides_how_long_it_trains_is_paused_and_goes_on(
     assert (trial["steps_completed"], trial["restarts"]) == (8, 0)
 
 
-def test_a_population_replaces_its_worst_by_copies_of_its_best(
+def test_population_replaces_the_worst_trials_by_copies_of_the_best(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=PBT)
@@ -167,28 +168,27 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
     laptop.await_completion(1)
     trials = _trials(laptop)
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
-    # Four at first, and one copy after each round but the last; they end after 1 to 3 rounds.
+    # Four trials at first, and a copy after each round except the last; trials end after 1 to 3
+    # rounds.
     assert {trial["steps_completed"] for trial in trials} <= {5, 10, 15}
     copies = trials[4:]
     for copy in copies:
         checkpoint = laptop.json("checkpoint", "describe", copy["warm_start"])
         parent = next(one for one in trials if one["id"] == checkpoint["trial_id"])
         assert copy["hparams"] != parent["hparams"]
-        # Its weights were there, and its count began anew; it may train on without a stop.
+        # The copy has the weights, with its own count of batches; it may train on without a stop.
         log = laptop.run("trial", "logs", copy["id"]).stdout
         assert log.index("starts at 0") < log.index("stops at")
     laptop.replay(1)
-    # The checkpoints that copies began with go with the experiment, and not before.
+    # The source checkpoints of copies are deleted with the experiment, not before.
     laptop.run("experiment", "delete", 1, "--yes")
     with laptop.cluster() as cluster:
         wait_until(lambda: not list(cluster.experiments()))
 
 
-# Once in four gates a trial had fewer than its four batches, for a reason that is not known yet.
+# Once in four gates a trial had fewer than four batches, for an unknown reason.
 @pytest.mark.nightly
-def test_trials_measured_by_time_train_until_they_are_stopped(
-    laptop: Laptop, tmp_path: Path
-) -> None:
+def test_trials_measured_by_time_train_until_stopped(laptop: Laptop, tmp_path: Path) -> None:
     entrypoint = ["python", "train_on.py"]
     config, model = write_model(tmp_path, searcher=TIMED, entrypoint=entrypoint)
     (model / "train_on.py").write_text(TRAIN_ON)
@@ -201,22 +201,22 @@ def test_trials_measured_by_time_train_until_they_are_stopped(
     trials = _trials(laptop)
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
     assert {trial["target_steps"] for trial in trials} == {None}
-    # Stopped at 1, 2 or 4 of its seconds, each of which is 4 batches, and a little later.
+    # Stopped slightly after 1, 2 or 4 seconds, each of which is 4 batches.
     assert all(trial["steps_completed"] >= 4 for trial in trials)
     assert max(trial["steps_completed"] for trial in trials) >= 16
     laptop.replay(1)
 
 
-def test_a_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
+def test_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
     searcher = {**TIMED, "time_metric": "hours"}
     entrypoint = ["python", "train_on.py"]
     config, model = write_model(tmp_path, searcher=searcher, entrypoint=entrypoint)
     (model / "train_on.py").write_text(TRAIN_ON)
     laptop.run("create", config, model)
     laptop.run("wait", 1, code=1)
-    found = laptop.json("describe", 1)
-    assert found["state"] == "ERROR"
-    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in found["message"]
+    description = laptop.json("describe", 1)
+    assert description["state"] == "ERROR"
+    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in description["message"]
 
 
 def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     trials = _trials(laptop)
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 8
     assert laptop.json("describe", 1)["message"] == ""
-    told = [event["text"] for event in laptop.json("history", 1)]
-    came = [int(text.split()[1]) for text in told if text.startswith("suggestion")]
-    # Two trials were drawn at the start and, as the first of them ended, one more at most: the
-    # others were suggested, whatever was asked for when the server died.
+    texts = [event["text"] for event in laptop.json("history", 1)]
+    came = [int(text.split()[1]) for text in texts if text.startswith("suggestion")]
+    # Two trials were drawn at the start and at most one more when the first ended. The others were
+    # suggested, despite the death of the server.
     assert 5 <= len(came) <= 6
     assert came == list(range(len(came)))
     laptop.replay(1)
@@ -249,7 +249,7 @@ def _trials(laptop: Laptop) -> list[dict[str, Any]]:
 
 
 def _check(trials: list[dict[str, Any]]) -> None:
-    """Six trials completed at one of two rungs, and the best of them all went on."""
+    """Check that six trials completed at one of two rungs, the best trial at the upper rung."""
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
     assert {trial["steps_completed"] for trial in trials} == {3, 9}
     best = min(trials, key=lambda trial: float(trial["hparams"]["x"]))

@@ -1,4 +1,4 @@
-"""TensorBoard itself shows what trials report, while they run."""
+"""TensorBoard shows the reports of running trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.end_to_end
 
 
 def ask(port: int, path: str) -> Any:
-    """TensorBoard's answer, None while there is none."""
+    """Return TensorBoard's answer, or None without a server."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/data/{path}", timeout=10 * PATIENCE) as answer:
             return json.load(answer)
@@ -28,7 +28,7 @@ def ask(port: int, path: str) -> Any:
         return None
 
 
-def test_tensorboard_shows_the_trials_of_an_experiment_until_it_is_ended(
+def test_tensorboard_shows_the_trials_of_an_experiment_until_the_end(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     laptop.run("create", *write_model(tmp_path))
@@ -36,9 +36,9 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_it_is_ended(
     process = laptop.spawn("tensorboard", "start", 1, "--no-browser")
     try:
         assert process.stdout is not None
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/ ", process.stdout.readline())
-        assert found
-        port = int(found[1])
+        match = re.match(r"http://127\.0\.0\.1:(\d+)/ ", process.stdout.readline())
+        assert match
+        port = int(match[1])
         tags = {"training/loss", "validation/loss"}
         runs = {"experiment-1/trial-1", "experiment-1/trial-2"}
         wait_until(

@@ -1,6 +1,6 @@
-"""A process that dies within an upload leaves the checkpoint before it or the new one, never half.
+"""A process that dies within an upload leaves the old or the new checkpoint, never a half.
 
-Each trial dies at a moment of its own, drawn anew in each run of the test; the log names the line.
+Each trial dies at a random moment, drawn again in each run of the test; the log names the line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# The third thread's lines are nearly as many as the second one's.
+# The third thread executes nearly as many lines as the second.
 MOMENT_MAX = 0.97
 NIGHTLY = tuple(
     pytest.param(name, 6, marks=pytest.mark.nightly)
@@ -28,7 +28,7 @@ NIGHTLY = tuple(
 
 
 @pytest.mark.parametrize(("framework", "count"), [("core", 3), *NIGHTLY])
-def test_a_kill_within_an_upload_leaves_the_old_checkpoint_or_the_new_one(
+def test_kill_within_an_upload_leaves_the_old_or_the_new_checkpoint(
     laptop: Laptop, tmp_path: Path, framework: str, count: int
 ) -> None:
     if framework != "core":
@@ -51,19 +51,19 @@ def test_a_kill_within_an_upload_leaves_the_old_checkpoint_or_the_new_one(
 
 
 def check_end(trial: Trial) -> str:
-    """Check how a trial came through its kill, if any; the digest of its weights."""
+    """Check a trial after the kill, if any; return the digest of the weights."""
     log = "".join(trial.logs())
     is_killed = trial.data["hparams"]["moment"] >= 0
     assert (trial.data["state"], trial.data["restarts"]) == ("COMPLETED", is_killed), log
     assert ("killed at" in log) is is_killed, log
-    # The third checkpoint was on its way.
+    # The third checkpoint was being uploaded.
     begins = [int(steps) for steps in re.findall(r"begins at (\d+)\n", log)]
     assert begins in ([[0, 2 * PERIOD], [0, 3 * PERIOD]] if is_killed else [[0]]), log
     kept = list(trial.checkpoints())
     assert {one.data["state"] for one in kept} == {"COMPLETED"}, log
     for checkpoint in kept:
         assert {one["state"] for one in checkpoint.verify()} == {"OK"}, log
-    # One that was stored, but not yet reported, when its process died is stored once more.
+    # A checkpoint that was stored but not reported when its process died is stored again.
     steps = {int(one.data["steps_completed"]) for one in kept}
     assert steps == set(range(PERIOD, LENGTH + 1, PERIOD)), log
     [end] = trial.metrics("end")
@@ -71,7 +71,7 @@ def check_end(trial: Trial) -> str:
 
 
 def leftovers(store: Path, trials: list[Trial]) -> list[str]:
-    """The files in the store that belong to no checkpoint that is kept."""
+    """Return the files in the store that belong to no kept checkpoint."""
     kept = {
         one.data["uuid"]
         for trial in trials

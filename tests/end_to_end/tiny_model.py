@@ -1,4 +1,4 @@
-"""A model directory whose trials take milliseconds a batch and need no torch."""
+"""A model directory with trials of milliseconds a batch that need no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-# Lines of the script that the tests below name by their numbers would move: keep it as it is.
+# Tests name lines of this script by number, which any change would move.
 TRAIN = """\
 import json, os, sys, time
 from detcloud import core
@@ -40,9 +40,7 @@ BATCHES = 10
 
 
 def population_search(size: int, length: dict[str, int]) -> dict[str, Any]:
-    """The configuration of three rounds of population-based training, between which one trial of
-    a few is replaced.
-    """
+    """Return a population-based searcher of three rounds, which replaces a trial between rounds."""
     return {
         "name": "pbt",
         "metric": "loss",
@@ -57,7 +55,7 @@ def population_search(size: int, length: dict[str, int]) -> dict[str, Any]:
 def write_model(
     folder: Path, pause_seconds: float = 0.0, fails_at: int = 0, **fields: Any
 ) -> tuple[Path, Path]:
-    """Writes CONFIG and MODEL_DIR for a search of two trials with 10 batches each.
+    """Write CONFIG and MODEL_DIR for a search of two trials with 10 batches; return both paths.
 
     A batch takes `pause_seconds`; the batch `fails_at` raises. `fields` are the configuration's.
     """
@@ -78,6 +76,6 @@ def write_model(
         **fields,
     }
     path = folder / "config.yaml"
-    # One field a line, so that problems name lines that differ. JSON is YAML.
+    # A field per line, so that problems name different lines. JSON is YAML.
     path.write_text(json.dumps(config, indent=1))
     return path, model

@@ -1,4 +1,4 @@
-"""A cluster with a pool on AWS and one on Google Cloud, whichever of them its functions run in."""
+"""A cluster with a pool on AWS and a pool on Google Cloud, with functions in either cloud."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ EC2_TYPE, GCE_TYPE = "g5.xlarge", "g2-standard-4"
 
 
 def both_pools(home: str) -> str:
-    """Return a configuration of both pools, in which `home` is where jobs go that name none."""
+    """Return a configuration of both pools; `home` is the default pool of jobs."""
     pools = [(ON_AWS, "aws", EC2_TYPE), (ON_GCP, "gcp", GCE_TYPE)]
     return f"""
 resource_manager:
@@ -34,8 +34,9 @@ resource_pools:""" + "".join(
 def wait_for_job(
     cluster: DeployedCluster[Any], elsewhere: Machines, owner: Laptop, experiment: int
 ) -> dict[str, Any]:
-    """Return the experiment's one trial, once it is completed. What fails tells the logs of the
-    other cloud's machines as well.
+    """Wait until the experiment is completed; return the only trial.
+
+    A failure includes the logs of the remote cloud's machines.
     """
     with logs_told(elsewhere):
         return wait_for(cluster, owner, experiment)
@@ -43,7 +44,7 @@ def wait_for_job(
 
 @contextmanager
 def logs_told(machines: Machines) -> Iterator[None]:
-    """Add what the machines wrote to what fails in the block."""
+    """Add the machines' logs to an AssertionError of the block."""
     try:
         yield
     except AssertionError as error:

@@ -1,8 +1,9 @@
-"""Model directories whose trials kill themselves within an upload behind the training.
+"""Model directories with trials that kill themselves within a background upload.
 
-A trial of the first run traces the threads that store its checkpoints, and dies by SIGKILL in the
-third one after a share of the lines that the second one took, since the first one imports modules:
-`moment`, which is below 0 for one that lives. It ends with the SHA-256 of its weights as a metric.
+A trial's first run traces the threads that store its checkpoints. The trial dies by SIGKILL in the
+third thread, after a share `moment` of the second thread's lines, since the first thread imports
+modules. With a negative `moment` the trial survives. A trial ends with the SHA-256 of its weights
+as a metric.
 """
 
 from __future__ import annotations
@@ -278,7 +279,7 @@ SCRIPTS = {
 def write_killed_model(
     folder: Path, framework: str, moments: list[float], store: Path
 ) -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a grid with a trial for each of the moments."""
+    """Write CONFIG and MODEL_DIR of a grid search with a trial for each moment."""
     model = folder / "model"
     model.mkdir()
     (model / "killer.py").write_text(KILLER)
@@ -294,7 +295,7 @@ def write_killed_model(
         },
         # As large states are stored.
         "optimizations": {"asynchronous_checkpoints": True},
-        # All are kept, so that collection removes nothing but what was never completed.
+        # All are kept, so that collection removes only incomplete checkpoints.
         "checkpoint_storage": {
             "type": "shared_fs",
             "host_path": str(store),
@@ -303,7 +304,7 @@ def write_killed_model(
         "min_checkpoint_period": {"batches": PERIOD},
         "min_validation_period": {"batches": PERIOD},
         "scheduling_unit": PERIOD,
-        # Lightning's are stored where the policy asks for it, and no period does.
+        # Lightning stores checkpoints by the policy alone, not by a period.
         "checkpoint_policy": "all" if framework == "lightning" else "none",
         "max_restarts": 1,
     }

@@ -1,6 +1,4 @@
-"""Every body that the API takes, from its OpenAPI description, and a cluster with something behind
-each of them.
-"""
+"""Every body that the API accepts, from the OpenAPI description, and a matching cluster."""
 
 from __future__ import annotations
 
@@ -31,8 +29,10 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Door:
-    """A route that takes a body: who may use it, where `{}` of its path lead, and a body that it
-    takes. `free`: fields that take any JSON.
+    """A route that accepts a body.
+
+    The role that may use the route, the values for `{}` in the path, and a valid body. `free`:
+    fields that accept any JSON.
     """
 
     role: Role
@@ -259,8 +259,10 @@ DOORS: Mapping[str, Door] = {
 
 
 class HostileCluster:
-    """A cluster with an object of each kind: an experiment whose two trials run on an agent, a
-    custom search, a checkpoint, an upload that was begun, a model's version and a template.
+    """A cluster with an object of each kind.
+
+    An experiment whose two trials run on an agent, a custom search, a checkpoint, an open upload, a
+    model version and a template.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -285,10 +287,10 @@ class HostileCluster:
         self.job = str(cluster.get("/experiments/1").json["job_id"])
 
     def send(self, method: str, path: str, body: bytes, role: Role) -> Answer:
-        """Send a body of JSON to a route as a caller of that role."""
+        """Send a body of JSON to a route as a caller of `role`."""
         token = self.idle.token if role is Role.AGENT else TOKENS[role]
         self._sent += 1
-        # The answer to a request with a key is stored in a row of its own.
+        # The answer to a request with a key is stored in a separate row.
         key = f"key-{self._sent}"
         headers = [("content-type", "application/json"), ("idempotency-key", key)]
         return call(self.cluster.app, method, V1 + path, token=token, headers=headers, body=body)
@@ -301,7 +303,7 @@ class HostileCluster:
         return self.send(method, path, body, door.role)
 
     def described_bodies(self) -> set[str]:
-        """The routes that take JSON, as the API describes itself."""
+        """Return the routes that accept JSON, from the API's description."""
         paths = self.cluster.get("/openapi.json").json["paths"]
         return {
             f"{method.upper()} {anonymous_path(path)}"
@@ -311,7 +313,7 @@ class HostileCluster:
         }
 
     def experiment_ids(self) -> list[int]:
-        """The ids of all experiments."""
+        """Return the ids of all experiments."""
         ids, cursor = list[int](), ""
         while True:
             answer = self.cluster.get(f"/experiments?limit=500&kind=all{cursor}")
@@ -341,7 +343,7 @@ class HostileCluster:
                 agent.report(entry["allocation"], exited, writer="agent")
 
     def read_everything(self) -> list[str]:
-        """Read every list and every detail, and return what did not answer as it should."""
+        """Read every list and every detail; return a line for each unexpected answer."""
         faults = []
         for path in self._readable_paths():
             answer = call(self.cluster.app, "GET", V1 + path, token=TOKENS[Role.ADMIN])
@@ -405,13 +407,13 @@ def _filled_paths(path: str, values: Mapping[str, Sequence[object]]) -> Iterator
 
 
 def anonymous_path(path: str) -> str:
-    """A path of the description, without the names of its parameters."""
+    """Return a path of the description without the names of parameters."""
     parts = path.removeprefix(V1).split("/")
     return "/".join("{}" if part.startswith("{") else part for part in parts)
 
 
 def leaf_places(body: Any, place: Place = ()) -> Iterator[Place]:
-    """The place of each value in a body, the inner ones too."""
+    """Yield the place of each value in a body, nested values included."""
     if place:
         yield place
     if not isinstance(body, dict | list):
@@ -421,7 +423,7 @@ def leaf_places(body: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def with_value(body: Any, place: Place, text: bytes) -> bytes:
-    """The body as JSON with that text of JSON in a place."""
+    """Return the body as JSON with `text` at a place."""
     marked = _with_mark(body, place)
     return json.dumps(marked).encode().replace(json.dumps(MARK).encode(), text)
 

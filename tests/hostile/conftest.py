@@ -18,7 +18,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def laptop(tmp_path: Path) -> Iterator[Laptop]:
-    """A cluster's home that does not exist yet; whatever ran for it is gone after the test."""
+    """Yield the home of a cluster that does not exist yet; check that no process remains."""
     one = Laptop(tmp_path / "home")
     yield one
     assert one.end() == [], "something outlived `detcloud down`"

@@ -1,12 +1,12 @@
-"""Values of JSON that break a reader or a writer somewhere, as the text that a client sends."""
+"""JSON values that break some reader or writer, as sent by a client."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
-# Around the limit of the cluster's own gate, around those of pydantic's parser and encoder (200 and
-# 255), and beyond those of the standard library's `json`.
+# Around the limit of the cluster's own gate, around the limits of pydantic's parser and encoder
+# (200 and 255), and beyond the limits of the standard library's `json`.
 GATE_DEPTHS = (60, 63, 64, 65, 66, 70)
 CODEC_DEPTHS = (190, 199, 200, 201, 230, 251, 252, 253, 254, 255, 256, 260)
 HUGE_DEPTHS = (1_000, 100_000)
@@ -16,22 +16,22 @@ MEBIBYTE = 1024 * 1024
 
 
 def deep_object(depth: int) -> bytes:
-    """Objects within each other."""
+    """Return objects nested to `depth`."""
     return b'{"a":' * depth + b"1" + b"}" * depth
 
 
 def deep_list(depth: int) -> bytes:
-    """Lists within each other."""
+    """Return lists nested to `depth`."""
     return b"[" * depth + b"]" * depth
 
 
 def deep_mixture(depth: int) -> bytes:
-    """Objects and lists in turn."""
+    """Return nested objects and lists, alternately."""
     return b'[{"a":' * (depth // 2) + b"null" + b"}]" * (depth // 2)
 
 
 def deep_values(depths: tuple[int, ...]) -> dict[str, bytes]:
-    """Values nested to each of these depths, by a name for each."""
+    """Return values nested to each of these depths, by name."""
     makers = {"objects": deep_object, "lists": deep_list, "both": deep_mixture}
     return {
         f"{depth} {name}": make(depth)

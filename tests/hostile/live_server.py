@@ -1,4 +1,4 @@
-"""An embedded server in a thread of the test's process, and raw sockets that talk to it."""
+"""An embedded server in a thread of the test's process, and raw sockets to the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
 
 
 class Live:
-    """A server in a thread of this process, with one experiment."""
+    """A server in a thread of this process, with an experiment."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -41,9 +41,9 @@ class Live:
         return socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS_MAX)
 
     def send(self, *parts: bytes, then_close: bool = True) -> bytes:
-        """Sends bytes as they are; everything that comes back until the server closes."""
+        """Send raw bytes; return all bytes of the answer until the server closes."""
         with self.connect() as connection:
-            # The server may have heard enough before all is sent.
+            # The server may answer and close before all bytes are sent.
             with suppress(OSError):
                 for part in parts:
                     connection.sendall(part)
@@ -52,7 +52,7 @@ class Live:
             return receive_all(connection)
 
     def ask(self, line: str, headers: str = "", body: bytes = b"") -> bytes:
-        """One honest request."""
+        """Send a well-formed request; return the answer."""
         method, path = line.split()
         head = f"{method} {V1}{path} HTTP/1.1\r\n{self.host}Connection: close\r\n{headers}\r\n"
         return self.send(head.encode() + body, then_close=False)
@@ -71,5 +71,5 @@ def receive_all(connection: socket.socket) -> bytes:
 
 
 def statuses(answers: bytes) -> list[int]:
-    """The status of each answer on a connection."""
+    """Return the status of each answer on a connection."""
     return [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]

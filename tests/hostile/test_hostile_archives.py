@@ -1,5 +1,7 @@
-"""Model code archives that were made to hurt: the extractor writes below its folder or nothing at
-all, raises ArchiveInvalid or nothing at all, and what it accepts is what the archive says.
+"""Hostile archives of model code.
+
+The extractor writes only below the folder and raises only ArchiveInvalid. An accepted archive is
+extracted exactly.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ KINDS = [
 
 
 def header(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = "") -> bytes:
-    """One block, whatever it says."""
+    """Return a header block with any content."""
     info = tarfile.TarInfo(name[:100])
     info.type, info.size, info.linkname = kind, size, link[:100]
     return info.tobuf(tarfile.GNU_FORMAT, errors="surrogateescape")[-BLOCK:]
@@ -90,7 +92,7 @@ def refusal_of(read: Callable[[], object]) -> ArchiveInvalid | None:
 
 
 class ExtractionHarness:
-    """A folder with something beside the place of extraction, which must stay as it is."""
+    """A folder for the extraction, with files outside that must stay unchanged."""
 
     def __init__(self, folder: Path) -> None:
         self.place = folder / "harness" / "place"
@@ -100,7 +102,7 @@ class ExtractionHarness:
         self.archive = folder / "a.tar.gz"
 
     def take(self, content: bytes) -> ArchiveInvalid | list[str]:
-        """The names extracted, or why not; raises AssertionError for anything else."""
+        """Return the extracted names, or the refusal; raise AssertionError for any other effect."""
         self.archive.write_bytes(content)
         out = self.place / "out"
         refused = refusal_of(lambda: extract(self.archive, out))
@@ -186,17 +188,19 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_trick_is_refused_and_nothing_is_written(harness: ExtractionHarness, slip: str) -> None:
-    found = harness.take(gzip.compress(SLIPS[slip] + END, mtime=0))
+def test_path_trick_in_an_archive_is_refused_without_writing(
+    harness: ExtractionHarness, slip: str
+) -> None:
+    outcome = harness.take(gzip.compress(SLIPS[slip] + END, mtime=0))
     if slip == "two long names":
-        assert found == ["x" * 150]
+        assert outcome == ["x" * 150]
         return
     if slip.startswith(("a setuid bit", "a pax header without", "a long name without")):
-        # The checksum does not fit, or the archive ends there.
-        assert isinstance(found, ArchiveInvalid) or found == []
+        # The checksum is wrong, or the archive ends early.
+        assert isinstance(outcome, ArchiveInvalid) or outcome == []
         return
-    assert isinstance(found, ArchiveInvalid), found
-    assert found.reason
+    assert isinstance(outcome, ArchiveInvalid), outcome
+    assert outcome.reason
 
 
 PLAIN = file("a") + header("d", tarfile.DIRTYPE) + file("d/b", b"22") + END
@@ -249,28 +253,32 @@ PLAIN = file("a") + header("d", tarfile.DIRTYPE) + file("d/b", b"22") + END
         "no tar",
     ],
 )
-def test_what_is_around_an_archive_is_read_to_its_end(
+def test_data_around_an_archive_is_read_to_the_end(
     harness: ExtractionHarness, wrapped: Callable[[bytes], bytes], names: list[str] | None
 ) -> None:
-    found = harness.take(wrapped(PLAIN))
+    outcome = harness.take(wrapped(PLAIN))
     if names is None:
-        assert isinstance(found, ArchiveInvalid), found
+        assert isinstance(outcome, ArchiveInvalid), outcome
     else:
-        assert found == names
+        assert outcome == names
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 5, 127, 128, 300])
-def test_what_hides_behind_the_end_is_refused(harness: ExtractionHarness, zeros: int) -> None:
-    # Others read on behind the end: there they would see something else than we do.
+def test_files_behind_the_end_of_an_archive_are_refused(
+    harness: ExtractionHarness, zeros: int
+) -> None:
+    # Other readers continue behind the end, and would see different files.
     hidden = bytes(zeros * BLOCK) + file("hidden") + END
-    found = harness.take(gzip.compress(PLAIN + hidden))
-    assert isinstance(found, ArchiveInvalid)
-    assert "after its end" in found.reason or "longer than any real one" in found.reason
+    outcome = harness.take(gzip.compress(PLAIN + hidden))
+    assert isinstance(outcome, ArchiveInvalid)
+    assert "after its end" in outcome.reason or "longer than any real one" in outcome.reason
 
 
 @pytest.mark.parametrize("place", [0, 100, 148, 156, 257])
 @pytest.mark.parametrize("entry", [0, 1, 2])
-def test_a_damaged_header_is_no_end(harness: ExtractionHarness, place: int, entry: int) -> None:
+def test_damaged_header_is_not_mistaken_for_the_end(
+    harness: ExtractionHarness, place: int, entry: int
+) -> None:
     # Of the three headers, at blocks 0, 2 and 3.
     at = (0, 2, 3)[entry] * BLOCK + place
     damaged = PLAIN[:at] + b"\xee" + PLAIN[at + 1 :]
@@ -283,7 +291,7 @@ def seconds_to_refuse(harness: ExtractionHarness, content: bytes) -> float:
     return time.process_time() - began
 
 
-def test_bombs_are_refused_in_seconds_and_without_their_memory(harness: ExtractionHarness) -> None:
+def test_archive_bombs_are_refused_quickly_in_little_memory(harness: ExtractionHarness) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     one = zlib.compressobj(9, zlib.DEFLATED, 31)
     zeros = bytes(2**20)
@@ -291,22 +299,22 @@ def test_bombs_are_refused_in_seconds_and_without_their_memory(harness: Extracti
     bomb += one.flush()
     assert len(bomb) < 2**20
     assert seconds_to_refuse(harness, bomb) < 5
-    # 300 MiB behind the end, in members of their own.
+    # 300 MiB behind the end, in separate gzip members.
     tail = gzip.compress(PLAIN) + gzip.compress(zeros) * 300
     assert seconds_to_refuse(harness, tail) < 5
-    # Headers that each announce another one, so that the reader calls itself.
+    # Headers that each announce a further header, so that the reader recurses.
     chain = pax({"comment": "x"}) * 5_000
     assert seconds_to_refuse(harness, gzip.compress(chain + file("a") + END)) < 5
-    # KiB on Linux: a tenth of what the bombs hold.
+    # KiB on Linux: a tenth of the bombs' content.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120 * 1024
 
 
-def test_a_deep_tree_is_taken_up_to_the_parts_of_a_name(harness: ExtractionHarness) -> None:
+def test_deep_folders_are_accepted_up_to_the_limit_of_parts(harness: ExtractionHarness) -> None:
     deep = "/".join("d" * 63)
-    found = harness.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
+    outcome = harness.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
     # 63 folders and a file.
-    assert isinstance(found, list)
-    assert len(found) == 64
+    assert isinstance(outcome, list)
+    assert len(outcome) == 64
     too_deep = f"{deep}/d/f"
     assert isinstance(
         harness.take(gzip.compress(pax({"path": too_deep}) + file("a") + END)), ArchiveInvalid
@@ -314,7 +322,7 @@ def test_a_deep_tree_is_taken_up_to_the_parts_of_a_name(harness: ExtractionHarne
 
 
 def samples() -> list[bytes]:
-    """Archives whose bytes are changed: of every format, with every kind of extension."""
+    """Return archives for mutation: every format, with every kind of extension."""
     made = [PLAIN, *(content + END for content in SLIPS.values())]
     for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         buffer = io.BytesIO()
@@ -337,9 +345,7 @@ FUZZ = settings(
 
 
 def correct_checksums(raw: bytes) -> bytes:
-    """With the checksum of each block that looks like a header put right, so that the reader goes
-    on to what was changed.
-    """
+    """Return the archive with corrected header checksums, so that readers reach the mutations."""
     mended = bytearray(raw)
     for start in range(0, len(raw) - BLOCK + 1, BLOCK):
         block = mended[start : start + BLOCK]
@@ -376,7 +382,7 @@ def test_changed_bytes_of_a_tar_do_no_harm(
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(0, 2000))))
 @example([(tarfile.GNUTYPE_LONGNAME, "a", 300)] * 20)
 @example([(tarfile.XGLTYPE, "a", 300)] * 20)
-def test_any_entries_in_any_order_do_no_harm(
+def test_entries_in_any_order_do_no_harm(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[bytes, str, int]]
 ) -> None:
     chance = random.Random(len(entries))

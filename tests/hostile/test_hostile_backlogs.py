@@ -1,5 +1,6 @@
-"""Reports of minutes in one call, as after an outage of the server: none is lost, none counts
-twice, and no trial ends of it.
+"""Minutes of reports in a single call, as after an outage of the server.
+
+No report is lost or counts twice, and no trial ends as a result.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ ALLOCATION = "1.1"
 
 
 class BreakingTable(TableDecorator):
-    """A table that fails at every commit whose number `every` divides, or never where that is 0:
-    before the commit it is throttled, after it the program has a fault.
+    """A table that fails at each commit with a number that `every` divides; 0 never fails.
+
+    The failure is a throttle before the commit, or with `after` an error after the commit.
     """
 
     def __init__(self, cluster: Cluster, every: int, *, after: bool) -> None:
@@ -40,7 +42,7 @@ class BreakingTable(TableDecorator):
 
 
 def checkpoint_lines(count: int, note: str = "") -> list[dict[str, Any]]:
-    """The two lines of each of so many checkpoints, and a validation between them."""
+    """Return two lines for each of `count` checkpoints, with a validation in between."""
     lines: list[dict[str, Any]] = []
     for n in range(1, count + 1):
         uuid = f"{n:08x}-0000-4000-8000-000000000001"
@@ -56,7 +58,7 @@ def checkpoint_lines(count: int, note: str = "") -> list[dict[str, Any]]:
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """An agent with a running trial, and another one."""
+    """Return an agent with two trials, the first reported as running."""
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     agent.take_work()
@@ -65,7 +67,7 @@ def agent(cluster: Cluster) -> Agent:
 
 
 def checkpoint_count(cluster: Cluster) -> int:
-    """The number of checkpoints listed of the trial."""
+    """Return the number of listed checkpoints of the trial."""
     count, cursor = 0, ""
     while cursor is not None:
         page = cluster.get(f"/trials/1/checkpoints?limit=500{cursor and f'&cursor={cursor}'}").json
@@ -86,7 +88,7 @@ def check_trial(cluster: Cluster, checkpoints: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "note_bytes"), [(49, 0), (400, 0), (60, 15_000)])
-def test_a_backlog_of_checkpoints_in_one_call_ends_no_trial(
+def test_backlog_of_checkpoints_in_a_call_ends_no_trial(
     cluster: Cluster, agent: Agent, count: int, note_bytes: int
 ) -> None:
     answer = agent.report(ALLOCATION, *checkpoint_lines(count, "x" * note_bytes))
@@ -97,7 +99,7 @@ def test_a_backlog_of_checkpoints_in_one_call_ends_no_trial(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after it"])
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_what_a_failed_call_did_not_take_is_taken_when_it_is_sent_again(
+def test_repeated_call_records_the_reports_of_a_failed_call(
     cluster: Cluster, agent: Agent, every: int, after: bool
 ) -> None:
     count = 60
@@ -108,7 +110,7 @@ def test_what_a_failed_call_did_not_take_is_taken_when_it_is_sent_again(
     answers = [agent.sync(reports=reports)]
     while answers[-1].status != 200:
         assert len(answers) < 200
-        # What fails at every commit is mended at some time.
+        # A table that fails at every commit is repaired after some attempts.
         table.every = table.every if len(answers) < 20 else 0
         answers.append(agent.sync(reports=reports))
     engine.table = sound

@@ -1,5 +1,6 @@
-"""Every route of the API's own description, asked by those who may not: the answer says who they
-are not, before it says anything of parameters, bodies or what exists.
+"""Every route of the API's description, requested by callers without permission.
+
+The refusal precedes any check of parameters, bodies or objects.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OPEN = {
     ("put", f"{V1}/instances/{{instance_id}}/identity"),
     ("put", f"{V1}/instances/{{instance_id}}/boot-report"),
     ("post", f"{V1}/instances/{{instance_id}}/agent-code"),
-    # What a sign-in code or a token in its body stands for.
+    # Routes with a sign-in code or a token in the body.
     ("post", f"{V1}/sessions"),
 }
 SIGNED = re.compile(rf"{V1}/objects/")
@@ -47,7 +48,7 @@ Route = tuple[str, str]
 
 
 def routes(cluster: Cluster) -> Iterator[Route]:
-    """Method and path of each route that is not open and needs no signature."""
+    """Yield method and path of each route that is neither open nor signed."""
     paths = cluster.get("/openapi.json").json["paths"]
     for path, methods in paths.items():
         for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
@@ -56,7 +57,7 @@ def routes(cluster: Cluster) -> Iterator[Route]:
 
 
 def is_for(route: Route, role: Role) -> bool:
-    """Whether the role may reach the route, as docs/api.md has it."""
+    """Return whether the role may use the route, according to docs/api.md."""
     if route in JOINS:
         return role is Role.JOIN
     if route in AGENTS:
@@ -78,7 +79,7 @@ def call_route(cluster: Cluster, route: Route, token: str | None, **options: Any
 
 @pytest.fixture
 def full(cluster: Cluster) -> Cluster:
-    """A cluster with something to lose behind most routes."""
+    """Return a cluster with objects behind most routes."""
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     agent.take_work()
@@ -104,7 +105,7 @@ def revoked_token(cluster: Cluster) -> str:
 
 
 def replaced_token(cluster: Cluster) -> str:
-    """The token of an agent that has enrolled again."""
+    """Return the token of an agent that has enrolled again."""
     before = str(enrol(cluster, "twice").json["token"])
     assert enrol(cluster, "twice").status == 200
     return before
@@ -127,11 +128,11 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_strangers_are_told_nothing_but_that(full: Cluster, stranger: str) -> None:
+def test_callers_without_a_valid_token_get_the_same_refusal(full: Cluster, stranger: str) -> None:
     token = STRANGERS[stranger](full)
     answers = set()
     for route in routes(full):
-        # Neither a broken body, a wrong type of it, nor a parameter that is none comes first.
+        # Neither a broken body, a wrong content type nor an invalid parameter is checked first.
         for options in (
             {},
             {"body": b"{", "headers": [("content-type", "application/json")]},
@@ -149,7 +150,7 @@ def test_strangers_are_told_nothing_but_that(full: Cluster, stranger: str) -> No
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_a_role_reaches_its_own_routes_and_no_others(full: Cluster, role: Role) -> None:
+def test_role_reaches_only_the_permitted_routes(full: Cluster, role: Role) -> None:
     reached = {}
     for route in routes(full):
         answer = call_route(full, route, TOKENS[role], body=b"{")
@@ -161,7 +162,7 @@ def test_a_role_reaches_its_own_routes_and_no_others(full: Cluster, role: Role) 
     assert reached == {route: is_for(route, role) for route in reached}
 
 
-def test_an_agent_is_heard_on_its_own_route_only(full: Cluster) -> None:
+def test_agent_token_works_only_for_the_agents_own_route(full: Cluster) -> None:
     mine, theirs = Agent(full, "mine"), Agent(full, "theirs")
     body = {"epoch": 1, "known": [], "wait_ms": 0}
     for name, status in [("mine", 200), ("theirs", 403), ("nobody", 403), ("MINE", 403)]:
@@ -175,18 +176,18 @@ def test_an_agent_is_heard_on_its_own_route_only(full: Cluster) -> None:
     assert theirs.sync().status == 200
 
 
-def test_a_token_of_an_epoch_that_is_over_is_none(full: Cluster) -> None:
+def test_token_of_an_old_epoch_is_refused(full: Cluster) -> None:
     agent = Agent(full, "again")
     newer = Agent(full, "again")
     assert agent.sync().status == 401
-    # Nor does the newer token speak for the older epoch.
+    # The newer token is refused for the older epoch too.
     assert newer.sync(epoch=agent.epoch).status == 409
     assert newer.sync().status == 200
     other = issue_agent_token(full.services.table, "someone", 1)
     assert call(full.app, "GET", f"{V1}/experiments", token=other).status == 403
 
 
-def test_a_user_reaches_no_token_and_no_template_of_another(full: Cluster) -> None:
+def test_user_cannot_change_tokens_and_templates_of_others(full: Cluster) -> None:
     other = token_with(full, user="eve", role=Role.USER)
     assert call(full.app, "GET", f"{V1}/tokens", token=other).json["items"] == []
     assert call(full.app, "DELETE", f"{V1}/tokens/1", token=other).status == 403
@@ -198,7 +199,7 @@ def test_a_user_reaches_no_token_and_no_template_of_another(full: Cluster) -> No
     assert call(full.app, "POST", f"{V1}/tokens", token=other, content=made).status == 403
 
 
-def test_one_users_key_is_not_anothers(full: Cluster) -> None:
+def test_idempotency_keys_of_users_are_independent(full: Cluster) -> None:
     other = token_with(full, user="eve", role=Role.USER)
     headers = [("idempotency-key", "shared")]
     content = {"description": "d"}
@@ -209,14 +210,14 @@ def test_one_users_key_is_not_anothers(full: Cluster) -> None:
     assert [answer.status for answer in answers] == [201, 201]
     assert answers[0].json["user"] == "user-1"
     assert answers[1].json["user"] == "eve"
-    # A name with the separator of a key's row in it leads to no other one.
+    # A user name with the row separator leads to no other user's row.
     sly = token_with(full, user="user-1#I", role=Role.USER)
     again = call(full.app, "POST", f"{V1}/tokens", token=sly, headers=headers, content=content)
     assert again.json["id"] not in {answer.json["id"] for answer in answers}
 
 
-def test_a_page_of_another_site_changes_nothing_and_reads_nothing(full: Cluster) -> None:
-    # What a browser sends of itself: no token, whatever cookies it has.
+def test_cross_site_requests_neither_change_nor_read_data(full: Cluster) -> None:
+    # A browser sends cookies by itself, but no token.
     site = [("origin", "https://evil.test"), ("referer", "https://evil.test/"), ("cookie", "t=1")]
     token = TOKENS[Role.ADMIN]
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; b=b"):
@@ -231,7 +232,7 @@ def test_a_page_of_another_site_changes_nothing_and_reads_nothing(full: Cluster)
     assert call(full.app, "GET", f"{V1}/experiments", headers=cookie).status == 401
 
 
-def test_a_browser_is_never_told_that_another_site_may_ask(full: Cluster) -> None:
+def test_cross_origin_requests_are_never_allowed(full: Cluster) -> None:
     preflight = [
         ("origin", "https://evil.test"),
         ("access-control-request-method", "POST"),
@@ -251,7 +252,7 @@ def test_a_browser_is_never_told_that_another_site_may_ask(full: Cluster) -> Non
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/html"]
 )
-def test_a_body_of_another_type_is_no_json(full: Cluster, kind: str) -> None:
+def test_body_with_a_wrong_content_type_is_refused(full: Cluster, kind: str) -> None:
     headers = [("content-type", kind)]
     body = b'{"sha256": "' + b"0" * 64 + b'", "size": 10}'
     path = f"{V1}/model-code"

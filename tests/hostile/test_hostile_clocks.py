@@ -1,5 +1,7 @@
-"""A server whose clock jumps while agents work: nobody healthy is taken for lost, who is gone is
-still found, and what was sent later is still ordered later.
+"""A server with a jumping clock while agents work.
+
+No healthy agent is lost, vanished agents are still detected, and later messages are still ordered
+later.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ each_jump = pytest.mark.parametrize("jumps", JUMPS.values(), ids=JUMPS)
 
 
 class MailClocks(TableDecorator):
-    """Notes the clock of each row of mail, by its sender."""
+    """A table that records the clock of each mail row, by sender."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
         self.clocks: dict[tuple[str, str], list[int]] = {}
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, and note the clocks of the mail written."""
+        """Commit, and record the clocks of written mail."""
         self.table.commit(writes)
         for write in writes:
             if isinstance(write, Put) and write.key.sort.startswith(MAIL):
@@ -60,7 +62,7 @@ class MailClocks(TableDecorator):
 
 
 class TickingCluster(SteppedCluster):
-    """A cluster whose tick is that of an embedded server."""
+    """A cluster with the tick of an embedded server."""
 
     def tick(self) -> None:
         pass_ms = self.round_ms
@@ -71,7 +73,7 @@ class TickingCluster(SteppedCluster):
 
 
 def train_slowly(run: Run) -> list[Line]:
-    """Trains for some rounds, and tells each time."""
+    """Train for some rounds, with a report each time."""
     if run.rounds < ROUNDS and not run.killed and not run.directives["preempt"]:
         return [{"kind": "progress", "value": run.rounds / ROUNDS}]
     return train_at_once(run)
@@ -95,7 +97,7 @@ def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[SteppedCl
 
 
 def start_trials(cluster: SteppedCluster, agents: int) -> None:
-    """Each agent runs trials, and the passes over the leases are in their rhythm."""
+    """Start trials on each agent, and run lease passes until the passes are regular."""
     for n in range(agents):
         cluster.add_agent(f"node-{n}", 1, train_slowly)
     cluster.submit(2 * agents)
@@ -105,8 +107,9 @@ def start_trials(cluster: SteppedCluster, agents: int) -> None:
 
 
 def jump(cluster: SteppedCluster, by_ms: int, agent: ScriptedAgent | None = None) -> None:
-    """The clock jumps, an agent may come first, and then passes, while the calls of the others are
-    held for 20 s.
+    """Let the clock jump, and run passes while calls are held for 20 s.
+
+    The `agent`, if given, syncs right after the jump.
     """
     cluster.now_ms += by_ms
     if agent is not None:
@@ -126,7 +129,7 @@ def lost_agents(cluster: SteppedCluster) -> list[str]:
 @each_jump
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("one_is_first", [False, True])
-def test_a_jump_kills_no_healthy_work(
+def test_clock_jump_ends_no_healthy_work(
     cluster: SteppedCluster, jumps: tuple[int, ...], agents: int, one_is_first: bool
 ) -> None:
     start_trials(cluster, agents)
@@ -139,14 +142,14 @@ def test_a_jump_kills_no_healthy_work(
 
 
 @each_jump
-def test_an_agent_that_dies_at_a_jump_is_found_all_the_same(
+def test_agent_that_dies_at_a_clock_jump_is_still_detected(
     cluster: SteppedCluster, jumps: tuple[int, ...]
 ) -> None:
     start_trials(cluster, 3)
     cluster.silent.add("node-1")
     for by_ms in jumps:
         jump(cluster, by_ms)
-    # Its lease, and a pause of one lease's length for each jump.
+    # The lease, and a pause of a lease's length for each jump.
     rounds = (1 + len(jumps)) * LEASE_MS // ROUND_MS + 2
     for _ in range(rounds):
         cluster.round()
@@ -158,7 +161,7 @@ def test_an_agent_that_dies_at_a_jump_is_found_all_the_same(
 
 
 @each_jump
-def test_what_is_sent_later_is_ordered_later(
+def test_later_messages_are_ordered_later_despite_clock_jumps(
     cluster: SteppedCluster, mail_clocks: list[MailClocks], jumps: tuple[int, ...]
 ) -> None:
     start_trials(cluster, 2)
@@ -171,7 +174,7 @@ def test_what_is_sent_later_is_ordered_later(
         assert all(one < other for one, other in pairwise(clocks))
 
 
-def test_an_agent_that_is_silent_in_a_steady_time_is_lost_after_its_lease(
+def test_silent_agent_without_clock_jumps_is_lost_after_the_lease(
     cluster: SteppedCluster,
 ) -> None:
     start_trials(cluster, 4)

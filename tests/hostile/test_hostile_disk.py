@@ -1,5 +1,7 @@
-"""A disk without room, or broken, under a cluster: commands are answered `unavailable` with the
-reason, nothing of them is half done, and all goes on when there is room.
+"""A full or broken disk under a cluster.
+
+Commands are answered `unavailable` with the reason, without partial effects, and succeed when space
+is free.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Room = Callable[[bool], None]
 
 @pytest.fixture
 def room(cluster: Cluster) -> Iterator[Room]:
-    """Takes the room for the state table away, or gives it back."""
+    """Yield a function that removes the space for the state table, or restores the space."""
     table = cluster.services.table
     assert isinstance(table, SqliteTable)
     pages = table._db.execute("pragma page_count").fetchone()[0]
@@ -49,12 +51,12 @@ def rows_of(cluster: Cluster) -> list[Any]:
 
 
 def full(answer: Answer) -> bool:
-    told = answer.json["error"]["message"]
-    return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in told
+    message = answer.json["error"]["message"]
+    return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in message
 
 
 def fill_free_pages(cluster: Cluster) -> None:
-    """Uses up what is free within the file's pages, so that the next commit needs more."""
+    """Use up free space within the file's pages, so that the next commit needs a new page."""
     table = cluster.services.table
     n = 0
     for size in (3000, 300, 30, 3):
@@ -65,7 +67,7 @@ def fill_free_pages(cluster: Cluster) -> None:
                 n += 1
 
 
-def test_a_command_without_room_is_unavailable_and_leaves_nothing(
+def test_command_without_disk_space_is_unavailable_and_has_no_effect(
     cluster: Cluster, room: Room
 ) -> None:
     code = cluster.store_code()
@@ -83,7 +85,7 @@ def test_a_command_without_room_is_unavailable_and_leaves_nothing(
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_every_command_without_room_changes_nothing(cluster: Cluster, room: Room) -> None:
+def test_commands_without_disk_space_change_no_rows(cluster: Cluster, room: Room) -> None:
     assert cluster.create(CONFIG).status == 201
     Agent(cluster).take_work()
     room(False)
@@ -112,7 +114,7 @@ def test_every_command_without_room_changes_nothing(cluster: Cluster, room: Room
     assert cluster.get("/experiments/1").status == 200
 
 
-def test_what_trials_report_without_room_is_taken_when_there_is_some(
+def test_reports_refused_without_disk_space_are_recorded_later(
     cluster: Cluster, room: Room
 ) -> None:
     assert cluster.create(CONFIG).status == 201
@@ -139,7 +141,7 @@ def test_what_trials_report_without_room_is_taken_when_there_is_some(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("where", ["fsync", "link", "replace", "mkdir"])
-def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
+def test_upload_without_disk_space_is_unavailable_and_repeatable(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, number: int, where: str
 ) -> None:
     content = archive()
@@ -162,13 +164,13 @@ def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
     assert list((root / ".partial").iterdir()) == []
 
 
-def test_a_log_without_room_is_taken_when_there_is_some(
+def test_log_refused_without_disk_space_is_stored_later(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     first, _ = agent.take_work()
-    # More than its row takes.
+    # More than a row stores.
     text = "a line\n" * SMALL_BYTES_MAX
     logs = [{"allocation": first, "offset": 0, "text": text}]
 
@@ -185,7 +187,7 @@ def test_a_log_without_room_is_taken_when_there_is_some(
     assert cluster.get("/trials/1/logs").json["text"] == text
 
 
-def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
+def test_error_other_than_a_full_disk_is_internal_without_details(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raise_error(*arguments: object, **named: object) -> None:
@@ -202,7 +204,7 @@ def put(sort: str, body: bytes = b"x") -> Put:
 
 
 class Failing:
-    """A connection of which chosen statements fail, as they do on a broken disk."""
+    """A connection with chosen failing statements, as on a broken disk."""
 
     def __init__(self, db: sqlite3.Connection, *failing: str) -> None:
         self._db = db
@@ -230,7 +232,7 @@ class Failing:
     ],
     ids=" ".join,
 )
-def test_a_table_on_a_broken_disk_is_unavailable_and_recovers(
+def test_table_on_a_broken_disk_is_unavailable_and_recovers(
     tmp_path: Path, failing: tuple[str, ...]
 ) -> None:
     table = SqliteTable(tmp_path / "state.db")
@@ -241,13 +243,13 @@ def test_a_table_on_a_broken_disk_is_unavailable_and_recovers(
         with suppress(Unavailable):
             table.commit((put(f"b{n}"), put(f"c{n}")))
         if failing == ("rollback",):
-            # What could not be rolled back is not seen either.
+            # Writes that could not be rolled back are invisible too.
             with pytest.raises((Conflict, Unavailable)):
                 table.commit((put("d"), put("a")))
             with pytest.raises(Unavailable):
                 table.get(Key("p", "d"))
     broken.failing = ("never",)
-    # As another process sees it: each commit whole or not there.
+    # A second process sees each commit completely or not at all.
     other = SqliteTable(tmp_path / "state.db")
     for n in range(3):
         seen = [other.get(Key("p", f"{name}{n}")) is None for name in "bc"]
@@ -268,7 +270,7 @@ def test_a_table_on_a_broken_disk_is_unavailable_and_recovers(
     ],
     ids=["rubbish", "a folder", "a device"],
 )
-def test_a_file_that_is_no_table_is_unavailable(
+def test_file_that_is_not_a_table_is_unavailable(
     tmp_path: Path, damage: Callable[[Path], object], reason: str
 ) -> None:
     path = tmp_path / "state.db"
@@ -277,7 +279,7 @@ def test_a_file_that_is_no_table_is_unavailable(
         SqliteTable(path)
 
 
-def test_a_page_that_was_damaged_is_unavailable_and_not_believed(tmp_path: Path) -> None:
+def test_damaged_page_of_a_table_is_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     table = SqliteTable(path)
     for n in range(200):
@@ -296,7 +298,7 @@ def test_a_page_that_was_damaged_is_unavailable_and_not_believed(tmp_path: Path)
         read()
 
 
-def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
+def test_committed_command_is_answered_although_later_commits_fail(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cluster.create(CONFIG).status == 201
@@ -320,7 +322,7 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
         answer = call(cluster.app, "POST", path, token=token, headers=headers)
         assert (answer.status, answer.json["state"]) == (200, "PAUSED")
     assert call(cluster.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
-    # Its trials have not heard of it yet; the recovery pass tells them 5 s later.
+    # The trials have not received the message yet; the recovery pass delivers it 5 s later.
     assert all(entry["directives"]["preempt"] is None for entry in agent.sync().json["desired"])
     cluster.clock.ms += 6_000
     due_rows.process_due_rows(cluster.services.engine)

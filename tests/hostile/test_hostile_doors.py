@@ -1,5 +1,6 @@
-"""Hostile values through every door by which something enters a row: each is refused or stored, and
-nothing that was asked before answers worse afterwards.
+"""Hostile values through every door into a row.
+
+Each value is refused or stored, and no earlier request gets a worse answer afterwards.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> HostileCluster:
     return HostileCluster(build_cluster(folder))
 
 
-# The gate strikes each place with one part of the values, and all places together with all values.
+# The gate tests each place with a part of the values, and all places together with all values.
 PARTS_TOTAL = 6
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, PARTS_TOTAL))]
 
 
 def part_of(values: Mapping[str, bytes], part: int, place_number: int) -> dict[str, bytes]:
-    """Return one of PARTS_TOTAL parts of the values. Each place starts with another value."""
+    """Return a part of the values, of PARTS_TOTAL parts; places start with different values."""
     texts = enumerate(values.items(), start=place_number + part)
     return {what: text for number, (what, text) in texts if number % PARTS_TOTAL == 0}
 
 
 def check_no_faults(hostile: HostileCluster, faults: list[str]) -> None:
-    """Check that no strike had a fault, and that everything there is can still be read."""
+    """Check that no strike had a fault, and that all data can still be read."""
     found = faults + hostile.read_everything()
     assert not found, "\n".join(found)
 
 
-def test_every_door_of_the_description_is_struck(hostile: HostileCluster) -> None:
+def test_every_body_of_the_description_is_tested(hostile: HostileCluster) -> None:
     difference = hostile.described_bodies() ^ set(DOORS)
     assert not difference, f"DOORS of api_doors.py lacks these routes or has too many: {difference}"
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", DOORS)
-def test_a_door_takes_or_refuses_hostile_values(
+def test_hostile_values_in_a_body_are_stored_or_refused(
     hostile: HostileCluster, name: str, part: int
 ) -> None:
     door = DOORS[name]
@@ -72,7 +73,7 @@ def test_a_door_takes_or_refuses_hostile_values(
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_manifest_is_taken_or_refused_before_its_checkpoint_exists(
+def test_hostile_manifest_is_checked_before_the_checkpoint_exists(
     hostile: HostileCluster, part: int
 ) -> None:
     door, faults = ManifestDoor(hostile.cluster), []
@@ -90,7 +91,7 @@ def test_a_manifest_is_taken_or_refused_before_its_checkpoint_exists(
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", LINES)
-def test_a_line_of_a_trial_stops_no_call_of_its_agent(
+def test_hostile_line_of_a_trial_stops_no_call_of_the_agent(
     hostile: HostileCluster, kind: str, part: int
 ) -> None:
     writer, line = LINES[kind]
@@ -98,7 +99,7 @@ def test_a_line_of_a_trial_stops_no_call_of_its_agent(
     for place_number, place in enumerate(leaf_places(line)):
         values = ALL if place in (("metadata",), ("value",)) else FEW
         for what, text in part_of(values, part, place_number).items():
-            # An agent sends no such line: what its own parser cannot read, it drops.
+            # Agents send no such line: a line that the agent's parser cannot read is dropped.
             is_unreadable = what.startswith(("1000 ", "100000 "))
             expected = 413 if len(text) > MEBIBYTE else 422 if is_unreadable else 200
             answer = door.report(writer, with_value(line, place, text))
@@ -107,7 +108,7 @@ def test_a_line_of_a_trial_stops_no_call_of_its_agent(
     check_no_faults(hostile, faults)
 
 
-def test_any_text_of_a_log_is_stored_and_read(hostile: HostileCluster) -> None:
+def test_any_log_text_is_stored_and_read(hostile: HostileCluster) -> None:
     door, faults = LineDoor(hostile), []
     for what, text in TEXTS.items():
         expected = 413 if len(text) > MEBIBYTE else 200
@@ -116,7 +117,7 @@ def test_any_text_of_a_log_is_stored_and_read(hostile: HostileCluster) -> None:
     check_no_faults(hostile, faults)
 
 
-# Places of a configuration whose values end up in rows: the experiment's, its trials', listings.
+# Places of a configuration whose values reach rows: of experiments, trials and listings.
 CONFIG_PLACES = {
     "name": "name: {}",
     "description": "description: {}",
@@ -139,7 +140,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 @pytest.mark.parametrize("place", CONFIG_PLACES)
-def test_a_configuration_is_taken_or_refused_by_every_way_it_comes(
+def test_hostile_configuration_is_stored_or_refused_by_every_way(
     hostile: HostileCluster, place: str
 ) -> None:
     cluster, faults = hostile.cluster, []
@@ -159,9 +160,9 @@ def test_a_configuration_is_taken_or_refused_by_every_way_it_comes(
     check_no_faults(hostile, faults)
 
 
-def test_everything_can_be_deleted_afterwards(hostile: HostileCluster) -> None:
+def test_all_experiments_can_be_deleted_afterwards(hostile: HostileCluster) -> None:
     cluster = hostile.cluster
-    # Versions of models hold checkpoints.
+    # Versions of models keep checkpoints.
     assert hostile.send("DELETE", "/models/m", b"", Role.USER).status in (200, 404)
     numbers = hostile.experiment_ids()
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Callers that hold connections without end: they take their share, and agents keep theirs."""
+"""Callers that hold connections without end: each has a limited share; agents have a reserve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZE = 24 * 1024 * 1024
 
 @pytest.fixture
 def download(live: Live) -> Iterator[bytes]:
-    """The head of a request for a large object."""
+    """Yield the head of a request for a large object."""
     live.cluster.objects.put(KEY, bytes(SIZE))
     signed = live.cluster.objects.signed_url("GET", KEY, expires_ms=NOW_MS + 1000)
     yield f"GET {signed.url} HTTP/1.1\r\n{live.host}Connection: close\r\n\r\n".encode()
@@ -37,7 +37,7 @@ def download(live: Live) -> Iterator[bytes]:
 
 
 def open_unread(live: Live, request: bytes) -> socket.socket:
-    """A connection that asks and does not read."""
+    """Return a connection that sends the request and does not read the answer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(ANSWER_SECONDS_MAX)
@@ -51,7 +51,7 @@ def is_answering(live: Live, count: int) -> bool:
 
 
 def open_files() -> int:
-    """How often this process has the object open."""
+    """Return how often this process has the object open."""
     links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
     return sum(_target(link).endswith("/logs/large") for link in links)
 
@@ -63,7 +63,7 @@ def _target(link: Path) -> str:
         return ""
 
 
-def test_downloads_that_nobody_reads_take_no_more_than_their_share(
+def test_unread_downloads_are_limited_per_caller(
     live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = live.cluster.app.state.request_bounds
@@ -75,7 +75,7 @@ def test_downloads_that_nobody_reads_take_no_more_than_their_share(
         refused = live.send(download, then_close=False)
         assert statuses(refused) == [429]
         assert b"wait until one has finished" in refused
-        # The others go on, and so do agents where nobody else may any more.
+        # Other callers are served, and agents even after the limit of all others.
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         monkeypatch.setattr(bounds, "others_max", 3)
         assert statuses(live.ask("GET /experiments", TOKEN)) == [429]
@@ -85,7 +85,7 @@ def test_downloads_that_nobody_reads_take_no_more_than_their_share(
     wait_until(lambda: open_files() == 0)
 
 
-def test_an_answer_that_nobody_takes_is_not_kept(
+def test_unread_answer_is_dropped_after_a_while(
     live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", 0.3)
@@ -106,11 +106,11 @@ def test_an_answer_that_nobody_takes_is_not_kept(
     assert len(live.send(download, then_close=False)) > SIZE
 
 
-def test_bodies_of_strangers_that_come_slowly_keep_nobody_out(
+def test_slow_bodies_of_strangers_block_no_other_caller(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "STRANGERS_MAX", 3)
-    # An instance proves its identity by what it sends: there is no token before that.
+    # An instance proves its identity by the body: no token exists before.
     head = f"PUT {V1}/instances/i-1/identity HTTP/1.1\r\n{live.host}Content-Length: 100\r\n\r\n"
     known = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 2\r\n\r\n"
     answering = live.limits.answering
@@ -123,9 +123,9 @@ def test_bodies_of_strangers_that_come_slowly_keep_nobody_out(
         for count in (2, 3, 4, 4, 4):
             strangers.append(opened.enter_context(live.connect()))
             strangers[-1].sendall(head.encode())
-            # Who is known, and three strangers at most.
+            # The known caller, and three strangers at most.
             wait_until(partial(is_answering, live, count))
-        # The two oldest are gone, and who is known may take their time.
+        # The two oldest strangers are closed, and the known caller may be slow.
         assert [receive_all(each) for each in strangers[:2]] == [b"", b""]
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         honest.sendall(b"{}")
@@ -133,23 +133,23 @@ def test_bodies_of_strangers_that_come_slowly_keep_nobody_out(
     wait_until(lambda: not answering)
 
 
-def test_who_is_known_may_wait_longer_than_strangers(
+def test_known_callers_may_idle_longer_than_strangers(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody is left of the tests before.
+    # All connections of earlier tests are closed.
     wait_until(lambda: not live.limits.waiting)
     monkeypatch.setattr(connections, "WAITING_MAX", 4)
     with ExitStack() as opened:
         known = opened.enter_context(live.connect())
         assert ask_and_stay(live, known) == 200
         silent = [opened.enter_context(live.connect()) for _ in range(6)]
-        # Of the seven that wait, the three of strangers that wait longest are closed.
+        # Of seven idle connections, the three strangers that have been idle longest are closed.
         assert [receive_all(each) for each in silent[:3]] == [b"", b"", b""]
         assert ask_and_stay(live, known) == 200
 
 
 def ask_and_stay(live: Live, connection: socket.socket) -> int:
-    """The status of a request after whose whole answer the connection stays open."""
+    """Send a request and read the whole answer; return the status. The connection stays open."""
     head = f"GET {V1}/experiments HTTP/1.1\r\n{live.host}{TOKEN}\r\n"
     connection.sendall(head.encode())
     answer = HTTPResponse(connection)
@@ -159,7 +159,7 @@ def ask_and_stay(live: Live, connection: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("is_body_late", [False, True])
-def test_who_waits_for_a_thread_is_no_stranger(
+def test_caller_that_waits_for_a_thread_is_not_a_stranger(
     live: Live, monkeypatch: pytest.MonkeyPatch, is_body_late: bool
 ) -> None:
     monkeypatch.setattr(connections, "STRANGERS_MAX", 1)
@@ -170,7 +170,7 @@ def test_who_waits_for_a_thread_is_no_stranger(
         return authenticate(tokens, token)
 
     monkeypatch.setattr("control_plane.api.route_guards.authenticate", wait_and_authenticate)
-    # More than is read before somebody wants it.
+    # More than the server reads before a handler asks for the body.
     body = json.dumps({"sha256": "0" * 64, "size": 1, "x": "y" * 150_000}).encode()
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n\r\n"
     with ExitStack() as opened:

@@ -1,5 +1,6 @@
-"""A real embedded server on a folder, a disk and records that are not as they should be: it says
-what is wrong in a line and changes nothing, or goes on.
+"""A real embedded server with a damaged folder, disk or records.
+
+The server names the problem in a line and changes no file, or continues.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
 
 
 def limit(pid: int, size: int = resource.RLIM_INFINITY) -> None:
-    """No file of that process may grow beyond `size` bytes, which stands in for a full disk."""
+    """Limit the size of the process's files to `size` bytes, which simulates a full disk."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
@@ -54,25 +55,28 @@ def server_pid(cluster: EmbeddedCluster) -> int:
 
 
 def start_refusal(cluster: EmbeddedCluster, **options: Any) -> str:
-    """The message of a server that does not start; one that does is ended with its agent."""
+    """Return the message of a server that does not start.
+
+    Kill a server that starts, with its agent.
+    """
     server: subprocess.Popen[str] = subprocess.Popen(
         cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
     try:
-        _, told = server.communicate(timeout=PROCESS_SECONDS_MAX)
+        _, output = server.communicate(timeout=PROCESS_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        for process in [server.pid, *(found.pid for found in list_descendants(server.pid))]:
+        for process in [server.pid, *(child.pid for child in list_descendants(server.pid))]:
             os.kill(process, signal.SIGKILL)
         server.communicate()
         raise
-    assert server.returncode == 1, told
-    assert "Traceback" not in told
-    (line,) = [line for line in told.splitlines() if not line.startswith("{")]
+    assert server.returncode == 1, output
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if not line.startswith("{")]
     assert line.startswith("detcloud server: ")
     return str(line).removeprefix("detcloud server: ")
 
 
-def test_a_full_disk_under_a_running_cluster_loses_nothing(
+def test_full_disk_under_a_running_cluster_loses_no_data(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
@@ -81,7 +85,7 @@ def test_a_full_disk_under_a_running_cluster_loses_nothing(
     wait_until(lambda: client.overview()["resource_pools"][0]["running"] == 2)
     limit(server_pid(cluster), 0)
     with closing(Transport(client.url, token_of(cluster), attempts_max=1)) as once:
-        _nothing_happens(once, running, model)
+        _check_refusals(once, running, model)
     limit(server_pid(cluster))
     second = client.create_experiment(config(trials=1), model)
     assert second.id == running.id + 1
@@ -94,8 +98,8 @@ def test_a_full_disk_under_a_running_cluster_loses_nothing(
     assert cluster.stop() == 0
 
 
-def _nothing_happens(once: Transport, running: Experiment, model: Path) -> None:
-    """Whatever is asked for is refused, and who only looks is answered."""
+def _check_refusals(once: Transport, running: Experiment, model: Path) -> None:
+    """Check that changes are refused and reads are answered."""
     body = {"config": json.dumps(config(trials=1)), "model_code": running.data["code_sha256"]}
     for path, content in [("/experiments", body), (f"/experiments/{running.id}/pause", None)]:
         for _ in range(2):
@@ -111,24 +115,24 @@ def _nothing_happens(once: Transport, running: Experiment, model: Path) -> None:
     assert (caught.value.status, caught.value.code) == (503, "unavailable")
 
 
-def test_a_server_without_room_to_start_says_so(cluster: EmbeddedCluster) -> None:
+def test_server_without_disk_space_names_the_folder(cluster: EmbeddedCluster) -> None:
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
-    told = start_refusal(cluster, preexec_fn=no_room)
-    assert str(cluster.home) in told
+    refusal = start_refusal(cluster, preexec_fn=no_room)
+    assert str(cluster.home) in refusal
     client = cluster.start()
     assert list(client.experiments()) == []
 
 
 @pytest.mark.parametrize("stays", ["killed", "stopped"])
-def test_one_folder_has_one_server_at_a_time(cluster: EmbeddedCluster, stays: str) -> None:
+def test_folder_has_a_single_server_at_a_time(cluster: EmbeddedCluster, stays: str) -> None:
     cluster.start()
     elsewhere = cluster.home.parent / "link"
     elsewhere.symlink_to(cluster.home)
     for path in (cluster.home, elsewhere):
-        told = start_refusal(EmbeddedCluster(path))
-        assert told == f"a server runs on {path} already"
+        refusal = start_refusal(EmbeddedCluster(path))
+        assert refusal == f"a server runs on {path} already"
     if stays == "killed":
         cluster.kill()
     else:
@@ -136,7 +140,7 @@ def test_one_folder_has_one_server_at_a_time(cluster: EmbeddedCluster, stays: st
     assert list(cluster.start().experiments()) == []
 
 
-def test_a_server_that_was_frozen_is_not_replaced(cluster: EmbeddedCluster) -> None:
+def test_frozen_server_is_not_replaced(cluster: EmbeddedCluster) -> None:
     cluster.start()
     os.kill(server_pid(cluster), signal.SIGSTOP)
     try:
@@ -167,7 +171,7 @@ Damage = Callable[[Path], object]
     ids=[
         "a state table of rubbish",
         "a state table that is a folder",
-        "a token that is no text",
+        "a token that is not text",
         "a short token",
         "a token with spaces",
         "a token that is a folder",
@@ -179,18 +183,18 @@ Damage = Callable[[Path], object]
         "a log that is a folder",
     ],
 )
-def test_a_broken_folder_is_refused_by_the_name_of_what_is_broken(
+def test_broken_folder_is_refused_with_the_name_of_the_broken_file(
     cluster: EmbeddedCluster, damage: Damage, named: str
 ) -> None:
     cluster.home.mkdir()
     damage(cluster.home)
-    told = start_refusal(cluster)
-    assert str(cluster.home / named) in told
-    assert "canary" not in told
+    refusal = start_refusal(cluster)
+    assert str(cluster.home / named) in refusal
+    assert "canary" not in refusal
 
 
 @pytest.mark.parametrize("content", ["", "\n", " \n\t"])
-def test_an_empty_token_is_made_anew_and_closed_to_others(
+def test_empty_token_is_created_again_with_private_permissions(
     cluster: EmbeddedCluster, content: str
 ) -> None:
     cluster.home.mkdir(mode=0o755)
@@ -217,7 +221,7 @@ def test_an_empty_token_is_made_anew_and_closed_to_others(
     ],
     ids=lambda content: content[:40],
 )
-def test_records_of_rubbish_stop_no_server(cluster: EmbeddedCluster, content: bytes) -> None:
+def test_damaged_records_stop_no_server(cluster: EmbeddedCluster, content: bytes) -> None:
     cluster.home.mkdir()
     (cluster.home / "server.json").write_bytes(content)
     (cluster.home / "agent.json").write_bytes(content.replace(b"url", b"started_ticks"))
@@ -227,14 +231,14 @@ def test_records_of_rubbish_stop_no_server(cluster: EmbeddedCluster, content: by
 
 
 def without_privileges() -> None:
-    """Permissions hold from now on for root too: three capabilities are dropped before the exec."""
+    """Drop three capabilities before the exec, so that file permissions apply to root too."""
     for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER):
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that are another's")
 @pytest.mark.parametrize("name", ["", "state.db", "token", "server.lock", "agent.token"])
-def test_what_may_not_be_written_is_named(cluster: EmbeddedCluster, name: str) -> None:
+def test_error_names_a_file_without_write_permission(cluster: EmbeddedCluster, name: str) -> None:
     cluster.home.mkdir(mode=0o755)
     theirs = cluster.home / name
     if name:
@@ -264,7 +268,7 @@ def test_two_agents_do_not_share_a_work_folder(cluster: EmbeddedCluster) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"\n"])
-def test_an_agent_with_a_token_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
+def test_agent_with_an_invalid_token_file_names_the_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "token"
     path.write_bytes(content)
     command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", "http://127.0.0.1:1"]
@@ -282,7 +286,7 @@ def test_an_agent_with_a_token_that_is_none_says_so(tmp_path: Path, content: byt
     assert "Traceback" not in done.stderr
 
 
-def test_a_damaged_table_is_not_believed_by_the_next_server(cluster: EmbeddedCluster) -> None:
+def test_damaged_table_is_refused_by_the_next_server(cluster: EmbeddedCluster) -> None:
     client = cluster.start()
     for number in range(40):
         client.set_template(f"t{number}", "max_restarts: 1")
@@ -292,11 +296,11 @@ def test_a_damaged_table_is_not_believed_by_the_next_server(cluster: EmbeddedClu
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
-    told = start_refusal(cluster)
-    assert told.startswith(f"the state table {path} cannot be used: database disk image is malf")
+    refusal = start_refusal(cluster)
+    assert refusal.startswith(f"the state table {path} cannot be used: database disk image is malf")
 
 
-def test_a_client_that_is_told_of_no_room_tries_again(
+def test_client_retries_after_a_full_disk(
     cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client: Client = cluster.start()
@@ -310,6 +314,6 @@ def test_a_client_that_is_told_of_no_room_tries_again(
 
     monkeypatch.setattr("detcloud.shared.http.backoff_seconds", lift_limit)
     limit(server_pid(cluster), 0)
-    found = client.create_experiment(config(trials=1), model)
+    experiment = client.create_experiment(config(trials=1), model)
     assert refusals == [1]
-    assert [one.id for one in client.experiments()] == [found.id]
+    assert [one.id for one in client.experiments()] == [experiment.id]

@@ -1,5 +1,6 @@
-"""Names, paths, keys and cursors that mean something else to another layer: each is refused, or
-names nothing, and none of them reaches a file or another list.
+"""Names, paths, keys and cursors with a special meaning in another layer.
+
+Each is refused or names no object, and reaches neither a file nor another list.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.unit.api.exchange import Answer, call
 CANARY = "canary-file-6d1b"
 UUID = "0000000a-0000-4000-8000-000000000001"
 
-# As they stand in a request's target.
+# As in the target of a request.
 TRICKS = {
     "up": "..",
     "up encoded": "%2e%2e",
@@ -77,7 +78,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 @pytest.fixture
 def full(cluster: Cluster, tmp_path: Path) -> Cluster:
-    """Two experiments with trials, logs and metrics, a model, and a file that is nobody's."""
+    """Return a cluster with two experiments with data, a model, and an unrelated file."""
     for n in range(6):
         (tmp_path / Path(*["x"] * n)).mkdir(exist_ok=True)
     (tmp_path / "canary").write_text(CANARY)
@@ -94,7 +95,7 @@ def full(cluster: Cluster, tmp_path: Path) -> Cluster:
 
 
 def routes(cluster: Cluster) -> Iterator[tuple[str, str, list[str]]]:
-    """Method, path and names of the parameters in it, of every route with some."""
+    """Yield method, path and parameter names of every route with parameters in the path."""
     paths = cluster.get("/openapi.json").json["paths"]
     for path, methods in paths.items():
         names = re.findall(r"\{(\w+)\}", path)
@@ -107,16 +108,20 @@ def token_for(method: str, path: str) -> str:
     return TOKENS[Role.AGENT if path.endswith("/sync") else Role.ADMIN]
 
 
-def assert_unharmed(answer: Answer, told: object) -> None:
-    assert answer.status in (200, 204, 401, 403, 404, 405, 422), (told, answer.status, answer.body)
-    assert CANARY.encode() not in answer.body, told
-    assert b"root:" not in answer.body, told
+def assert_unharmed(answer: Answer, request: object) -> None:
+    assert answer.status in (200, 204, 401, 403, 404, 405, 422), (
+        request,
+        answer.status,
+        answer.body,
+    )
+    assert CANARY.encode() not in answer.body, request
+    assert b"root:" not in answer.body, request
     assert "x-injected" not in {name.lower() for name in answer.headers}
     assert "\n" not in "".join(answer.headers.values())
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_no_path_leads_out_of_its_route(full: Cluster, trick: str, tmp_path: Path) -> None:
+def test_tricks_in_a_path_stay_within_the_route(full: Cluster, trick: str, tmp_path: Path) -> None:
     before = sorted(path for path in tmp_path.rglob("*") if "cluster" not in path.parts)
     experiments = full.get("/experiments").json
     for method, path, names in routes(full):
@@ -166,7 +171,7 @@ def test_no_path_leads_out_of_its_route(full: Cluster, trick: str, tmp_path: Pat
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_no_query_parameter_reaches_anything_else(full: Cluster, value: str) -> None:
+def test_tricks_in_a_query_reach_no_file(full: Cluster, value: str) -> None:
     paths = full.get("/openapi.json").json["paths"]
     for path, methods in paths.items():
         for parameter in methods.get("get", {}).get("parameters", ()):
@@ -182,7 +187,7 @@ def test_no_query_parameter_reaches_anything_else(full: Cluster, value: str) -> 
 @pytest.mark.parametrize(
     "value", ["", "..", "../a", "A" * 64, "0" * 63, "0" * 64 + "\n", "０" * 64]
 )
-def test_a_digest_is_a_digest_wherever_it_is_named(full: Cluster, value: str) -> None:
+def test_malformed_digests_are_refused(full: Cluster, value: str) -> None:
     offered = full.post("/model-code", {"sha256": value, "size": 10})
     assert (offered.status, offered.code) == (422, "invalid")
     created = full.post("/experiments", {"config": CONFIG, "model_code": value})
@@ -205,7 +210,7 @@ def test_a_digest_is_a_digest_wherever_it_is_named(full: Cluster, value: str) ->
         ("bind_mounts: [{host_path: etc, container_path: x}]", "host_path"),
     ],
 )
-def test_a_configurations_paths_and_names_are_checked(
+def test_paths_and_names_of_a_configuration_are_checked(
     full: Cluster, section: str, field: str
 ) -> None:
     answer = full.create(f"{CONFIG}{section}\n")
@@ -215,14 +220,14 @@ def test_a_configurations_paths_and_names_are_checked(
 
 
 @pytest.mark.parametrize("source", ["..", "%", "0000000", "~", "a/b", UUID + "0", "\x00", "_"])
-def test_a_source_checkpoint_is_a_checkpoint_or_refused(full: Cluster, source: str) -> None:
+def test_malformed_source_checkpoint_is_refused(full: Cluster, source: str) -> None:
     config = CONFIG.replace("name: random,", f"name: random, source_checkpoint_uuid: {source!r},")
     answer = full.create(config)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
 def lists(cluster: Cluster) -> list[str]:
-    """Every GET route with a cursor, filled in for experiment and trial 1."""
+    """Return every GET route with a cursor, filled in for experiment and trial 1."""
     paths = cluster.get("/openapi.json").json["paths"]
     return [
         re.sub(r"\{\w+\}", "1", path)
@@ -231,8 +236,8 @@ def lists(cluster: Cluster) -> list[str]:
             parameter["name"] in ("cursor", "after")
             for parameter in methods.get("get", {}).get("parameters", ())
         )
-        # There it is a number, and nothing is hidden in it; that of a checkpoint's files needs one
-        # that is stored, see test_queries_checkpoint_files.
+        # These cursors are plain numbers without hidden content. The cursor of a checkpoint's files
+        # needs a stored checkpoint, see test_queries_checkpoint_files.
         and not path.endswith(("/logs", "/searcher-events", "/files"))
     ]
 
@@ -255,7 +260,7 @@ HOSTILE: dict[type, list[Any]] = {
 }
 
 
-def test_a_cursor_of_one_list_is_none_of_another(full: Cluster) -> None:
+def test_cursor_of_a_list_is_refused_by_other_lists(full: Cluster) -> None:
     cursors = {}
     for path in lists(full):
         found = page(full, path).json["next_cursor"]
@@ -272,7 +277,7 @@ def test_a_cursor_of_one_list_is_none_of_another(full: Cluster) -> None:
                 assert (answer.status, answer.code) == (422, "invalid"), (path, other)
 
 
-def test_a_forged_cursor_shows_nothing_else_and_takes_no_longer(full: Cluster) -> None:
+def test_forged_cursor_shows_no_other_data_and_is_not_slow(full: Cluster) -> None:
     for path in lists(full):
         everything = page(full, path, limit=500).json["items"]
         real = page(full, path).json["next_cursor"]
@@ -295,14 +300,14 @@ def test_a_forged_cursor_shows_nothing_else_and_takes_no_longer(full: Cluster) -
     "cursor",
     ["", "%00", "a", "====", "WyJhIl0", "W10", "bnVsbA", "eyJhIjoxfQ", "W1tbW1tb", "a" * 1024],
 )
-def test_rubbish_is_no_cursor(full: Cluster, cursor: str) -> None:
+def test_malformed_cursor_is_refused(full: Cluster, cursor: str) -> None:
     for path in lists(full):
         name = "after" if path.endswith("/lines") else "cursor"
         answer = call(full.app, "GET", f"{path}?{name}={cursor}", token=TOKENS[Role.USER])
         assert (answer.status, answer.code) == (422, "invalid"), path
 
 
-def test_a_cursor_of_one_experiment_shows_nothing_of_it_in_another(full: Cluster) -> None:
+def test_cursor_of_an_experiment_shows_no_data_in_a_second_experiment(full: Cluster) -> None:
     for name in ("trials", "history", "replay", "checkpoints"):
         mine = f"{V1}/experiments/1/{name}"
         theirs = f"{V1}/experiments/2/{name}"
@@ -319,14 +324,14 @@ def test_a_cursor_of_one_experiment_shows_nothing_of_it_in_another(full: Cluster
 @pytest.mark.parametrize(
     "actor", ["trial#3", "experiment#2", "trial#01x", "pool#default", "agent#node", "trial#"]
 )
-def test_a_history_is_told_of_its_own_actors_only(full: Cluster, actor: str) -> None:
-    # Trials 3 and 4 are those of experiment 2.
+def test_history_accepts_only_actors_of_the_experiment(full: Cluster, actor: str) -> None:
+    # Trials 3 and 4 belong to experiment 2.
     answer = full.get(f"/experiments/1/history?actor={quote(actor)}")
     assert answer.status in (404, 422)
 
 
 @pytest.mark.parametrize("key", ["\x00", "", " ", "a" * 129, "\u00e9" * 200, "a\tb", "\x7f"])
-def test_a_key_that_is_none_is_refused(full: Cluster, key: str) -> None:
+def test_malformed_idempotency_key_is_refused(full: Cluster, key: str) -> None:
     headers = [("idempotency-key", key.encode().decode("latin-1"))]
     answer = call(
         full.app, "POST", f"{V1}/tokens", token=TOKENS[Role.USER], headers=headers, content={}

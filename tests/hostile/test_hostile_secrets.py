@@ -1,5 +1,6 @@
-"""Secrets given to a cluster reach the trials that need them, and nothing that it says or writes:
-no answer, history, log, error or command line.
+"""Secrets of a cluster reach only the trials that need them.
+
+No answer, history, log, error or command line contains a secret.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ REFUSED_HERE = (
     "/agents/{agent_id}/package-archives",
 )
 
-# It has received the real values, and prints its configuration as people do.
+# The program has received the real values, and prints its configuration like users do.
 TRAIN = f"""
 import json, os, sys, time
 from detcloud import core
@@ -96,7 +97,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 class Transcript:
-    """Every text that the cluster printed, answered or stored, with the place of each."""
+    """Every text that the cluster printed, answered or stored, with the place."""
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, bytes]] = []
@@ -121,21 +122,25 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_secret_is_said_anywhere(laptop: Laptop, tmp_path: Path, model: Path) -> None:
+def test_secrets_appear_in_no_output_of_the_cluster(
+    laptop: Laptop, tmp_path: Path, model: Path
+) -> None:
     transcript = Transcript()
     laptop.run("up")
     with laptop.cluster() as admin:
         minted = _lives(laptop, admin, model, transcript)
         own = (laptop.home / "token").read_text().strip()
-        _every_answer(admin, own, "admin", transcript)
-        _every_answer(admin, minted["user"], "another user", transcript)
-        lived = [(found.id, next(found.trials()).id) for found in admin.experiments()]
+        _record_answers(admin, own, "admin", transcript)
+        _record_answers(admin, minted["user"], "another user", transcript)
+        lived = [
+            (experiment.id, next(experiment.trials()).id) for experiment in admin.experiments()
+        ]
     _every_command(laptop, lived, tmp_path, transcript)
     laptop.run("down")
     _every_file(laptop, transcript)
     secrets = {**CONFIGURED, **POOL, **minted, **_own_secrets(laptop)}
     assert "\n".join(transcript.find_secrets(secrets)) == ""
-    # The template's are its owner's, and admins', to see.
+    # Only the template's owner and admins may see the template's secrets.
     transcript.texts = [
         entry for entry in transcript.texts if not entry[0].startswith("admin: /templates")
     ]
@@ -144,7 +149,7 @@ def test_no_secret_is_said_anywhere(laptop: Laptop, tmp_path: Path, model: Path)
 
 
 def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -> dict[str, str]:
-    """A whole life of experiments, with mistakes in it; the tokens that were made."""
+    """Run experiments with secrets and with mistakes; return the created tokens."""
     tokens = {
         "user": laptop.json("token", "create", "bob", "--role", "user")["token"],
         "revoked": laptop.json("token", "create", "eve", "--role", "user")["token"],
@@ -175,15 +180,15 @@ def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -
     done = admin.create_experiment(config(), model, template="shared")
     done.wait()
     admin.create_model("shared").register_version(next(done.checkpoints()).uuid)
-    wait_until(lambda: all(found.has_ended for found in admin.experiments()))
-    states = sorted(found.state for found in admin.experiments())
+    wait_until(lambda: all(experiment.has_ended for experiment in admin.experiments()))
+    states = sorted(experiment.state for experiment in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
     _mistakes(admin, model, transcript)
     return tokens
 
 
 def _written_pool(folder: Path) -> Path:
-    """The file of a pool with secrets."""
+    """Write and return the file of a pool with secrets."""
     login = {"username": "u", "password": POOL["pool registry"]}
     provider = {"type": "local", "startup_script": POOL["pool script"]}
     file = folder / "pool.yaml"
@@ -193,7 +198,7 @@ def _written_pool(folder: Path) -> Path:
 
 
 def _mistakes(admin: Client, model: Path, transcript: Transcript) -> None:
-    """Requests that are refused because of something beside a secret, or because of one."""
+    """Record refusals of requests with a mistake near a secret, or in a secret."""
     wrong: list[dict[str, Any]] = [
         config(max_restarts="many"),
         config(data_layer={**config()["data_layer"], "bucket": 5}),
@@ -221,13 +226,15 @@ def _mistakes(admin: Client, model: Path, transcript: Transcript) -> None:
         transcript.note(f"override {override[:9]}", f"{caught.value} {caught.value.details}")
 
 
-def _every_answer(client: Client, token: str, who: str, transcript: Transcript) -> None:
-    """Note the answer of every route to a GET, with every id there is."""
+def _record_answers(client: Client, token: str, who: str, transcript: Transcript) -> None:
+    """Record the answer of every GET route for every existing id."""
     transport = Transport(client.url, token)
-    experiments = [found.id for found in client.experiments()]
-    trials = [trial.id for found in client.experiments() for trial in found.trials()]
+    experiments = [experiment.id for experiment in client.experiments()]
+    trials = [trial.id for experiment in client.experiments() for trial in experiment.trials()]
     checkpoints = [
-        checkpoint.uuid for found in client.experiments() for checkpoint in found.checkpoints()
+        checkpoint.uuid
+        for experiment in client.experiments()
+        for checkpoint in experiment.checkpoints()
     ]
     named: dict[str, list[Any]] = {
         "experiment_id": experiments,
@@ -238,7 +245,7 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
         "agent_id": ["local"],
         "resource_pool": ["default", "secret"],
         "job_id": [job.job_id for job in client.jobs()],
-        "sha256": [found.data["code_sha256"] for found in client.experiments()],
+        "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {
@@ -259,19 +266,19 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
                     raise
                 transcript.note(f"{who}: {target}", str(refused).encode())
                 continue
-            # The text of our program has the canaries in it, to compare.
+            # The text of our program contains the canaries for comparison.
             if not path.endswith("/code/file"):
                 transcript.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
     transport.close()
 
 
 def _fill_path(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
-    found = re.search(r"\{(\w+)\}", path)
-    if found is None:
+    match = re.search(r"\{(\w+)\}", path)
+    if match is None:
         yield path
         return
-    for value in named[found[1]]:
-        yield from _fill_path(path.replace(found[0], str(value), 1), named)
+    for value in named[match[1]]:
+        yield from _fill_path(path.replace(match[0], str(value), 1), named)
 
 
 def _every_command(
@@ -314,7 +321,7 @@ def _unpack_answer(content: bytes) -> bytes:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [archive.extractfile(member) for member in archive if member.isfile()]
         texts = [member.read() for member in members if member is not None]
-    # The model code that was sent: our program has the canaries in it, to compare.
+    # The uploaded model code: our program contains the canaries for comparison.
     return b"".join(text for text in texts if b"the variable is not the one" not in text)
 
 
@@ -324,14 +331,14 @@ def _every_file(laptop: Laptop, transcript: Transcript) -> None:
 
 
 def _note_file(home: Path, path: Path, transcript: Transcript) -> None:
-    """Files but those that are there to keep secrets, and the model code, which has ours in it."""
+    """Record a file, except files that store secrets and the model code, which contains ours."""
     name = path.relative_to(home).as_posix()
     keeps = name.startswith(("state.db", "token", "agent.token", "signing.key", "objects/model-"))
     is_code = path.name == "train.py" or "cache/code" in name
     if keeps or is_code or not path.is_file() or path.is_symlink():
         return
     if path.name == "launch.json":
-        # The agent's word to a trial's supervisor, in a folder that no trial reads from.
+        # The agent's file for a trial's supervisor, in a folder that no trial reads.
         assert path.stat().st_mode & 0o077 == 0
         return
     try:
@@ -339,7 +346,7 @@ def _note_file(home: Path, path: Path, transcript: Transcript) -> None:
     except OSError:
         return
     if name.endswith("in/spec.json"):
-        # The trial's own data and the keys to them are for it to read.
+        # The trial may read its own data and their keys.
         content = json.dumps({**json.loads(content), "config": {}, "data_layer": {}}).encode()
     transcript.note(
         f"file {name}", gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
@@ -347,6 +354,6 @@ def _note_file(home: Path, path: Path, transcript: Transcript) -> None:
 
 
 def _own_secrets(laptop: Laptop) -> dict[str, str]:
-    """The cluster's own secrets."""
+    """Return the cluster's own secrets."""
     names = ("token", "agent.token", "signing.key")
     return {name: (laptop.home / name).read_text().strip() for name in names}

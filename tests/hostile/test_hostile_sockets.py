@@ -1,5 +1,6 @@
-"""Bytes on a socket that no honest client sends, to the embedded server as it runs: each is
-answered or cut off, nothing of it is carried out, and whoever else asks is served.
+"""Malformed bytes on a socket of the running embedded server.
+
+Each request is refused or cut off without an effect, and other callers are served.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.unit.api.cluster import TOKENS, V1
 
 
 @pytest.mark.end_to_end
-def test_the_server_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
+def test_server_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
     one = EmbeddedCluster(tmp_path / "home")
     try:
         client = one.start()
@@ -64,7 +65,7 @@ def test_the_server_listens_on_the_loopback_address_only(tmp_path: Path) -> None
     ],
     ids=str,
 )
-def test_a_request_for_somebody_else_is_not_ours(
+def test_request_for_a_foreign_host_is_refused(
     live: Live, request_line: str, host: str | None, status: int
 ) -> None:
     named = "" if host is None else f"Host: {host}\r\n"
@@ -101,11 +102,11 @@ SMUGGLED = f"POST {V1}/experiments/1/pause HTTP/1.1\r\nHost: 127.0.0.1\r\n{TOKEN
         ": no name",
     ],
 )
-def test_a_request_with_two_ends_carries_out_nothing_that_is_hidden_in_it(
+def test_request_with_ambiguous_length_executes_no_smuggled_request(
     live: Live, headers: str
 ) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}{headers}\r\n\r\n"
-    # As a body of four bytes, as chunks that end at once, and as one chunk.
+    # As a body of four bytes, as an immediate end of chunks, and as a single chunk.
     for body in ("{}\r\n", "0\r\n\r\n", "4\r\n{}\r\n\r\n0\r\n\r\n"):
         answers = live.send((head + body + SMUGGLED).encode("latin-1"))
         assert all(400 <= status < 600 for status in statuses(answers)), answers
@@ -125,7 +126,7 @@ def test_a_request_with_two_ends_carries_out_nothing_that_is_hidden_in_it(
     ],
     ids=["no number", "negative", "a long extension", "huge", "no end", "bare line feeds"],
 )
-def test_chunks_that_are_none_end_the_connection(live: Live, chunks: bytes) -> None:
+def test_malformed_chunks_end_the_connection(live: Live, chunks: bytes) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Transfer-Encoding: chunked\r\n\r\n"
     answers = live.send(head.encode() + chunks + SMUGGLED.encode())
     assert all(400 <= status < 600 for status in statuses(answers)), answers
@@ -143,38 +144,39 @@ def test_chunks_that_are_none_end_the_connection(live: Live, chunks: bytes) -> N
     ],
     ids=["one long", "many", "a long token", "cookies"],
 )
-def test_headers_without_end_are_cut_off(live: Live, headers: str) -> None:
+def test_endless_headers_are_cut_off(live: Live, headers: str) -> None:
     head = f"GET {V1}/experiments HTTP/1.1\r\n{live.host}{headers}\r\n"
     assert statuses(live.send(head.encode())) in ([400], [401], [])
 
 
-def test_a_long_target_is_cut_off(live: Live) -> None:
+def test_long_target_is_cut_off(live: Live) -> None:
     head = f"GET {V1}/experiments?{'a' * 200_000} HTTP/1.1\r\n{live.host}\r\n"
     assert statuses(live.send(head.encode())) in ([400], [401], [])
 
 
 @pytest.mark.parametrize("names", [("Authorization", "Authorization"), ("authorization",) * 2])
-def test_of_two_tokens_neither_counts(live: Live, names: tuple[str, str]) -> None:
+def test_request_with_two_tokens_is_refused(live: Live, names: tuple[str, str]) -> None:
     tokens = (TOKENS[Role.ADMIN], TOKENS[Role.USER])
     headers = "".join(f"{n}: Bearer {t}\r\n" for n, t in zip(names, tokens, strict=True))
     assert statuses(live.ask("GET /experiments", headers)) == [401]
 
 
-def test_two_keys_of_one_request_are_refused_or_the_same(live: Live) -> None:
+def test_request_with_two_idempotency_keys_is_refused(live: Live) -> None:
     headers = f"{TOKEN}Idempotency-Key: one\r\nIdempotency-Key: two\r\n"
     assert statuses(live.ask("POST /tokens", headers)) == [422]
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits of time that a test can wait for."""
+    """Shorten the server's time limits for tests."""
     monkeypatch.setattr(connections, "HEAD_SECONDS_MAX", 0.4)
     monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.4)
 
 
 def send_slowly(live: Live, first: bytes) -> tuple[bytes, float]:
-    """Sends a beginning and then a byte again and again until the server closes; what is answered,
-    and after how many seconds.
+    """Send `first` and then single bytes until the server closes.
+
+    Return the answer and the elapsed seconds.
     """
     began = time.monotonic()
     with live.connect() as connection:
@@ -200,36 +202,36 @@ def send_slowly(live: Live, first: bytes) -> tuple[bytes, float]:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("sent", ["", "GET", "GET / HTTP/1.1\r\nX: ", "POST /x HTTP/1.1\r\nHost:"])
-def test_a_head_that_comes_slowly_is_not_waited_for(live: Live, sent: str) -> None:
+def test_slow_head_is_cut_off(live: Live, sent: str) -> None:
     content, seconds = send_slowly(live, sent.encode())
     assert content == b""
     assert seconds > 0.3
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_second_head_that_comes_slowly_is_not_waited_for(live: Live) -> None:
+def test_slow_second_head_is_cut_off(live: Live) -> None:
     first = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\nGET "
     content, _ = send_slowly(live, first.encode())
     assert statuses(content) == [200]
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_body_that_comes_slowly_is_refused(live: Live) -> None:
+def test_slow_body_is_refused(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 10000\r\n\r\n"
     content, _ = send_slowly(live, head.encode())
-    # Not the fault of what it holds: an agent would send that no more.
+    # Not 4xx: an agent would never repeat such a call.
     assert statuses(content)[:1] == [503]
     assert b"the body arrived too slowly" in content
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_body_that_nobody_wants_is_not_taken_for_ever(live: Live) -> None:
+def test_unwanted_slow_body_is_cut_off(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}Content-Length: 10000000\r\n\r\n"
     content, _ = send_slowly(live, head.encode())
     assert statuses(content) == [401]
 
 
-def test_a_body_that_comes_as_fast_as_it_must_is_taken(
+def test_body_at_the_required_speed_is_accepted(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.2)
@@ -238,7 +240,7 @@ def test_a_body_that_comes_as_fast_as_it_must_is_taken(
     head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
     with live.connect() as connection:
         connection.sendall(head.encode())
-        # 400 KB in 1 s, where 16 KiB a second on top of 0.2 s are asked for: 25 s.
+        # 400 KB in 1 s; the limit is 0.2 s and a second for each 16 KiB: 25 s.
         for start in range(0, len(body), 40_000):
             connection.sendall(body[start : start + 40_000])
             time.sleep(0.1)
@@ -246,14 +248,14 @@ def test_a_body_that_comes_as_fast_as_it_must_is_taken(
     assert b"is not a known field" in answers or statuses(answers) == [200], answers
 
 
-def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
+def test_silent_connections_block_no_other_caller(live: Live) -> None:
     silent = [live.connect() for _ in range(2 * connections.WAITING_MAX)]
     try:
         for connection in silent[::2]:
             connection.sendall(b"GET / HTTP/1.1\r\nX: ")
         for _ in range(5):
             assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        # Those that wait longest are gone.
+        # The longest-waiting connections are closed.
         assert len(live.limits.waiting) <= connections.WAITING_MAX
         assert receive_all(silent[0]) == b""
     finally:
@@ -261,14 +263,14 @@ def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
             connection.close()
 
 
-def test_connections_that_were_served_and_stay_keep_nobody_out(live: Live) -> None:
-    asked = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\n".encode()
+def test_idle_connections_after_an_answer_block_no_other_caller(live: Live) -> None:
+    request = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\n".encode()
     stay = []
     try:
         for _ in range(connections.WAITING_MAX + 50):
             connection = live.connect()
             stay.append(connection)
-            connection.sendall(asked)
+            connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         assert len(live.limits.waiting) <= connections.WAITING_MAX
@@ -277,7 +279,7 @@ def test_connections_that_were_served_and_stay_keep_nobody_out(live: Live) -> No
             connection.close()
 
 
-def test_one_who_leaves_in_the_middle_leaves_nothing(live: Live) -> None:
+def test_aborted_requests_leave_no_connection_behind(live: Live) -> None:
     for cut in (b"", b"{", b'{"config": "x"'):
         head = f"POST {V1}/experiments HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 500\r\n\r\n"
         with live.connect() as connection:

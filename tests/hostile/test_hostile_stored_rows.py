@@ -1,5 +1,6 @@
-"""Rows that an older version stored and the gate refuses today. They are listed with the place of
-the damage, collected, replayed and deleted.
+"""Rows that an older version stored and that today's gate refuses.
+
+They are listed with the place of the damage, collected, replayed and deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def agent(cluster: Cluster) -> Agent:
 
 
 def rewrite(cluster: Cluster, sort: str, change: Callable[[bytes], bytes]) -> None:
-    """Change a row of trial 1 as an older version could have written it."""
+    """Change a row of trial 1 as an older version could have written the row."""
     table, key = cluster.services.table, Key(TRIAL, sort)
     row = table.get(key)
     body = change(row.body if row else b"{}")
@@ -48,7 +49,7 @@ def rewrite(cluster: Cluster, sort: str, change: Callable[[bytes], bytes]) -> No
 
 
 def with_metadata(text: bytes) -> Callable[[bytes], bytes]:
-    """A change that gives a stored record these metadata."""
+    """Return a change that gives a stored record other metadata."""
 
     def change(body: bytes) -> bytes:
         fields = {**json.loads(body), "metadata": MARK}
@@ -97,7 +98,7 @@ def delete_experiment(cluster: Cluster, agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("what", DAMAGED_METADATA)
-def test_damaged_metadata_of_a_checkpoint_block_nothing(
+def test_damaged_metadata_of_a_checkpoint_block_no_request(
     cluster: Cluster, agent: Agent, what: str
 ) -> None:
     rewrite(cluster, PART, with_metadata(DAMAGED_METADATA[what]))
@@ -105,7 +106,7 @@ def test_damaged_metadata_of_a_checkpoint_block_nothing(
     shown = cluster.get(f"/checkpoints/{UUID}").json
     assert shown["metadata_damage"].startswith("a")
     assert shown["state"] == "COMPLETED"
-    # A user's edit mends it.
+    # A user's edit repairs the metadata.
     edit = {"metadata": {"a": 1}, "revision": shown["metadata_revision"]}
     path = f"{V1}/checkpoints/{UUID}"
     answer = call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=edit)
@@ -120,7 +121,7 @@ def test_damaged_metadata_of_a_checkpoint_block_nothing(
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"\x00\xff", b"[]", b'{"checkpoint": {}}', b"1" * 5000]
 )
-def test_a_checkpoint_whose_record_cannot_be_read_is_shown_as_damaged(
+def test_checkpoint_with_an_unreadable_record_is_shown_as_damaged(
     cluster: Cluster, agent: Agent, body: bytes
 ) -> None:
     rewrite(cluster, PART, lambda _: body)
@@ -133,7 +134,7 @@ def test_a_checkpoint_whose_record_cannot_be_read_is_shown_as_damaged(
 
 @pytest.mark.parametrize("what", DAMAGED_METADATA)
 @pytest.mark.parametrize("is_edit", [False, True], ids=["code", "edit"])
-def test_damaged_metadata_of_a_trial_block_nothing(
+def test_damaged_metadata_of_a_trial_block_no_request(
     cluster: Cluster, what: str, *, is_edit: bool
 ) -> None:
     cluster.create(CONFIG)
@@ -141,7 +142,7 @@ def test_damaged_metadata_of_a_trial_block_nothing(
     sort = METADATA_EDITS if is_edit else TRIAL_METADATA
     body = b'{"values": %s, "removed": []}' % text if is_edit else text
     rewrite(cluster, sort, lambda _: body)
-    # The trial's run is told its metadata.
+    # The trial's run gets the metadata.
     agent = Agent(cluster)
     answer = agent.sync()
     assert answer.status == 200
@@ -161,7 +162,7 @@ def test_damaged_metadata_of_a_trial_block_nothing(
 @pytest.mark.parametrize(
     "body", [deep_object(252), b"{", b"[]", b"null", b'{"uuid": 1, "begun_ms": "x"}', b"\xff"]
 )
-def test_a_damaged_line_of_a_trial_blocks_nothing(
+def test_damaged_line_of_a_trial_blocks_no_request(
     cluster: Cluster, agent: Agent, sort: str, body: bytes
 ) -> None:
     rewrite(cluster, sort, lambda _: body)
@@ -170,7 +171,7 @@ def test_a_damaged_line_of_a_trial_blocks_nothing(
 
 
 @pytest.mark.parametrize("depth", [199, 200, 240, 252])
-def test_an_upload_of_an_older_version_is_listed_replayed_and_deleted(
+def test_upload_of_an_older_version_is_listed_replayed_and_deleted(
     cluster: Cluster, agent: Agent, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Older versions recorded metadata of any depth that the encoder took.

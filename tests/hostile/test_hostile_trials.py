@@ -1,5 +1,6 @@
-"""False claims of trials and agents in the one call that agents make: none reaches what is
-another trial's, and none stops the call.
+"""False claims of trials and agents in the agents' sync call.
+
+No claim affects another trial's data or stops the call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OURS = "0000000b-0000-4000-8000-000000000002"
 def checkpoint(
     allocation: str, uuid: str, experiment_id: int = 1, steps: int = 5, **fields: Any
 ) -> dict[str, Any]:
-    """The report of a complete checkpoint, as the harness of that allocation writes it."""
+    """Return the report of a complete checkpoint, as the allocation's harness writes the line."""
     path = f"{experiment_id}/{allocation.replace('.', '/')}/{uuid}"
     line = {
         "kind": "checkpoint",
@@ -43,7 +44,7 @@ def checkpoint(
 
 @pytest.fixture
 def two(cluster: Cluster) -> tuple[Agent, str, str]:
-    """An agent with two running trials: the one attacked, and the one that attacks."""
+    """Return an agent with two running trials: the victim and the attacker."""
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     first, second = agent.take_work()
@@ -54,7 +55,7 @@ def trial_of(allocation: str) -> int:
     return int(allocation.partition(".")[0])
 
 
-def test_a_checkpoint_stays_its_trials_whatever_another_trial_reports(
+def test_checkpoint_cannot_be_claimed_by_a_second_trial(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
@@ -66,13 +67,13 @@ def test_a_checkpoint_stays_its_trials_whatever_another_trial_reports(
     assert before["trial_id"] == trial_of(victim)
     assert cluster.get(f"/trials/{trial_of(thief)}/checkpoints").json["items"] == []
     assert cluster.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] is None
-    # Why nothing came of it is told where the trial's history is.
+    # The history of the trial has the reason of the refusal.
     history = cluster.get("/experiments/1/history").json["items"]
-    told = [line["text"] + " ".join(line["reasons"]) for line in history]
-    assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in told)
+    texts = [line["text"] + " ".join(line["reasons"]) for line in history]
+    assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in texts)
 
 
-def test_a_trial_that_claimed_anothers_checkpoint_goes_on_with_its_own(
+def test_trial_continues_with_own_checkpoints_after_a_false_claim(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
@@ -84,7 +85,7 @@ def test_a_trial_that_claimed_anothers_checkpoint_goes_on_with_its_own(
     assert cluster.get(f"/trials/{trial_of(thief)}").json["state"] == "COMPLETED"
 
 
-def test_two_that_report_one_checkpoint_in_one_call_do_not_share_it(
+def test_checkpoint_that_two_trials_report_in_a_call_has_a_single_owner(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, one, other = two
@@ -101,7 +102,7 @@ def test_two_that_report_one_checkpoint_in_one_call_do_not_share_it(
         assert (part is not None) == (trial_id == owner)
 
 
-def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
+def test_deleted_checkpoint_of_a_second_trial_cannot_be_claimed(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
@@ -109,8 +110,8 @@ def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
     path = f"{V1}/checkpoints/{THEIRS}"
     assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
     agent.report(thief, checkpoint(thief, THEIRS))
-    found = cluster.get(f"/checkpoints/{THEIRS}").json
-    assert (found["trial_id"], found["state"]) == (trial_of(victim), "DELETING")
+    described = cluster.get(f"/checkpoints/{THEIRS}").json
+    assert (described["trial_id"], described["state"]) == (trial_of(victim), "DELETING")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
         "",
     ],
 )
-def test_a_checkpoint_lies_where_its_trial_may_write_or_it_is_none(
+def test_checkpoint_outside_the_trials_folder_is_ignored(
     cluster: Cluster, two: tuple[Agent, str, str], path: str
 ) -> None:
     agent, victim, thief = two
@@ -156,14 +157,14 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_a_metric_of_any_name_comes_back_as_it_was_and_as_json(
+def test_metric_with_an_odd_name_is_returned_as_json(
     cluster: Cluster, two: tuple[Agent, str, str], name: str
 ) -> None:
     agent, mine, _ = two
     assert agent.report(mine, named_metrics(1, {name: 0.5, "fine": 0.25})).status == 200
     path = f"/trials/{trial_of(mine)}/metrics"
     (found,) = cluster.get(path).json["items"]
-    # Rows hold no NUL characters.
+    # Rows contain no NUL characters.
     name = name.replace("\0", "\ufffd")
     assert found["metrics"] == {name: 0.5, "fine": 0.25}
     names = [item["name"] for item in cluster.get(f"{path}/names").json["items"]]
@@ -173,9 +174,7 @@ def test_a_metric_of_any_name_comes_back_as_it_was_and_as_json(
     assert len(answer.json["series"]) == 2
 
 
-def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
-    cluster: Cluster, two: tuple[Agent, str, str]
-) -> None:
+def test_flood_of_metric_names_is_limited(cluster: Cluster, two: tuple[Agent, str, str]) -> None:
     agent, mine, _ = two
     for round_ in range(4):
         lines = [
@@ -185,7 +184,7 @@ def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
             for n in range(4)
         ]
         assert agent.report(mine, *lines).status == 200
-    # 4 calls of 4 lines of 12,000 names of their own: 192,000, of which 500 are drawn.
+    # 4 calls of 4 lines of 12,000 new names: 192,000, of which 500 are kept.
     names = cluster.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
     assert len(names) == 500
     assert next(item for item in names if item["name"] == "fine")["count"] == 16
@@ -194,7 +193,7 @@ def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
     assert series.count_numbers() <= 16 + 16 * 500
 
 
-def test_a_page_of_huge_reports_is_cut_by_its_size(
+def test_page_of_huge_reports_is_limited_by_size(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
@@ -205,7 +204,7 @@ def test_a_page_of_huge_reports_is_cut_by_its_size(
     seen, cursor, pages = [], "", 0
     while True:
         answer = cluster.get(f"/trials/{trial_of(mine)}/metrics?limit=500{cursor}")
-        # 4 MiB, and the report that went over it.
+        # 4 MiB, and the report that passed the limit.
         assert len(answer.body) < 4 * 2**20 + 256 * 1024
         seen += [item["steps_completed"] for item in answer.json["items"]]
         pages += 1
@@ -222,18 +221,18 @@ def rows(cluster: Cluster, trial_id: int, prefix: str) -> int:
     return len(cluster.services.table.query(address, f"{prefix}#", f"{prefix}~").rows)
 
 
-def test_an_environment_reported_over_and_over_is_kept_once(
+def test_repeated_environment_reports_are_stored_once(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     for n in range(5):
-        said = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
-        assert agent.report(mine, said).status == 200
+        line = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
+        assert agent.report(mine, line).status == 200
     assert rows(cluster, trial_of(mine), "E") == 1
     assert cluster.get(f"/trials/{trial_of(mine)}").json["environment"]["hostname"] == "h4"
 
 
-def test_of_a_checkpoint_that_is_begun_no_more_is_kept_than_its_name(
+def test_begun_checkpoint_stores_only_the_name(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
@@ -245,7 +244,7 @@ def test_of_a_checkpoint_that_is_begun_no_more_is_kept_than_its_name(
 
 
 @pytest.mark.parametrize("steps", [-1, -(2**63), 2**53, 2**63, 10**30, 1.5, "1", None, True, []])
-def test_steps_that_are_no_count_say_nothing(
+def test_malformed_step_counts_are_ignored(
     cluster: Cluster, two: tuple[Agent, str, str], steps: object
 ) -> None:
     agent, mine, _ = two
@@ -255,13 +254,13 @@ def test_steps_that_are_no_count_say_nothing(
         {"kind": "completed", "length": steps, "metric": 0.1},
     ]
     assert agent.report(mine, *lines).status == 200
-    found = cluster.get(f"/trials/{trial_of(mine)}").json
-    assert (found["metric"], found["latest_checkpoint"]) == (None, None)
+    trial = cluster.get(f"/trials/{trial_of(mine)}").json
+    assert (trial["metric"], trial["latest_checkpoint"]) == (None, None)
     assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
     assert cluster.get("/experiments/1").json["trials"]["completed"] == 0
 
 
-def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
+def test_huge_step_counts_harm_only_the_reporting_trial(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, other = two
@@ -287,7 +286,7 @@ def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
     ids=str,
 )
 @pytest.mark.parametrize("writer", ["0", "Agent", "agent_", "AGENT"])
-def test_a_trial_speaks_for_nobody_else(
+def test_trial_cannot_write_lines_of_the_agent(
     cluster: Cluster, two: tuple[Agent, str, str], line: dict[str, Any], writer: str
 ) -> None:
     agent, mine, _ = two
@@ -296,19 +295,19 @@ def test_a_trial_speaks_for_nobody_else(
     assert cluster.get(f"/trials/{trial_of(mine)}").json == before
 
 
-def test_metadata_that_are_too_much_are_left_out_and_the_checkpoint_is_not(
+def test_oversized_metadata_are_dropped_and_the_checkpoint_is_kept(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     for n, metadata in enumerate([{"x": "y" * 100_000}, {"x" * 20_000: 1}], 1):
         uuid = f"0000000{n}-0000-4000-8000-000000000009"
         agent.report(mine, checkpoint(mine, uuid, metadata=metadata))
-        found = cluster.get(f"/checkpoints/{uuid}")
-        assert found.status == 200
-        assert len(found.body) < 20_000
+        answer = cluster.get(f"/checkpoints/{uuid}")
+        assert answer.status == 200
+        assert len(answer.body) < 20_000
 
 
-def test_an_agent_reports_about_its_own_trials_only(
+def test_agent_reports_only_about_assigned_trials(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     _, victim, _ = two
@@ -327,12 +326,12 @@ def test_an_agent_reports_about_its_own_trials_only(
 
 
 def line(**fields: Any) -> dict[str, Any]:
-    """A call with one line."""
+    """Return a call with a line."""
     return {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": {}, **fields}]}
 
 
 def text(**fields: Any) -> dict[str, Any]:
-    """A call with a piece of a log."""
+    """Return a call with a piece of a log."""
     return {"logs": [{"allocation": "1.1", "offset": 0, "text": "x", **fields}]}
 
 
@@ -361,7 +360,7 @@ def text(**fields: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_call_that_makes_no_sense_is_refused_and_named(
+def test_invalid_field_of_a_call_is_refused_by_name(
     two: tuple[Agent, str, str], fields: dict[str, Any], path: str
 ) -> None:
     agent, _, _ = two
@@ -370,7 +369,7 @@ def test_a_call_that_makes_no_sense_is_refused_and_named(
     assert any(path in detail["path"] for detail in answer.json["error"]["details"])
 
 
-def test_offsets_twice_backwards_or_with_gaps_count_once_each(
+def test_repeated_and_unordered_offsets_count_once(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
@@ -382,7 +381,7 @@ def test_offsets_twice_backwards_or_with_gaps_count_once_each(
     answer = agent.sync(reports=reports)
     assert answer.json["acked"][mine] == {"0": 2**53}
     items = cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"]
-    # Of 10, 10, 5, 30, 20, 30 and the last, those that grow: 10, 30 and the last.
+    # Of 10, 10, 5, 30, 20, 30 and the last, only growing offsets count: 10, 30 and the last.
     assert [item["steps_completed"] for item in items] == [0, 3, 6]
     agent.sync(logs=[{"allocation": mine, "offset": 7, "text": "behind a gap"}])
     agent.sync(logs=[{"allocation": mine, "offset": 0, "text": "ab"}] * 3)
@@ -404,7 +403,7 @@ def test_offsets_twice_backwards_or_with_gaps_count_once_each(
     ],
     ids=["no UTF-8", "UTF-16", "NUL", "a long number", "open lists", "deep maps"],
 )
-def test_a_body_that_is_no_call_is_refused(two: tuple[Agent, str, str], body: bytes) -> None:
+def test_malformed_body_of_a_call_is_refused(two: tuple[Agent, str, str], body: bytes) -> None:
     agent, _, _ = two
     headers = [("content-type", "application/json")]
     path = f"{V1}/agents/{agent.name}/sync"
@@ -412,7 +411,7 @@ def test_a_body_that_is_no_call_is_refused(two: tuple[Agent, str, str], body: by
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
+def test_call_over_a_limit_is_refused_completely(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
@@ -426,7 +425,7 @@ def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
     assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
 
 
-def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
+def test_invented_writers_are_refused_before_the_session_is_full(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, other = two
@@ -441,7 +440,7 @@ def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
             break
     assert (answer.status, answer.code) == (422, "invalid")
     assert "writers" in answer.json["error"]["message"]
-    # Its other trials are heard as before.
+    # The agent's other trials are unaffected.
     agent.finish(other)
     assert cluster.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
 
@@ -458,7 +457,7 @@ def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
     ],
     ids=["colours", "blanks", "both", "names", "dashes", "brackets"],
 )
-def test_a_log_made_to_be_hard_to_read_is_read_in_a_moment(
+def test_log_with_costly_patterns_is_read_quickly(
     cluster: Cluster, two: tuple[Agent, str, str], text: str
 ) -> None:
     agent, mine, _ = two
@@ -467,5 +466,5 @@ def test_a_log_made_to_be_hard_to_read_is_read_in_a_moment(
     for query in ("", "?level=ERROR", "?search=nothing"):
         answer = cluster.get(f"/trials/{trial_of(mine)}/logs/lines{query}")
         assert answer.status == 200
-    # 3 x 2,500 lines; in the worst way of trying them, one line took 70 ms.
+    # 3 x 2,500 lines; in the worst case a line took 70 ms.
     assert time.process_time() - began < 10

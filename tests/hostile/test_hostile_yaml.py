@@ -1,5 +1,7 @@
-"""YAML that was made to hurt, by every way in: an experiment's configuration, a template, an
-override, and an override over such a template. Each is answered in a moment with what is wrong.
+"""Hostile YAML by every way in.
+
+The ways are a configuration, a template, an override, and an override of a template. Each is
+refused quickly with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
-# Of a processor: a busy machine takes no more of them.
+# Seconds of a processor, which do not grow on a busy machine.
 SECONDS_MAX = 5.0
 
 Way = Callable[[Cluster, str], Answer]
@@ -35,7 +37,7 @@ def store_template(cluster: Cluster, text: str) -> Answer:
 
 
 def submit_override(cluster: Cluster, text: str) -> Answer:
-    """Submit the text in a piece as long as an override may be."""
+    """Submit the beginning of the text, up to the length limit of an override."""
     return cluster.create(CONFIG, overrides=[f"data={text[:4000]}"])
 
 
@@ -48,7 +50,7 @@ every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def bomb(levels: int, width: int = 9, kind: str = "list") -> str:
-    """A billion laughs: each level names the one before several times."""
+    """Return a billion laughs: each level refers to the previous level several times."""
     lines = ["x0: &x0 [lol]"]
     for n in range(1, levels):
         names = [f"*x{n - 1}"] * width
@@ -116,7 +118,7 @@ HOSTILE = {
     "a byte order mark within": "data: \ufeffx",
     "line separators": "data: a\u2028b\u2029c\x85d",
 }
-# What is valid as the users' own data, however odd.
+# Valid as user data, although odd.
 ODD_BUT_FINE = {
     "a number of base 60",
     "underscores",
@@ -136,7 +138,9 @@ ODD_BUT_FINE = {
 
 @every_way
 @pytest.mark.parametrize("name", HOSTILE)
-def test_it_is_refused_in_a_moment_with_a_reason(cluster: Cluster, way: Way, name: str) -> None:
+def test_hostile_yaml_is_refused_quickly_with_a_reason(
+    cluster: Cluster, way: Way, name: str
+) -> None:
     cluster.store_code()
     before = cluster.get("/experiments").json
     began = time.process_time()
@@ -156,15 +160,16 @@ def test_it_is_refused_in_a_moment_with_a_reason(cluster: Cluster, way: Way, nam
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
-def test_text_of_another_encoding_is_no_configuration(cluster: Cluster, encoding: str) -> None:
+def test_configuration_in_a_wrong_encoding_is_refused(cluster: Cluster, encoding: str) -> None:
     cluster.store_code()
-    # As it arrives: bytes of another encoding cannot be text in JSON, unless each stands for one.
+    # As received: bytes of another encoding are not text in JSON, unless each byte becomes a
+    # character.
     text = CONFIG.encode(encoding).decode("latin-1")
     answer = cluster.create(text)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_byte_order_mark_at_the_beginning_is_passed_over(cluster: Cluster) -> None:
+def test_byte_order_mark_at_the_beginning_is_ignored(cluster: Cluster) -> None:
     assert cluster.create(f"\ufeff{CONFIG}", validate_only=True).status == 200
 
 
@@ -186,7 +191,7 @@ hyperparameters:
         (7, 10, "10,000,000"),
     ],
 )
-def test_a_grid_of_too_many_points_is_refused_with_their_number(
+def test_grid_with_too_many_points_is_refused_with_the_number(
     cluster: Cluster, axes: int, count: int, number: str
 ) -> None:
     lines = [f"  x{n}: {{type: double, minval: 0, maxval: 1, count: {count}}}" for n in range(axes)]
@@ -194,8 +199,8 @@ def test_a_grid_of_too_many_points_is_refused_with_their_number(
     answer = cluster.create(GRID + "\n".join(lines))
     assert time.process_time() - began < SECONDS_MAX
     assert (answer.status, answer.code) == (422, "invalid")
-    told = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
-    assert number.replace(",", "") in told, told
+    error = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
+    assert number.replace(",", "") in error, error
     assert cluster.get("/experiments").json["items"] == []
 
 
@@ -215,7 +220,9 @@ def test_a_grid_of_too_many_points_is_refused_with_their_number(
         ("reproducibility.experiment_seed", 10**30),
     ],
 )
-def test_a_number_beyond_reason_is_refused(cluster: Cluster, field: str, value: int) -> None:
+def test_huge_number_in_a_configuration_is_refused(
+    cluster: Cluster, field: str, value: int
+) -> None:
     answer = cluster.create(CONFIG, overrides=[f"{field}={value}"])
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert any(field in detail["path"] for detail in answer.json["error"]["details"])
@@ -249,13 +256,13 @@ def test_a_number_beyond_reason_is_refused(cluster: Cluster, field: str, value: 
     ],
     ids=lambda override: override[:20],
 )
-def test_an_override_that_is_none_is_refused_by_its_place(cluster: Cluster, override: str) -> None:
+def test_malformed_override_is_refused_with_the_place(cluster: Cluster, override: str) -> None:
     answer = cluster.create(CONFIG, overrides=[override])
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert answer.json["error"]["details"]
 
 
-def test_a_template_and_what_is_laid_over_it_do_not_multiply(cluster: Cluster) -> None:
+def test_costs_of_template_and_overrides_do_not_multiply(cluster: Cluster) -> None:
     wide = "data: {" + ", ".join(f"k{n}: &a{n} [1, 2, 3]" for n in range(2_000)) + "}"
     path = f"{V1}/templates/wide"
     put = call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content={"config": wide})
@@ -265,7 +272,7 @@ def test_a_template_and_what_is_laid_over_it_do_not_multiply(cluster: Cluster) -
     answer = cluster.create(CONFIG, template="wide", overrides=overrides)
     assert time.process_time() - began < SECONDS_MAX
     assert answer.status in (201, 422)
-    # A configuration at its limit, over a template at its limit.
+    # A configuration at the size limit, over a template at the size limit.
     near = "data: {" + ", ".join(f"j{n}: [1, 2]" for n in range(20_000)) + "}"
     began = time.process_time()
     answer = cluster.create(f"{CONFIG}\n{near}", template="wide")
@@ -280,7 +287,7 @@ def test_a_template_and_what_is_laid_over_it_do_not_multiply(cluster: Cluster) -
     st.text("{}[]&*!:-?|>'\" \n\tab1.,<#%@`\\\0\ufeff~=", max_size=80),
     st.sampled_from(sorted(WAYS)),
 )
-def test_any_text_is_answered(
+def test_any_configuration_text_is_answered(
     tmp_path_factory: pytest.TempPathFactory, text: str, way: str
 ) -> None:
     answer = WAYS[way](_shared_cluster(tmp_path_factory), text)

@@ -1,4 +1,4 @@
-"""Doors inside of other requests: manifests of uploads, and lines and logs of trials."""
+"""Doors inside other requests: manifests of uploads, and lines and logs of trials."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.unit.api.exchange import Answer, call
 
 
 class ManifestDoor:
-    """The upload of a checkpoint whose manifest a user made up."""
+    """The upload of a checkpoint with a user's forged manifest."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._uploads = 0
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest of the next upload, which has no files."""
+        """Return the manifest of the next upload, which has no files."""
         return {
             "version": 1,
             "uuid": self._uuid,
@@ -34,7 +34,7 @@ class ManifestDoor:
         }
 
     def complete(self, manifest: bytes) -> Answer:
-        """Upload the manifest and complete the upload; its answer."""
+        """Upload the manifest and complete the upload; return the answer."""
         uuid, digest = self._uuid, hashlib.sha256(manifest).hexdigest()
         self._uploads += 1
         begun = self._cluster.post("/checkpoint-uploads", {"trial_id": 1, "uuid": uuid})
@@ -106,7 +106,7 @@ docs/agent-protocol.md.
 
 
 class LineDoor:
-    """An agent whose trials report what a test wants them to."""
+    """An agent with trials that report the lines of a test."""
 
     def __init__(self, hostile: HostileCluster) -> None:
         self._hostile = hostile
@@ -117,7 +117,7 @@ class LineDoor:
         self._checkpoints = 0
 
     def report(self, writer: str, line: bytes) -> Answer:
-        """Report a line of a running allocation, which exists afterwards as well."""
+        """Report a line of a running allocation; the allocation still exists afterwards."""
         agent, allocation = self._agent, self._running()
         trial, _, epoch = allocation.partition(".")
         self._checkpoints += 1
@@ -138,7 +138,7 @@ class LineDoor:
         return self._sync({"logs": [entry]}, allocation, text)
 
     def _sync(self, fields: dict[str, Any], allocation: str, text: bytes) -> Answer:
-        """Make a call that has this text of JSON in the place of the mark."""
+        """Send a call with this text of JSON in place of the mark."""
         agent, app = self._agent, self._hostile.cluster.app
         body = json.dumps({"epoch": agent.epoch, "known": agent.known, **fields}).encode()
         body = body.replace(json.dumps(MARK).encode(), text)
@@ -151,7 +151,7 @@ class LineDoor:
         return answer
 
     def _running(self) -> str:
-        """An allocation that runs on the agent, of a new experiment if no other is left."""
+        """Return a running allocation of the agent, from a new experiment if necessary."""
         if self._allocation:
             return self._allocation
         for _ in range(8):

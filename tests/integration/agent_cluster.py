@@ -1,4 +1,4 @@
-"""The cluster's side of the agent protocol, as small as it can be and still behave."""
+"""A scripted server in place of the cluster, for tests of the agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHADOW = "detcloud/__init__.py", "detcloud/launch/__init__.py"
 
 @dataclass
 class DesiredEntry:
-    """One entry of the desired list."""
+    """An entry of the desired list."""
 
     spec: dict[str, Any]
     code: dict[str, Any] | None
@@ -31,7 +31,7 @@ class DesiredEntry:
 
 @dataclass
 class ReceivedLine:
-    """One report line with the time of its arrival."""
+    """A report line with the time of arrival."""
 
     allocation: str
     writer: str
@@ -42,7 +42,10 @@ class ReceivedLine:
 
 @dataclass
 class FakeCluster:
-    """Remembers offsets, holds calls, fences by epoch; drops answers and goes down on demand."""
+    """A cluster that records report lines, holds calls open, and rejects calls of old epochs.
+
+    On request the cluster drops answers or is down.
+    """
 
     lease_ms: int = 30_000
     patient_ms: int | None = None
@@ -69,7 +72,7 @@ class FakeCluster:
 
             def do_GET(self) -> None:
                 if "/package-archives" in self.path:
-                    # As a cluster of a release without such archives.
+                    # Releases without such archives answer 404.
                     self._answer(404, b"{}")
                     return
                 self._answer(200, cluster.archives[self.path.rsplit("/", 1)[1]])
@@ -93,7 +96,7 @@ class FakeCluster:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
-                """A call that the agent cut off is no error."""
+                """Ignore a call that the agent interrupted."""
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -111,14 +114,14 @@ class FakeCluster:
     def assign(
         self, allocation: str, program: str, *, hook: str | None = None, **spec: Any
     ) -> None:
-        """Desire an allocation that runs `program` in place of the trial launcher."""
+        """Add an allocation to the desired list; `program` replaces the trial launcher."""
         files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": program}
         if hook is not None:
             files["startup-hook.sh"] = hook
         self.assign_files(allocation, files, **spec)
 
     def assign_files(self, allocation: str, files: dict[str, str], **spec: Any) -> None:
-        """Desire an allocation with this model code."""
+        """Add an allocation with this model code to the desired list."""
         archive = tar(files)
         digest = hashlib.sha256(archive).hexdigest()
         self.archives[digest] = archive
@@ -138,19 +141,19 @@ class FakeCluster:
             self._change()
 
     def announce_end(self, notice: dict[str, Any]) -> None:
-        """Tell the agent when its machine ends."""
+        """Send the agent a notice that the machine ends."""
         with self.changed:
             self.notice = notice
             self._change()
 
     def fence(self) -> None:
-        """Make every call of the present enrolment too old."""
+        """Reject every call of the present enrolment as outdated."""
         with self.changed:
             self.epoch += 1
             self._change()
 
     def lines(self, allocation: str, writer: str = "0") -> list[dict[str, Any]]:
-        """The report lines of one writer, in order."""
+        """Return the report lines of a writer, in order."""
         return [
             received.line
             for received in self.reports
@@ -158,11 +161,11 @@ class FakeCluster:
         ]
 
     def kinds(self, allocation: str, writer: str = "agent") -> list[str]:
-        """The kinds, with a container's state in place of `container`."""
+        """Return the kinds of the lines; a container's state replaces `container`."""
         return [str(line.get("state", line["kind"])) for line in self.lines(allocation, writer)]
 
     def exit_record(self, allocation: str) -> dict[str, Any] | None:
-        """The agent's exit record, once it is here."""
+        """Return the agent's exit record, or None before it arrives."""
         records = self.lines(allocation, "agent")
         return next((record for record in records if record["kind"] == "exited"), None)
 
@@ -247,7 +250,7 @@ class FakeCluster:
 
 
 def tar(files: Mapping[str, str | bytes]) -> bytes:
-    """A .tar.gz of the files, the same bytes for the same files."""
+    """Return a .tar.gz of the files; equal files give equal bytes."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as compressed,

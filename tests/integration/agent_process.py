@@ -1,4 +1,4 @@
-"""An agent as a process, the programs that stand in for trials, and what tests ask of processes."""
+"""An agent as a process, programs in place of trials, and checks of processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ report("exit", reason="preempted", directive_revision=directives()["revision"])
 
 
 class AgentProcess:
-    """Starts and ends agents in one work directory."""
+    """Starts and ends agents in a work directory."""
 
     def __init__(self, work: Path, url: str) -> None:
         self.work = work
@@ -51,7 +51,7 @@ class AgentProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        """`inside` is a command that runs it in other circumstances."""
+        """Start the agent; `inside` is a command that wraps the agent's command line."""
         command = [*inside, sys.executable, "-m", "detcloud.agent", "--url", self.url]
         command += ["--token-file", str(self.token_file), "--name", "node", "--pool", "default"]
         command += ["--work-dir", str(self.work), "--slots", "2", *options]
@@ -61,7 +61,7 @@ class AgentProcess:
         return self.process
 
     def let_go(self, allocation: str) -> None:
-        """End a trial's wait of GO."""
+        """End the wait of a trial whose program contains GO."""
         (self.work / f"allocations/{allocation}/home/go").touch()
 
     def end(self) -> None:
@@ -72,7 +72,7 @@ class AgentProcess:
             exited = path.with_name("exit.json")
             if not exited.exists():
                 with contextlib.suppress(ProcessLookupError):
-                    # A supervisor that is told to ends its trial and all that descends from it.
+                    # A supervisor with a kill request ends its trial and all descendants.
                     path.with_name("kill.json").write_text('{"grace_ms": 0}')
                     os.kill(json.loads(path.read_bytes())["supervisor"], signal.SIGTERM)
                     wait_until(exited.exists, what=f"the record {exited}")
@@ -82,6 +82,6 @@ def alive(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        # The second comes of one that ends between opening and reading.
+        # ProcessLookupError: the process ended between opening and reading the file.
         return False
     return status.rpartition(")")[2].split()[0] != "Z"

@@ -23,7 +23,7 @@ def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
     started = AgentProcess(tmp_path / "work", cluster.url)
     yield started
     started.end()
-    # pytest deletes what tests leave, but no folder as deep as some hostile trials make.
+    # Some hostile trials create folders too deep for pytest's own deletion.
     delete_tree(started.work)
 
 
@@ -35,7 +35,7 @@ def engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture(autouse=True)
 def _trials_ended() -> Iterator[None]:
-    """No trial outlives its test."""
+    """Close all nodes of a test, which ends their trials."""
     yield
     while opened:
         opened.pop().close()

@@ -1,4 +1,4 @@
-"""A runtime and specifications for trials in containers of the tests' own engine."""
+"""A container runtime and trial specifications for the engine that the tests start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER = 1000
 def docker_runtime(
     engine: EngineClient | DockerEngine, work: Path, log: list[str] | None = None, **rules: Any
 ) -> DockerRuntime:
-    """Containers run as a user who is nobody here, unless `rules` name another."""
+    """Return a runtime for an unprivileged user, unless `rules` name a user."""
     api = engine.api if isinstance(engine, DockerEngine) else engine
     log_line = (log if log is not None else []).append
     all_rules = ContainerRules(work, "node", **{"user": USER, "group": USER, **rules})
@@ -24,6 +24,6 @@ def docker_runtime(
 
 
 def container_spec(image: str = IMAGE, **config: Any) -> dict[str, Any]:
-    """The specification of a trial in a container that sees this machine's Python."""
+    """Return the specification of a trial in a container with this machine's Python mounted."""
     mounts = [*machine_mounts(), *config.pop("bind_mounts", ())]
     return {"image": {"cpu": image}, "config": {"bind_mounts": mounts, **config}}

@@ -1,4 +1,4 @@
-"""A real embedded cluster in a folder: its server process, its agent, its trials' processes."""
+"""A real embedded cluster in a folder: the server, the agent and the trials as processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 ROOT = Path(__file__).parents[2]
 
-# Trains one batch in PAUSE seconds, obeys the cluster's wish to stop, checkpoints at every end.
+# Trains a batch in PAUSE seconds, obeys requests to stop, and stores a checkpoint at each end.
 TRAIN = """
 import json, pathlib, sys, time
 from detcloud import core
@@ -51,7 +51,7 @@ with core.init() as context:
 
 
 class EmbeddedCluster:
-    """Starts, kills and looks at one cluster; `end` leaves no process behind."""
+    """A cluster that a test starts, kills and inspects; `end` ends every process."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -60,7 +60,7 @@ class EmbeddedCluster:
         self._clients: list[Client] = []
 
     def start(self, slots: int = 2) -> Client:
-        """Starts the server and returns a client once it listens."""
+        """Start the server; return a client after the server and the agent are recorded."""
         self.process = subprocess.Popen(
             [*self.command(), "--slots", str(slots)],
             env=self.environment(),
@@ -90,14 +90,14 @@ class EmbeddedCluster:
         return fields if isinstance(fields, dict) else {}
 
     def kill(self) -> None:
-        """The server alone, at once: its agent and its trials go on."""
+        """Kill the server with SIGKILL; the agent and the trials continue."""
         assert self.process is not None
         self._note()
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """Asks it to stop and returns its exit code."""
+        """Send SIGTERM to the server and return the exit code."""
         assert self.process is not None
         self._note()
         self.process.terminate()
@@ -114,7 +114,7 @@ class EmbeddedCluster:
 
     def _note(self) -> None:
         assert self.process is not None
-        self._started |= {found.pid for found in list_descendants(self.process.pid)}
+        self._started |= {child.pid for child in list_descendants(self.process.pid)}
 
 
 def environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The inputs of a team's stack in tests: settings, pools, and functions that only answer."""
+"""The inputs of a team's stack in tests: settings, pools, and minimal functions."""
 
 import zipfile
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from infra.aws.names import FUNCTIONS
 from tests.emulators.ministack import ACCOUNT, REGION
 
-# A line in the log spares the emulator a wait; what is said of an event is seen in its log.
+# Printing spares the emulator a wait, and the log shows the events of each function.
 HANDLER = """
 import json, os
 def handler(event, context):
@@ -16,7 +16,7 @@ def handler(event, context):
 
 
 def team_config(folder: Path) -> dict[str, str]:
-    """A stack's configuration whose files are in `folder`."""
+    """Return a stack's configuration; write its files to `folder`."""
     archive = folder / "functions.zip"
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("lambdas/__init__.py", "")

@@ -1,4 +1,4 @@
-"""The agent as a process, with real trial processes, against a cluster that behaves."""
+"""The agent as a process, with real trial processes and a scripted cluster."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from tests.patience import PROCESS_SECONDS_MAX, wait_until
 pytestmark = pytest.mark.end_to_end
 
 
-def test_a_trial_is_started_reported_and_forgotten(
-    agent: AgentProcess, cluster: FakeCluster
-) -> None:
+def test_trial_is_started_reported_and_forgotten(agent: AgentProcess, cluster: FakeCluster) -> None:
     cluster.forgets_exited = True
     cluster.assign("4.1", PRELUDE + 'print("hello")\nreport("completed", length=1)\n' + LEAVE)
     agent.start()
@@ -35,7 +33,7 @@ def test_a_trial_is_started_reported_and_forgotten(
     wait_until(lambda: not (agent.work / "allocations/4.1").exists())
 
 
-def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
+def test_trial_gets_a_separate_environment_without_the_agents_secrets(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = PRELUDE + 'report("seen", env=dict(os.environ), cwd=os.getcwd())\n' + LEAVE
@@ -58,10 +56,10 @@ def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_lines_and_directives_wait_for_no_call_that_is_held(
+def test_urgent_lines_and_directives_interrupt_a_held_call(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    # A call is held for a third of it, at most 20 s.
+    # A call is held for a third of the lease, at most 20 s.
     cluster.lease_ms = 60_000
     loop = """
 for length in range(2, 7):
@@ -73,7 +71,7 @@ for length in range(2, 7):
     agent.start()
     wait_until(lambda: cluster.lines("4.1"))
     wait_until(lambda: cluster.log.get("4.1") == b"log line\n")
-    # From now on only what is urgent ends a call that is held.
+    # From here on only urgent content ends a held call.
     cluster.patient_ms = 60_000
 
     def has_arrived(count: int) -> bool:
@@ -87,15 +85,17 @@ for length in range(2, 7):
         completed = next(r for r in cluster.reports if r.line.get("length") == length)
         down_seconds.append(completed.line["seen"] - changed)
         up_seconds.append(completed.at - completed.line["seen"])
-    # Hundredths of a second; half of what a call is held for is out of the reach of a busy machine.
+    # A delay is hundredths of a second. The limit is half of a held call, which a busy machine does
+    # not reach.
     assert max(down_seconds) < 10
     assert max(up_seconds) < 10
 
 
-def test_metrics_wait_for_as_long_as_the_cluster_says_and_validations_never(
+def test_metrics_wait_for_the_clusters_interval_and_validations_do_not(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    # A call is held for a third of the lease, at most 20 s, and its end would take anything along.
+    # A call is held for a third of the lease, at most 20 s, and its end would send all pending
+    # lines.
     cluster.lease_ms = cluster.patient_ms = 60_000
     program = """
 report("ready")
@@ -109,24 +109,25 @@ time.sleep(600)
 """
     cluster.assign("4.1", PRELUDE + program)
     agent.start()
-    # Nothing urgent is still to be said, which would take the metrics along; the answer that brings
-    # the new length begins a call that is held, and what was seen before is done with in a second.
+    # No urgent line may be pending, since its call would include the metrics. The answer with the
+    # new length begins a held call, and earlier lines are sent within a second.
     wait_until(lambda: any(report.line.get("state") == "RUNNING" for report in cluster.reports))
     wait_until(lambda: cluster.lines("4.1"))
     cluster.change("4.1", directives={"revision": 2, "length": 2})
     wait_until(lambda: len(cluster.lines("4.1")) >= 3)
-    # Without a word of the cluster's the first would have come 1.5 s before, in a call of its own.
+    # Without the cluster's interval the metrics would have arrived 1.5 s earlier, in a separate
+    # call.
     calls = [[report["line"].get("group") for report in call["reports"]] for call in cluster.calls]
     (groups,) = (item for item in calls if "training" in item)
     assert groups[:2] == ["training", "validation"]
     validation = next(
         report for report in cluster.reports if report.line.get("group") == "validation"
     )
-    # The call's end would have come more than 10 s later.
+    # The call would have ended more than 10 s later.
     assert validation.at - validation.line["written"] < 10
 
 
-def test_a_killed_trial_gets_a_term_first_and_all_its_children_die(
+def test_killed_trial_gets_sigterm_first_and_all_children_die(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = """
@@ -155,9 +156,7 @@ while True:
     assert not any(map(alive, pids))
 
 
-def test_children_left_behind_by_a_finished_trial_are_reaped(
-    agent: AgentProcess, cluster: FakeCluster
-) -> None:
+def test_children_of_a_finished_trial_are_reaped(agent: AgentProcess, cluster: FakeCluster) -> None:
     program = 'report("child", pid=subprocess.Popen(["sleep", "600"]).pid)\n'
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
@@ -165,7 +164,7 @@ def test_children_left_behind_by_a_finished_trial_are_reaped(
     assert not alive(cluster.lines("4.1")[0]["pid"])
 
 
-def test_a_trial_without_an_exit_line_failed_with_the_end_of_its_log(
+def test_trial_without_an_exit_line_fails_with_the_end_of_the_log(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", 'raise ValueError("the learning rate is a fish")')
@@ -178,7 +177,7 @@ def test_a_trial_without_an_exit_line_failed_with_the_end_of_its_log(
     assert "the learning rate is a fish" in exited["message"]
 
 
-def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
+def test_failed_startup_hook_fails_the_trial_before_the_program_runs(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook="echo no such package; exit 3\n")
@@ -193,7 +192,7 @@ def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
     assert cluster.lines("4.1") == []
 
 
-def test_a_startup_hook_is_sourced_by_the_shell_that_becomes_the_trial(
+def test_startup_hook_is_sourced_by_the_shell_of_the_trial(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     hook = "export GREETING=hello\nulimit -n 77\nsleep 60 &\necho $! > sleeper\ncd /\n"
@@ -216,7 +215,7 @@ report("seen", greeting=os.environ["GREETING"], files=files, sleeper=sleeper)
 @pytest.mark.parametrize(
     ("hook", "code"), [("false\necho later\n", 1), ("exit 0\n", 0), ("set -u; x=1\n", 0)]
 )
-def test_a_startup_hooks_failing_command_ends_it_and_an_early_exit_does_not(
+def test_failed_command_of_a_startup_hook_ends_the_trial_and_exit_0_completes(
     agent: AgentProcess, cluster: FakeCluster, hook: str, code: int
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook=hook)
@@ -228,7 +227,7 @@ def test_a_startup_hooks_failing_command_ends_it_and_an_early_exit_does_not(
     assert b"later" not in cluster.log.get("4.1", b"")
 
 
-def test_a_trial_that_fails_after_its_hook_is_no_failure_of_the_hook(
+def test_failure_after_the_startup_hook_is_not_a_failure_of_the_hook(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + "sys.exit(5)", hook="echo ready\n")
@@ -250,7 +249,7 @@ def test_wrong_model_code_is_never_run(agent: AgentProcess, cluster: FakeCluster
     assert "digest" in exited["message"]
 
 
-def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
+def test_replacement_of_a_killed_agent_loses_and_repeats_no_line(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     count = """
@@ -276,7 +275,7 @@ for n in range(150):
     assert cluster.epoch == 2
 
 
-def test_an_exit_while_no_agent_ran_is_reported_by_the_next_one(
+def test_next_agent_reports_an_exit_that_happened_without_an_agent(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + GO + "sys.exit(7)\n")
@@ -293,7 +292,7 @@ def test_an_exit_while_no_agent_ran_is_reported_by_the_next_one(
     assert (exited["reason"], exited["code"]) == ("errored", 7)
 
 
-def test_a_trial_whose_supervisor_was_killed_is_lost_and_ended(
+def test_trial_with_a_killed_supervisor_is_lost_and_ended(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = 'report("ready", pid=os.getpid(), parent=os.getppid())\ntime.sleep(600)\n'
@@ -309,7 +308,7 @@ def test_a_trial_whose_supervisor_was_killed_is_lost_and_ended(
     assert not alive(ready["pid"])
 
 
-def test_a_kill_for_what_never_ran_here_is_answered(
+def test_kill_for_a_trial_that_never_ran_is_answered(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.forgets_exited = True
@@ -321,7 +320,7 @@ def test_a_kill_for_what_never_ran_here_is_answered(
     wait_until(lambda: not (agent.work / "allocations/4.1").exists())
 
 
-def test_an_outage_stops_no_trial_and_lost_answers_repeat_nothing(
+def test_outage_stops_no_trial_and_lost_answers_repeat_no_line(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     count = """
@@ -341,7 +340,7 @@ for n in range(60):
     assert cluster.answers_to_drop == 0
 
 
-def test_a_fenced_agent_kills_its_trials_and_enrols_again(
+def test_fenced_agent_kills_all_trials_and_enrols_again(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready", pid=os.getpid())\ntime.sleep(600)\n')
@@ -353,11 +352,11 @@ def test_a_fenced_agent_kills_its_trials_and_enrols_again(
     wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
-    # A loss: for the nodes of a gang that fail of it, it is the cause.
+    # A notice marks a loss: for nodes of a gang that fail as a result, this loss is the cause.
     assert exited["notice"] == "another session of its agent began"
 
 
-def test_an_end_that_only_the_cluster_was_told_reaches_the_trial(
+def test_end_notice_of_the_cluster_reaches_the_trial(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     saved = 'report("saved", preempt=directives()["preempt"])\n'
@@ -372,11 +371,11 @@ def test_an_end_that_only_the_cluster_was_told_reaches_the_trial(
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["notice"]) == ("preempted", notice["reason"])
-    # The cluster need not be told what it has told.
+    # The agent does not send the cluster's own notice back.
     assert not any("notice" in call for call in cluster.calls)
 
 
-def test_a_notice_reaches_the_trial_and_newer_directives_keep_it(
+def test_notice_reaches_the_trial_and_newer_directives_keep_the_notice(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = """
@@ -399,7 +398,7 @@ while directives()["revision"] < 5:
     assert exited["reason"] == "preempted"
 
 
-def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
+def test_stopped_agent_lets_trials_checkpoint_and_kills_deaf_trials(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + OBEY)
@@ -412,7 +411,7 @@ def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
     assert reasons == {"4.1": "preempted", "5.1": "killed"}
 
 
-def test_a_line_that_the_cluster_cannot_take_does_not_stop_the_others(
+def test_line_that_the_cluster_refuses_does_not_stop_later_lines(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.refused_text = "poison"
@@ -435,7 +434,7 @@ for n in range(10):
     assert cluster.lines("4.1")[4]["kind"] == "agent_warning"
 
 
-def test_a_wrong_join_token_ends_the_agent_with_a_message(
+def test_wrong_join_token_ends_the_agent_with_a_message(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     agent.token_file.write_text("another")
@@ -444,7 +443,7 @@ def test_a_wrong_join_token_ends_the_agent_with_a_message(
     assert "another" not in agent.errors.read_text().replace("another agent", "")
 
 
-def test_a_second_agent_in_the_same_directory_is_refused(
+def test_second_agent_in_the_same_directory_is_refused(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     first = agent.start()
@@ -456,9 +455,7 @@ def test_a_second_agent_in_the_same_directory_is_refused(
     first.wait()
 
 
-def test_the_agent_stays_small_and_calls_rarely_when_idle(
-    agent: AgentProcess, cluster: FakeCluster
-) -> None:
+def test_idle_agent_stays_small_and_calls_rarely(agent: AgentProcess, cluster: FakeCluster) -> None:
     cluster.assign("4.1", PRELUDE + 'print("x" * 300000)\nreport("ready")\n' + OBEY)
     process = agent.start()
     wait_until(lambda: cluster.lines("4.1"))

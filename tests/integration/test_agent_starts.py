@@ -1,4 +1,4 @@
-"""The agent as a process: what it makes of a configuration, and of the template it keeps."""
+"""The agent as a process: settings of a configuration, and the fork server that starts trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# Reports by itself, as a trial whose module leaves while it is imported.
+# A program that exits while its module is imported.
 LEAVES = """
 import os, sys, time
 print(open("/proc/self/cmdline").read().split("\\0")[2], flush=True)
@@ -26,13 +26,13 @@ STAYS = LEAVES.replace("sys.exit(0)", f'home = os.environ["DETCLOUD_TRIAL_DIR"]{
 
 
 def assign(cluster: FakeCluster, name: str, program: str = LEAVES, **spec: Any) -> None:
-    """A trial of a class, which may be forked."""
+    """Assign a trial of a class, which a fork server may start."""
     base = {"version": 1, "entrypoint": "model_def:Trial", "epoch": 1, "config": {}}
     cluster.assign_files(name, {"model_def.py": program}, **{**base, **spec})
 
 
 def fork_servers(agent: AgentProcess) -> list[int]:
-    """The processes whose working directory is the agent's folder for its template."""
+    """Return the processes in the agent's folder for the fork server."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cwd"):
         try:
@@ -43,7 +43,7 @@ def fork_servers(agent: AgentProcess) -> list[int]:
     return found
 
 
-def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
+def test_fork_server_ends_with_the_agent_and_the_trial_continues(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     assign(cluster, "4.1", STAYS)
@@ -52,7 +52,7 @@ def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
     process = json.loads((agent.work / "allocations/4.1/agent/process.json").read_bytes())
     first.kill()
     first.wait()
-    # The supervisor was forked in the same folder and stays.
+    # The supervisor was forked in the same folder and continues.
     wait_until(lambda: fork_servers(agent) == [process["supervisor"]])
     agent.let_go("4.1")
     agent.start()
@@ -62,9 +62,7 @@ def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
     wait_until(lambda: not alive(process["supervisor"]))
 
 
-def test_a_stopped_agent_leaves_no_template_behind(
-    agent: AgentProcess, cluster: FakeCluster
-) -> None:
+def test_stopped_agent_ends_the_fork_server(agent: AgentProcess, cluster: FakeCluster) -> None:
     assign(cluster, "4.1")
     process = agent.start()
     wait_until(lambda: cluster.exit_record("4.1"), seconds=40)
@@ -89,7 +87,7 @@ def test_fast_starts_can_be_switched_off(
     assert not (agent.work / "template").exists()
 
 
-def test_the_log_begins_with_what_was_not_used_once_a_run(
+def test_every_run_logs_unused_settings(
     agent: AgentProcess, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -137,22 +135,22 @@ sys.exit(0)
         ("/tmp", "../data", "'../data' is not inside the working directory"),
     ],
 )
-def test_a_mount_that_cannot_be_fails_the_start_clearly(
+def test_impossible_mount_fails_the_start_with_a_reason(
     agent: AgentProcess, cluster: FakeCluster, host: str, container: str, message: str
 ) -> None:
     mount = {"host_path": host, "container_path": container}
     assign(cluster, "4.1", config={"bind_mounts": [mount]})
     agent.start()
     wait_until(lambda: cluster.exit_record("4.1"))
-    found = cluster.exit_record("4.1")
-    assert found is not None
-    # It is the trial's own failure, unlike a start that the machine is not up to.
-    assert found["reason"] == "errored"
-    assert found["message"].startswith("the trial could not be started: bind mount: ")
-    assert message in found["message"]
+    record = cluster.exit_record("4.1")
+    assert record is not None
+    # The trial failed by its own fault, not by a shortage of the machine.
+    assert record["reason"] == "errored"
+    assert record["message"].startswith("the trial could not be started: bind mount: ")
+    assert message in record["message"]
 
 
-def test_a_startup_hook_sees_the_configured_variables(
+def test_startup_hook_sees_the_configured_variables(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     files = {"model_def.py": "raise SystemExit(0)", "startup-hook.sh": "echo $COLOUR\n"}

@@ -1,4 +1,4 @@
-"""The archives that are deployed, as pip and the package index make them."""
+"""The deployed archives, built by pip from the package index."""
 
 import re
 import zipfile
@@ -27,7 +27,7 @@ VARIABLES = {
     "POWERTOOLS_SERVICE_NAME": "api",
     "POWERTOOLS_TRACE_DISABLED": "true",
 }
-# A request as API Gateway makes one, and where every package that was imported came from.
+# A request in API Gateway's form, and the origin of every imported package.
 ANSWER_HEALTH = """
 import importlib, json, time
 began = time.perf_counter()
@@ -57,48 +57,49 @@ print(json.dumps({"status": answer["statusCode"], "botocore": botocore.__file__,
 """
 
 
-def test_every_function_starts_in_lambdas_own_layout(tmp_path: Path) -> None:
+def test_every_function_starts_in_the_layout_of_lambda(tmp_path: Path) -> None:
     target = TARGETS["x86_64"]
     interpreter = find_interpreter(target.python)
     if interpreter is None:
         missing("python3.13", f"no Python {target.python} runs here, the functions' own")
     root = LambdaRoot(tmp_path / "root", build_archive(target, tmp_path), Path(interpreter))
-    found = root.run(ANSWER_HEALTH.replace("NAMES", repr(FUNCTIONS)), VARIABLES)
-    assert found["status"] == 200
-    assert found["botocore"].startswith("/var/task/")
-    assert found["python"].startswith("3.13.")
-    assert not found["writes"]
+    answers = root.run(ANSWER_HEALTH.replace("NAMES", repr(FUNCTIONS)), VARIABLES)
+    assert answers["status"] == 200
+    assert answers["botocore"].startswith("/var/task/")
+    assert answers["python"].startswith("3.13.")
+    assert not answers["writes"]
 
 
-def test_the_archive_describes_every_service_that_functions_call() -> None:
-    """A client of another one would fail in the cloud alone."""
+def test_archive_describes_every_service_that_functions_call() -> None:
+    """A client of a missing service would fail only in the cloud."""
     folders = ("control_plane", "lambdas", "provisioner", "harness/detcloud/shared")
     texts = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")]
     call = re.compile(r"(?:create_client|lazy_client)\(\s*\"([a-z0-9-]+)\"")
     called = {name for text in texts for name in call.findall(text)}
-    # `s3` is made by a name that is no literal.
+    # `s3` is created by a name that is not a literal.
     assert called | {"s3"} == SERVICES
 
 
-# Downloading and packing an archive for another machine takes longer than all other tests here.
+# Downloading and packing an archive for another machine takes longer than all other tests of this
+# module.
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", EXTRAS)
-def test_an_archive_for_another_machine_is_whole_and_within_the_quotas(
+def test_archive_for_another_machine_is_complete_and_within_the_quotas(
     kind: str, tmp_path: Path
 ) -> None:
     archive = build_archive(TARGETS["arm64"], tmp_path, kind)
     with zipfile.ZipFile(archive) as opened:
         names = opened.namelist()
         unpacked = sum(info.file_size for info in opened.infolist())
-    # Of code that was compiled for a machine there is some, and all of it is for this one.
+    # The archive contains compiled code, all of which is for this machine.
     compiled = [name for name in names if ".cpython-" in name and name.endswith(".so")]
     assert any(name.startswith("pydantic_core/") for name in compiled)
     assert all("cpython-313-aarch64" in name for name in compiled)
     assert any(name.startswith("optuna/") for name in names) == (kind == "suggest")
-    # The version that the tests run with, and of AWS's services those that functions call.
+    # The version under test, and only the AWS services that functions call.
     assert any(name == f"botocore-{botocore.__version__}.dist-info/METADATA" for name in names)
     services = {text.split("/")[2] for text in names if re.match(r"botocore/data/[^/]+/", text)}
     assert services == SERVICES
-    # What AWS takes at once, and unpacked.
+    # AWS's limits for a direct upload and for the unpacked archive.
     assert archive.stat().st_size <= 50_000_000
     assert unpacked <= 250_000_000

@@ -1,4 +1,4 @@
-"""Commands on a real cluster, as a user types them."""
+"""Commands on a real cluster, entered as by a user."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def start(cluster: EmbeddedCluster, *words: str, cwd: Path | None = None) -> sub
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Shells start what runs in their background deaf to Ctrl-C, and so these tests in `make`.
+        # Shells ignore SIGINT in background processes, and so in these tests under `make`.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def run(cluster: EmbeddedCluster, *words: str, cwd: Path | None = None) -> tuple[int, str, str]:
-    """Run `detcloud command WORDS`; its exit code and what it prints."""
+    """Run `detcloud command WORDS`; return the exit code, the output and the errors."""
     process = start(cluster, *words, cwd=cwd)
     out, err = process.communicate(timeout=PROCESS_SECONDS_MAX)
     return process.returncode, out, err
@@ -60,7 +60,7 @@ def has_printed(command: Command, text: str) -> bool:
     return trial is not None and text in trial.log_chunk()["text"]
 
 
-def test_a_program_runs_with_its_arguments_files_and_variables(
+def test_program_runs_with_arguments_files_and_variables(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     context = tmp_path / "context"
@@ -78,12 +78,12 @@ def test_a_program_runs_with_its_arguments_files_and_variables(
     assert log == out
 
 
-def test_a_program_that_works_ends_the_command_with_zero(cluster: EmbeddedCluster) -> None:
+def test_successful_program_ends_the_command_with_exit_code_0(cluster: EmbeddedCluster) -> None:
     code, out, _ = run(cluster, "run", "--config", "resources.slots=0", "echo", "hello")
     assert (code, out) == (0, "hello\n")
 
 
-def test_ctrl_c_leaves_it_running_until_it_is_killed(cluster: EmbeddedCluster) -> None:
+def test_ctrl_c_detaches_and_kill_ends_the_program(cluster: EmbeddedCluster) -> None:
     process = start(cluster, "run", "--", "bash", "-c", "echo begun; sleep 600")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
@@ -99,7 +99,7 @@ def test_ctrl_c_leaves_it_running_until_it_is_killed(cluster: EmbeddedCluster) -
     assert command.state == "CANCELED"
 
 
-def test_it_outlives_the_server(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_program_outlives_the_server(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script = f"echo begun; until test -e {gate}; do sleep 0.1; done; echo done"
     _, out, _ = run(cluster, "run", "--detach", "bash", "-c", script)
@@ -113,18 +113,18 @@ def test_it_outlives_the_server(cluster: EmbeddedCluster, tmp_path: Path) -> Non
     trial = command.trial()
     assert trial is not None
     assert (command.state, trial.exit_code) == ("COMPLETED", 0)
-    # Its one run, from its first line to its last.
+    # The log of a single run, from the first line to the last.
     assert trial.log_chunk()["text"] == "begun\ndone\n"
 
 
-def test_a_lost_agent_ends_it_with_the_reason(cluster: EmbeddedCluster) -> None:
+def test_lost_program_ends_the_command_with_the_reason(cluster: EmbeddedCluster) -> None:
     _, out, _ = run(cluster, "run", "-d", "bash", "-c", "echo $$; sleep 600")
     command = read_command(cluster.client(), int(out))
     wait_until(lambda: has_printed(command, "\n"))
     trial = command.trial()
     assert trial is not None
     program = int(trial.log_chunk()["text"])
-    # As an operator or the kernel would: the program and what watches over it are gone.
+    # As by an operator or the kernel: the program and its supervisor are gone.
     with open(f"/proc/{program}/stat", encoding="ascii") as stat:  # noqa: PTH123
         launcher = int(stat.read().split()[3])
     supervisor = int(Path(f"/proc/{launcher}/stat").read_text().split()[3])

@@ -1,4 +1,4 @@
-"""A real cluster whose trials find the checkpoint damaged that they begin from."""
+"""A real cluster with trials that start from a damaged checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# Its weight after each batch follows from the one before, so that what is trained again must come
-# to the same. It saves every other batch, and waits for the file `go` before batch WAIT + 1.
+# Each weight follows from the previous weight, so that repeated batches must give equal weights.
+# The program saves every second batch and waits for the file `go` before batch WAIT + 1.
 TRAIN = """
 import json, pathlib, sys, time
 from detcloud import core
@@ -53,7 +53,7 @@ WAIT = 6
 
 
 def weight_after(batches: int) -> int:
-    """The weight after so many batches, computed as the script does."""
+    """Return the weight after `batches`, computed as in the script."""
     weight = 1
     for _ in range(batches):
         weight = weight * 48271 % 2147483647
@@ -74,7 +74,7 @@ def client(cluster: EmbeddedCluster) -> Client:
 
 
 def submit(client: Client, folder: Path, **searcher: Any) -> Experiment:
-    """A trial of 8 batches that waits after the 6th."""
+    """Submit a trial of 8 batches that waits after the 6th."""
     model = folder / "model"
     model.mkdir(exist_ok=True)
     (model / "train.py").write_text(TRAIN)
@@ -96,7 +96,7 @@ def has_ended(experiment: Experiment) -> bool:
 
 
 def pause_at_wait(experiment: Experiment) -> tuple[Trial, list[Checkpoint]]:
-    """Pause the trial after batch 6, when it has checkpoints at 2, 4 and 6."""
+    """Pause the trial after batch 6; return the trial and its checkpoints of batches 2, 4 and 6."""
     [trial] = wait_until(lambda: list(experiment.trials()))
     wait_until(lambda: len(list(trial.checkpoints())) == 3)
     experiment.pause()
@@ -110,7 +110,7 @@ def pause_at_wait(experiment: Experiment) -> tuple[Trial, list[Checkpoint]]:
 
 
 def file_of(cluster: EmbeddedCluster, checkpoint: Checkpoint, name: str) -> Path:
-    # Not below the agent's folder, of which it removes parts meanwhile.
+    # Not below the agent's folder, parts of which the agent removes meanwhile.
     [path] = (cluster.home / "checkpoints").rglob(f"{checkpoint.uuid}/{name}")
     return path
 
@@ -123,7 +123,7 @@ def finish(experiment: Experiment, folder: Path) -> Trial:
     return trial
 
 
-def test_a_trial_whose_newest_checkpoint_was_cut_short_goes_on_from_the_one_before(
+def test_trial_with_a_truncated_latest_checkpoint_resumes_from_the_previous(
     cluster: EmbeddedCluster, client: Client, tmp_path: Path
 ) -> None:
     experiment = submit(client, tmp_path)
@@ -153,7 +153,7 @@ def test_a_trial_whose_newest_checkpoint_was_cut_short_goes_on_from_the_one_befo
     assert any("which allocation" in text and "is damaged" in text for text in history)
 
 
-def test_a_trial_that_has_none_left_begins_anew(
+def test_trial_without_an_intact_checkpoint_starts_over(
     cluster: EmbeddedCluster, client: Client, tmp_path: Path
 ) -> None:
     experiment = submit(client, tmp_path)
@@ -171,7 +171,7 @@ def test_a_trial_that_has_none_left_begins_anew(
     assert str(trial.log_chunk()["text"]).count("begins at 0 with 1\n") == 2
 
 
-def test_a_damaged_checkpoint_of_another_trial_is_never_replaced_by_nothing(
+def test_damaged_checkpoint_of_a_source_trial_fails_the_new_trial(
     cluster: EmbeddedCluster, client: Client, tmp_path: Path
 ) -> None:
     source = submit(client, tmp_path)
@@ -188,8 +188,7 @@ def test_a_damaged_checkpoint_of_another_trial_is_never_replaced_by_nothing(
     assert client.checkpoint(newest.uuid).state == "COMPLETED"
 
 
-# It saves every other batch, ends with an error after batch 6 in its first run, and cannot load the
-# checkpoint of that batch.
+# Saves every second batch, fails after batch 6 of its first run, and cannot load that checkpoint.
 UNLOADABLE = """
 import json
 from detcloud import core
@@ -214,9 +213,7 @@ with core.init() as context:
 """
 
 
-def test_a_checkpoint_that_no_run_can_load_uses_up_one_restart(
-    client: Client, tmp_path: Path
-) -> None:
+def test_unloadable_checkpoint_costs_a_restart(client: Client, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "train.py").write_text(UNLOADABLE)
@@ -232,12 +229,12 @@ def test_a_checkpoint_that_no_run_can_load_uses_up_one_restart(
     )
     wait_until(lambda: has_ended(experiment))
     [trial] = experiment.trials()
-    # One for the batch, and one for the first of two failures to load.
+    # One restart for the error of batch 6, and one for the first of two failures to load.
     assert (trial.state, trial.data["restarts"]) == ("COMPLETED", 2)
     (damage,) = trial.data["recent_damages"]
     assert damage["cause"] == "it cannot be loaded: RuntimeError: size mismatch for layer 6"
     assert (damage["steps_completed"], damage["instead_steps"]) == (6, 4)
     log = "\n".join(trial.logs())
     assert "begins at 4" in log
-    # The two runs that failed say so, and the next run says why it begins at batch 4.
+    # Two failed runs log the cause, and the next run logs why it begins at batch 4.
     assert log.count("cannot be loaded: RuntimeError: size mismatch for layer 6") == 3

@@ -1,5 +1,6 @@
-"""The store that the cluster configuration names, for experiments that name none: the whole way of
-a checkpoint through it, from the trial or the user to its end, on every kind of store.
+"""The checkpoint store of the cluster configuration, for experiments that configure no store.
+
+On every kind of store a checkpoint is stored, fetched, verified and deleted.
 """
 
 import json
@@ -22,12 +23,12 @@ from tests.unit.usecases.test_usecases_resource_pools import apply
 
 __all__ = ["model_hdfs"]
 
-# What configurations call the folder of a trial's specification.
+# The configuration's name for the folder of a trial's specification.
 FOLDER_OPTIONS = {"directory": "container_path", "shared_fs": "host_path"}
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_the_clusters_store_has_the_checkpoints_of_who_names_none(
+def test_experiment_without_a_store_uses_the_clusters_store(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
@@ -42,7 +43,7 @@ def test_the_clusters_store_has_the_checkpoints_of_who_names_none(
     assert trials.specs["1.1"]["storage"] == storage
     trained = tmp_path / "trained"
     trained.mkdir()
-    # Two parts, of 5 MiB and of 1.
+    # Two parts, of 5 MiB and 1 MiB.
     (trained / "weights").write_bytes(b"0123456789abcdef" * (6 << 16))
     stored = trials.store(1, 5, trained)
     with serve_app(cluster.app) as url:

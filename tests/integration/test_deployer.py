@@ -1,9 +1,8 @@
-"""A stack made by somebody who may do what the deployer's policy says and no more, in an account
-that looks: the emulator checks signatures, and actions and resources of most services.
+"""Creating a stack with the rights of the deployer's policy alone.
 
-It does not know the tags of requests and resources, so conditions on them are taken away, as are
-those on whom roles are passed to; nor which resource the calls in UNPLACED are about. Unit tests
-read those statements.
+The emulator checks signatures, and actions and resources of most services. It ignores tags of
+requests and resources, and the roles that may be passed. Conditions on tags and roles are therefore
+removed, and the calls of UNPLACED get any resource. Unit tests read these statements.
 """
 
 import json
@@ -50,16 +49,16 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
 
 @pytest.fixture(scope="module")
 def bob(account: Ministack) -> Ministack:
-    """The account as somebody sees it who deploys the team vision."""
+    """Return the account for the user who deploys the team vision."""
     return deployer(account, "bob", SETTINGS)
 
 
 def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
-    """The account as a new user of it sees it, who has the policy for these settings."""
+    """Return the account for a new user with the policy for these settings."""
     iam = account.client("iam")
     iam.create_user(UserName=name)
     policy = deployer_policy(settings)
-    # A denial without its condition would deny everything.
+    # Without its condition, a denial would deny every call.
     policy["Statement"] = [
         item for item in policy["Statement"] if item["Effect"] == "Allow" or "Condition" not in item
     ]
@@ -74,11 +73,12 @@ def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
     return Ministack(account.url, keys["AccessKeyId"], keys["SecretAccessKey"])
 
 
-def test_the_deployers_policy_is_enough_for_a_stack_with_a_companys_rules(
+def test_deployer_policy_is_sufficient_for_a_stack_with_company_rules(
     account: Ministack, tmp_path: Path
 ) -> None:
-    """A key, bounded roles, private subnets and a domain, and what every stack has. The emulator
-    leaves paths out of the names of roles.
+    """The stack has a key, bounded roles, private subnets, a domain and all standard parts.
+
+    The emulator omits paths from the names of roles.
     """
     key = account.client("kms").create_key()["KeyMetadata"]["Arn"]
     zone = account.client("route53").create_hosted_zone(Name="example.com", CallerReference="1")
@@ -106,7 +106,7 @@ def test_the_deployers_policy_is_enough_for_a_stack_with_a_companys_rules(
 
 
 @pytest.mark.parametrize(
-    ("service", "operation", "asked"),
+    ("service", "operation", "parameters"),
     [
         ("sqs", "create_queue", {"QueueName": "detcloud-speech-dead-letters"}),
         ("s3", "create_bucket", {"Bucket": f"detcloud-speech-objects-{ACCOUNT}"}),
@@ -114,33 +114,33 @@ def test_the_deployers_policy_is_enough_for_a_stack_with_a_companys_rules(
         ("dynamodb", "delete_table", {"TableName": "detcloud-speech"}),
     ],
 )
-def test_it_is_not_enough_for_another_teams(
-    service: str, operation: str, asked: dict[str, str], bob: Ministack
+def test_deployer_policy_does_not_reach_other_teams(
+    service: str, operation: str, parameters: dict[str, str], bob: Ministack
 ) -> None:
     with pytest.raises(ClientError, match=r"AccessDenied"):
-        getattr(bob.client(service), operation)(**asked)
+        getattr(bob.client(service), operation)(**parameters)
 
 
-def test_an_account_is_checked_with_those_credentials(bob: Ministack) -> None:
+def test_deployer_credentials_are_sufficient_to_check_the_account(bob: Ministack) -> None:
     cluster = check_cluster(
         "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
         "[{instance_type: g5.xlarge, market: spot}]}}]\n"
     )
     region = Region(lambda: 0)
-    # A zone that has none of the type.
+    # A zone without this instance type.
     region.not_offered.add(("g5.xlarge", ZONES[1]))
     with ec2_server(region) as ec2:
 
         def clients(service: str) -> object:
             return ec2.client() if service == "ec2" else bob.client(service)
 
-        found = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
-    said = {finding.subject: finding for finding in found}
-    assert said["credentials"].level is Level.FINE
-    assert said["permissions"].level is Level.FINE, said["permissions"]
-    # The emulator has none of AWS's public parameters, and no Service Quotas.
-    assert said["image"].level is Level.ERROR
-    pool = said["pool default, g5.xlarge spot"]
+        findings = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
+    by_subject = {finding.subject: finding for finding in findings}
+    assert by_subject["credentials"].level is Level.FINE
+    assert by_subject["permissions"].level is Level.FINE, by_subject["permissions"]
+    # The emulator has neither AWS's public parameters nor Service Quotas.
+    assert by_subject["image"].level is Level.ERROR
+    pool = by_subject["pool default, g5.xlarge spot"]
     assert pool.level is Level.WARNING
     assert pool.text.startswith(f"not offered in {ZONES[1]}; it is offered in {ZONES[0]}")
-    assert said["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")
+    assert by_subject["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")

@@ -1,4 +1,4 @@
-"""The digits example as a trial process of its own, from a specification written by hand."""
+"""The digits example as a separate trial process, from a specification written by hand."""
 
 import json
 import os
@@ -34,7 +34,7 @@ SPEC: dict[str, Any] = {
 pytestmark = pytest.mark.end_to_end
 
 
-def test_a_stopped_process_goes_on_and_ends_with_the_weights_of_an_unbroken_one(
+def test_resumed_process_ends_with_the_weights_of_an_uninterrupted_process(
     tmp_path: Path,
 ) -> None:
     torch = require("torch")
@@ -74,7 +74,7 @@ def _check_reports(trial: Path) -> None:
     kinds = [line["kind"] for line in reports(trial)]
     assert kinds[-5:] == ["checkpoint_intent", "checkpoint", "metrics", "completed", "exit"]
     completed = reports(trial, "completed")[0]
-    # Seven epochs, whose random guess would be 0.1.
+    # Seven epochs; a random guess would give 0.1.
     assert completed["length"] == LENGTH
     assert completed["metric"] > 0.9
     (environment,) = reports(trial, "environment")
@@ -83,7 +83,7 @@ def _check_reports(trial: Path) -> None:
     assert reports(trial)[-1]["reason"] == "completed"
 
 
-def test_the_handwritten_digits_are_split_once_and_for_all() -> None:
+def test_digits_are_split_deterministically_without_overlap() -> None:
     require("sklearn")
     script = (
         "import json, model_def; a, b = model_def.load_digits(); "
@@ -98,7 +98,7 @@ def test_the_handwritten_digits_are_split_once_and_for_all() -> None:
         text=True,
         check=True,
     )
-    # 1797 records, every fifth validates: 360 of them. No image is in both parts.
+    # 1797 records, of which every fifth validates: 360. The parts share no image.
     assert json.loads(done.stdout) == [1437, 360, 0]
 
 

@@ -1,4 +1,4 @@
-"""The agent as a process whose trials run in containers."""
+"""The agent as a process, with trials in containers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def count(start):
 
 @pytest.fixture
 def options(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The options with which an agent uses the engine."""
+    """Return the agent's options for trials in containers of the engine."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.socket}")
     return ["--container-runtime", "docker", "--container-memory-mib", "2048"]
 
@@ -36,7 +36,7 @@ def containers(engine: DockerEngine, agent: AgentProcess) -> list[dict[str, Any]
     return engine.api.list_containers(f"{LABEL}work={agent.work}")
 
 
-def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
+def test_replacement_of_a_killed_agent_keeps_lines_of_containers(
     agent: AgentProcess, cluster: FakeCluster, options: list[str], engine: DockerEngine
 ) -> None:
     cluster.forgets_exited = True
@@ -63,12 +63,12 @@ def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
         "RUNNING",
         "exited",
     ]
-    # Nothing of it is left, on the disk or in the engine.
+    # The disk and the engine keep no trace of the trial.
     wait_until(lambda: not (agent.work / "allocations/4.1").exists())
     wait_until(lambda: not containers(engine, agent))
 
 
-def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
+def test_next_agent_carries_out_a_kill_from_before_the_agents_death(
     agent: AgentProcess, cluster: FakeCluster, options: list[str]
 ) -> None:
     program = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("ready")\ntime.sleep(600)\n'
@@ -84,7 +84,7 @@ def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
-def test_an_agent_that_is_given_no_folders_mounts_nothing(
+def test_agent_without_allowed_folders_mounts_no_folder(
     agent: AgentProcess, cluster: FakeCluster, options: list[str]
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, **container_spec())
@@ -102,19 +102,19 @@ def test_an_agent_that_is_given_no_folders_mounts_nothing(
         ("tcp://10.0.0.1:2375", "the engine must be on this machine"),
     ],
 )
-def test_without_an_engine_the_agent_says_so_and_leaves(
+def test_agent_without_an_engine_exits_with_a_message(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, host: str, why: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     process = agent.start("--container-runtime", "docker")
     assert process.wait(PROCESS_SECONDS_MAX) == 2
-    said = agent.errors.read_text()
-    assert why in said
-    assert "run trials with --container-runtime process" in said
-    assert len(said.splitlines()) == 1
+    errors = agent.errors.read_text()
+    assert why in errors
+    assert "run trials with --container-runtime process" in errors
+    assert len(errors.splitlines()) == 1
 
 
-def test_a_trial_of_another_runtime_is_not_taken_over(
+def test_trial_of_a_different_runtime_is_not_taken_over(
     agent: AgentProcess, cluster: FakeCluster, options: list[str]
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
@@ -123,15 +123,15 @@ def test_a_trial_of_another_runtime_is_not_taken_over(
     first.kill()
     first.wait()
     assert agent.start(*options).wait(PROCESS_SECONDS_MAX) == 2
-    said = agent.errors.read_text()
-    assert "allocations/4.1 was begun with --container-runtime process" in said
+    errors = agent.errors.read_text()
+    assert "allocations/4.1 was begun with --container-runtime process" in errors
     agent.start()
     cluster.change("4.1", state="kill", grace_ms=0)
     wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
-def test_a_runtime_that_is_none_is_refused(
+def test_unknown_container_runtime_is_refused(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "podman")
@@ -140,7 +140,7 @@ def test_a_runtime_that_is_none_is_refused(
     assert expected in agent.errors.read_text()
 
 
-def test_a_user_that_is_none_is_refused(agent: AgentProcess) -> None:
+def test_malformed_container_user_is_refused(agent: AgentProcess) -> None:
     process = agent.start("--container-runtime", "docker", "--container-user", "root")
     assert process.wait(PROCESS_SECONDS_MAX) == 2
     assert "must be UID:GID, two numbers, not 'root'" in Path(agent.errors).read_text()

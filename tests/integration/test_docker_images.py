@@ -1,4 +1,4 @@
-"""Images from a registry that asks for a login, pulled by a real engine for a trial."""
+"""Images from a registry with a login, pulled by a real engine for a trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.end_to_end
 
 PASSWORD = "canary-registry-4c"
 TRIAL_IMAGE = Path(__file__).parents[2] / "images/trial"
-# Stands for a program that the build calls: it notes the call.
+# Replaces a program that the build calls, and records the call.
 NOTES = b'#!/bin/sh\necho "${0##*/} $*" >> /steps\n'
 PATH = f"PATH={Path(sys.prefix) / 'bin'}:/usr/bin:/bin"
 
@@ -52,11 +52,11 @@ def asking(image: str, password: str | None = PASSWORD, **environment: Any) -> d
 
 
 def everything(folder: Path) -> bytes:
-    """All that the agent has written."""
+    """Return the contents of all files that the agent wrote."""
     return b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
 
 
-def test_an_image_is_pulled_once_and_recorded_by_its_digest(
+def test_image_is_pulled_once_and_recorded_by_digest(
     node: TrialNode, registry: Registry, tmp_path: Path
 ) -> None:
     trial = run(node, LEAVE, **asking(registry.image))
@@ -78,7 +78,7 @@ def test_an_image_is_pulled_once_and_recorded_by_its_digest(
 
 
 @pytest.mark.parametrize("password", ["wrong-canary-4c", None])
-def test_a_login_that_is_refused_is_the_trials_failure(
+def test_refused_login_is_a_failure_of_the_trial(
     node: TrialNode, registry: Registry, tmp_path: Path, password: str | None
 ) -> None:
     trial = run(node, LEAVE, **asking(registry.image, password))
@@ -90,9 +90,7 @@ def test_a_login_that_is_refused_is_the_trials_failure(
     assert b"wrong-canary" not in everything(tmp_path / "allocations")
 
 
-def test_an_image_that_does_not_exist_is_the_trials_failure(
-    node: TrialNode, registry: Registry
-) -> None:
+def test_missing_image_is_a_failure_of_the_trial(node: TrialNode, registry: Registry) -> None:
     missing = f"{registry.address}/team/missing:9"
     ended = exit_record(run(node, LEAVE, **asking(missing)))
     assert ended["reason"] == "errored"
@@ -100,13 +98,13 @@ def test_an_image_that_does_not_exist_is_the_trials_failure(
     assert "manifest unknown" in ended["message"]
 
 
-def test_a_registry_that_does_not_answer_is_the_machines_trouble(node: TrialNode) -> None:
+def test_silent_registry_is_a_failure_of_the_machine(node: TrialNode) -> None:
     trial = run(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
     assert exit_record(trial)["reason"] == "start_failed"
     assert log_text(trial).count("trying again") == images.ATTEMPTS_MAX - 1
 
 
-def test_a_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "ATTEMPTS_MAX", 10_000)
     trial = begin(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
     node.watch(trial, lambda: "trying again" in log_text(trial))
@@ -115,7 +113,7 @@ def test_a_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.M
     assert exit_record(trial)["reason"] == "killed"
 
 
-def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) -> None:
+def test_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) -> None:
     programs = dict.fromkeys(("groupadd", "useradd", "pip", "python3"), NOTES)
     files = {**shell_files(), **{f"opt/{name}": text for name, text in programs.items()}}
     change = ("--change", "ENV PATH=/opt:/bin")
@@ -132,45 +130,45 @@ def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine
     assert steps[-1].startswith("python3 -m compileall")
 
 
-def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
+def test_full_disk_removes_pulled_images_after_long_disuse(
     tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others, said = "localhost/others:1", list[str]()
+    others, messages = "localhost/others:1", list[str]()
     engine.docker("import", "-", others, content=root_folder())
 
     def run_trial(folder: str, **spec: Any) -> None:
-        runtime = docker_runtime(engine, tmp_path, said)
+        runtime = docker_runtime(engine, tmp_path, messages)
         node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
         assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
     def let_time_pass() -> None:
-        """Make every image look as if it was used too long ago to be kept."""
+        """Make the last use of every image older than the limit for removal."""
         books = tmp_path / "images.json"
         used_at = json.loads(books.read_text())
         earlier = {image: at - pulled_images.KEPT_SECONDS for image, at in used_at.items()}
         books.write_text(json.dumps(earlier))
 
-    # Of its own content, or it would be other tests' image under one more name.
+    # Unique content; otherwise the image would be another test's image under a second name.
     made = Registry(root_folder(), [PATH, "OF=a full disk"], "team", PASSWORD)
     with serving_registry(made) as registry:
         name = registry.image
         run_trial("a", **asking(name))
         monkeypatch.setattr(pulled_images, "DISK_SHARE_MAX", 0.0)
-        # It was used just now.
+        # The image was used a moment ago.
         run_trial("b")
         let_time_pass()
-        # It is wanted, and then a container has it.
+        # A trial wants the image, and then a container uses it.
         run_trial("c", **asking(name))
         engine.docker("create", "--name", "holder", name, "true")
         let_time_pass()
         run_trial("d")
-        assert (bool(engine.api.find_image(name)), said) == (True, [])
+        assert (bool(engine.api.find_image(name)), messages) == (True, [])
         engine.docker("rm", "holder")
         run_trial("e")
         assert engine.api.find_image(name) is None
-        assert "fills up: image sha256:" in said[0]
+        assert "fills up: image sha256:" in messages[0]
         run_trial("f", **asking(name))
         assert engine.api.find_image(name)
-    # What no agent pulled is no agent's to remove.
+    # An agent removes only images that an agent pulled.
     assert engine.api.find_image(others)
-    assert len(said) == 1
+    assert len(messages) == 1

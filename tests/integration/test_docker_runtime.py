@@ -1,6 +1,7 @@
-"""Trials in containers of a real engine: what a container sees, and what becomes of it in trouble.
+"""Trials in containers of a real engine: the container's view of the machine, and failures of the
+engine.
 
-What all runtimes have in common is in tests/conformance.
+Tests for all runtimes are in tests/conformance.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ def node(tmp_path: Path, engine: DockerEngine) -> TrialNode:
 
 
 def environments(trial: Any) -> list[dict[str, Any]]:
-    found = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
-    return [line for line in found if line["kind"] == "environment"]
+    reports = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
+    return [line for line in reports if line["kind"] == "environment"]
 
 
-def test_a_container_is_nobodys_and_sees_little(node: TrialNode, engine: DockerEngine) -> None:
+def test_container_is_unprivileged_and_sees_little(node: TrialNode, engine: DockerEngine) -> None:
     program = """
 import resource
 def may_write(path):
@@ -88,7 +89,7 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     )
     node.watch(trial, lambda: report_lines(trial))
     seen = report_lines(trial)[0]
-    found = engine.api.inspect_container(container_name(trial.directory.agent)) or {}
+    container = engine.api.inspect_container(container_name(trial.directory.agent)) or {}
     trial.kill(0)
     node.watch(trial)
     assert (seen["uid"], seen["capabilities"], seen["raises"]) == (USER, 0, "1")
@@ -97,14 +98,14 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     assert seen["shm"] == 5 << 20
     assert seen["stack"] == 64 << 20
     assert seen["network"] == sorted(os.listdir("/sys/class/net"))  # noqa: PTH208
-    labels = found["Config"]["Labels"]
+    labels = container["Config"]["Labels"]
     assert labels[f"{LABEL}allocation"] == "4.1"
     assert labels[f"{LABEL}agent"] == "node"
-    # What it wrote is nobody else's either.
+    # Files that the container wrote belong to the same unprivileged user.
     assert trial.directory.out.stat().st_uid == USER
 
 
-def test_the_image_and_its_digest_are_recorded(node: TrialNode, engine: DockerEngine) -> None:
+def test_image_and_digest_are_recorded(node: TrialNode, engine: DockerEngine) -> None:
     trial = run(node, LEAVE)
     known = engine.api.find_image(IMAGE) or {}
     (record,) = environments(trial)
@@ -112,7 +113,7 @@ def test_the_image_and_its_digest_are_recorded(node: TrialNode, engine: DockerEn
     assert log_text(trial) == f"[detcloud] image {IMAGE}, {known['Id']}\n"
 
 
-def test_mounts_are_made_where_they_are_asked_for(node: TrialNode, tmp_path: Path) -> None:
+def test_mounts_appear_at_their_container_paths(node: TrialNode, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o777)
@@ -147,7 +148,7 @@ except OSError as error:
         ({"host_path": "/var", "container_path": "d"}, "host_path /var is not allowed on this"),
     ],
 )
-def test_a_mount_that_cannot_be_is_the_trials_failure(
+def test_impossible_mount_is_a_failure_of_the_trial(
     tmp_path: Path, engine: DockerEngine, mount: dict[str, Any], message: str
 ) -> None:
     machine = (Path(one["host_path"]) for one in machine_mounts())
@@ -170,14 +171,14 @@ def test_a_real_training_in_a_container(node: TrialNode, tmp_path: Path) -> None
     lines = {line["kind"]: line for line in report_lines(trial)}
     assert lines["completed"]["length"] == 4
     assert lines["environment"]["torch"] == torch.__version__
-    # The trial wrote it, into a folder that was the agent's.
+    # The trial wrote the checkpoint into a folder that the agent had created.
     folder = tmp_path / "store/5.1" / lines["checkpoint"]["path"]
     assert folder.stat().st_uid == USER
     assert "[detcloud] metrics could not be written" not in log_text(trial)
     assert 0 < torch.load(folder / "slope.pt").item() < 2
 
 
-def test_a_trial_that_runs_out_of_memory_is_told_so(tmp_path: Path, engine: DockerEngine) -> None:
+def test_trial_out_of_memory_gets_a_message(tmp_path: Path, engine: DockerEngine) -> None:
     runtime = docker_runtime(engine, tmp_path, memory_bytes=64 << 20)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = run(node, 'print("filling", flush=True)\nfilled = b"x" * (512 << 20)\n')
@@ -188,9 +189,7 @@ def test_a_trial_that_runs_out_of_memory_is_told_so(tmp_path: Path, engine: Dock
     assert "filling" in ended["message"]
 
 
-def test_an_image_without_a_python_fails_with_a_reason(
-    node: TrialNode, engine: DockerEngine
-) -> None:
+def test_image_without_python_fails_with_a_reason(node: TrialNode, engine: DockerEngine) -> None:
     engine.docker("import", "-", "localhost/empty:1", content=root_folder())
     trial = run(node, LEAVE, image={"cpu": "localhost/empty:1"}, config={})
     ended = exit_record(trial)
@@ -200,7 +199,9 @@ def test_an_image_without_a_python_fails_with_a_reason(
     assert states(trial) == ["PULLING", "STARTING"]
 
 
-def test_an_image_whose_python_fails_is_quoted(node: TrialNode, engine: DockerEngine) -> None:
+def test_output_of_a_failing_python_in_an_image_is_quoted(
+    node: TrialNode, engine: DockerEngine
+) -> None:
     program = b"#!/bin/sh\necho 'python3: too old' >&2\nexit 2\n"
     change = ("--change", "ENV PATH=/opt:/bin")
     archive = root_folder({"opt/python3": program})
@@ -212,7 +213,7 @@ def test_an_image_whose_python_fails_is_quoted(node: TrialNode, engine: DockerEn
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_container_that_is_stopped_from_outside_is_lost(
+def test_container_stopped_from_outside_is_lost(
     node: TrialNode, engine: DockerEngine, number: signal.Signals
 ) -> None:
     program = """
@@ -227,12 +228,12 @@ signal.signal(signal.SIGTERM, leave)
     engine.api.signal_container(container_name(trial.directory.agent), number)
     node.watch(trial)
     assert exit_record(trial)["reason"] == "lost"
-    # As when an engine is stopped, there is time to save something.
+    # SIGTERM, also sent by a stopping engine, leaves time to save.
     saved = ["saved"] if number == signal.SIGTERM else []
     assert [line["kind"] for line in report_lines(trial)] == ["ready", *saved]
 
 
-def test_a_container_that_is_removed_by_hand_is_lost(node: TrialNode, engine: DockerEngine) -> None:
+def test_container_removed_by_hand_is_lost(node: TrialNode, engine: DockerEngine) -> None:
     trial = begin(node, READY)
     node.watch(trial, lambda: report_lines(trial))
     engine.api.remove_container(container_name(trial.directory.agent))
@@ -240,9 +241,7 @@ def test_a_container_that_is_removed_by_hand_is_lost(node: TrialNode, engine: Do
     assert exit_record(trial)["reason"] == "lost"
 
 
-def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
-    tmp_path: Path, engine: DockerEngine
-) -> None:
+def test_ended_and_unwanted_containers_are_removed(tmp_path: Path, engine: DockerEngine) -> None:
     def make(name: str, work: Path) -> None:
         labels = {f"{LABEL}work": str(work), f"{LABEL}directory": str(work / "gone")}
         engine.api.create_container(
@@ -259,7 +258,7 @@ def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
     engine.api.remove_container("another")
 
 
-def test_a_name_that_an_older_launch_holds_is_taken_from_it(
+def test_container_of_an_older_launch_is_replaced(
     node: TrialNode, tmp_path: Path, engine: DockerEngine
 ) -> None:
     name = container_name(tmp_path / "allocations/4.1/agent")
@@ -267,10 +266,10 @@ def test_a_name_that_an_older_launch_holds_is_taken_from_it(
     assert exit_record(run(node, LEAVE))["reason"] == "completed"
 
 
-def test_a_crash_right_after_the_record_starts_the_container_once(
+def test_crash_right_after_the_record_starts_the_container_once(
     node: TrialNode, tmp_path: Path, engine: DockerEngine
 ) -> None:
-    # What a crash leaves before the engine was asked: the record, and no container.
+    # A crash before the request to the engine leaves the record without a container.
     trial = begin(node, 'report("ready")\n' + OBEY)
     node.watch(trial, lambda: report_lines(trial))
     records = trial.directory.agent / "container"
@@ -286,7 +285,7 @@ def test_a_crash_right_after_the_record_starts_the_container_once(
 
 @pytest.fixture
 def engine_socket(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
-    """The engine's socket at a place from which it can be taken away."""
+    """Yield a link to the engine's socket, which a test may remove."""
     place = tmp_path / "d.sock"
     place.symlink_to(engine.socket)
     yield place
@@ -294,17 +293,17 @@ def engine_socket(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
     place.symlink_to(engine.socket)
 
 
-def test_an_engine_that_is_away_changes_nothing(
+def test_unreachable_engine_changes_no_trial(
     tmp_path: Path, engine: DockerEngine, engine_socket: Path
 ) -> None:
-    said: list[str] = []
-    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path, said)
+    messages: list[str] = []
+    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path, messages)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, 'report("ready")\n' + OBEY)
     node.watch(trial, lambda: report_lines(trial))
     engine_socket.unlink()
-    node.watch(trial, lambda: said)
-    assert "could not be monitored, trying again: the container engine at" in said[0]
+    node.watch(trial, lambda: messages)
+    assert "could not be monitored, trying again: the container engine at" in messages[0]
     trial.apply_directives({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
     wait_until(lambda: (trial.directory.agent / "container/exit.json").exists())
     node.watch(trial, lambda: True)
@@ -314,7 +313,7 @@ def test_an_engine_that_is_away_changes_nothing(
     assert exit_record(trial)["reason"] == "preempted"
 
 
-def test_a_start_waits_for_an_engine_that_is_away(
+def test_start_waits_for_an_unreachable_engine(
     tmp_path: Path, engine: DockerEngine, engine_socket: Path
 ) -> None:
     engine_socket.unlink()
@@ -327,7 +326,7 @@ def test_a_start_waits_for_an_engine_that_is_away(
     assert "trying again" in log_text(trial)
 
 
-def test_records_that_a_trial_forges_do_not_end_it(node: TrialNode) -> None:
+def test_forged_records_of_a_trial_do_not_end_the_trial(node: TrialNode) -> None:
     forged = json.dumps({"stage": "trial", "code": 0, "signal": None, "killed": False})
     program = f"""
 records = home + "/agent/container"
@@ -344,6 +343,6 @@ open(records + "/kill.json/full", "w").close()
     node.watch(trial, lambda: True)
     assert trial.is_active
     trial.kill(3_600_000)
-    # The supervisor reads no grace there, and gives none.
+    # The supervisor cannot read a grace period from the forged record, and grants none.
     node.watch(trial)
     assert exit_record(trial)["reason"] in ("killed", "errored")

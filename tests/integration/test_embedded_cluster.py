@@ -1,4 +1,4 @@
-"""The whole cluster in one folder, with real processes, through its API."""
+"""A whole cluster in a folder, with real processes, through the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Runs without work, for tests that change nothing."""
+    """Yield a running cluster without work, for tests that change nothing."""
     one = EmbeddedCluster(tmp_path_factory.mktemp("quiet") / "home")
     one.start()
     yield one
@@ -44,7 +44,7 @@ def has_ended(experiment: Experiment) -> bool:
     return experiment.has_ended
 
 
-def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_experiment_runs_to_completion(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
     experiment = client.create_experiment(config(), model_dir(tmp_path / "model"))
     assert (experiment.id, experiment.state) == (1, "ACTIVE")
@@ -58,7 +58,7 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
     }
     trials = list(experiment.trials())
     assert [trial.data["steps_completed"] for trial in trials] == [4] * 4
-    # The metric is x squared.
+    # The metric is the square of x.
     losses = {trial.id: trial.data["hparams"]["x"] ** 2 for trial in trials}
     best = min(losses, key=lambda trial_id: losses[trial_id])
     assert experiment.data["best_trial_id"] == best
@@ -86,7 +86,7 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
     assert {one["path"]: one["state"] for one in checkpoint.verify()}["state.json"] == "MISSING"
 
 
-def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_restarted_server_recovers_experiments(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
     experiment = client.create_experiment(config(0.35, 10, trials=2), model_dir(tmp_path / "model"))
     wait_until(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
@@ -101,13 +101,13 @@ def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_pa
     trials = list(experiment.trials())
     assert experiment.state == "COMPLETED"
     assert [trial.data["restarts"] for trial in trials] == [0, 0]
-    # The trials went on while nobody looked: each trained once, from its first batch.
+    # The trials continued without a server: each trained once, from its first batch.
     assert trials[0].log_chunk()["text"].count("starts at") == 1
     reports = list(trials[0].metrics("training"))
     assert [report["steps_completed"] for report in reports] == list(range(1, 11))
 
 
-def test_a_stopped_server_preempts_and_the_next_one_resumes(
+def test_stopped_server_preempts_trials_and_the_next_server_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
@@ -128,7 +128,7 @@ def test_a_stopped_server_preempts_and_the_next_one_resumes(
     assert not starts[1].endswith("starts at 0")
 
 
-def test_a_killed_agent_is_replaced_and_its_trials_go_on(
+def test_killed_agent_is_replaced_and_trials_continue(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
@@ -156,26 +156,24 @@ def test_pause_frees_the_slots_and_activate_resumes(
     assert experiment.state == "COMPLETED"
 
 
-def test_a_log_line_waits_for_no_call_that_is_held(
-    cluster: EmbeddedCluster, tmp_path: Path
-) -> None:
+def test_log_line_interrupts_a_held_call(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
     folder = tmp_path / "model"
     folder.mkdir()
     program = "import time\nprint(time.time(), flush=True)\ntime.sleep(600)\n"
     (folder / "say.py").write_text(program)
-    asked = config(trials=1) | {"entrypoint": ["python", "say.py"]}
-    experiment = client.create_experiment(asked, folder)
+    request = config(trials=1) | {"entrypoint": ["python", "say.py"]}
+    experiment = client.create_experiment(request, folder)
     [trial] = wait_until(lambda: list(experiment.trials()))
     said_at = float(wait_until(lambda: trial.log_chunk()["text"]))
-    # It is sent after 1.5 s; the call that was held ends up to 10 s after its beginning.
+    # The line is sent after 1.5 s; a held call ends up to 10 s after its beginning.
     assert time.time() - said_at < 8.0
     experiment.kill()
     wait_until(lambda: has_ended(experiment))
     assert experiment.state == "CANCELED"
 
 
-def test_a_second_server_on_the_folder_is_refused_in_one_line(quiet: EmbeddedCluster) -> None:
+def test_second_server_on_a_folder_is_refused_in_a_line(quiet: EmbeddedCluster) -> None:
     second = subprocess.run(
         quiet.command(),
         env=environment(),
@@ -187,14 +185,15 @@ def test_a_second_server_on_the_folder_is_refused_in_one_line(quiet: EmbeddedClu
     assert second.stderr == f"detcloud server: a server runs on {quiet.home} already\n"
 
 
-# What is open, or stands for a token, looks at what was sent: nothing that could be right here.
+# Open routes, and routes with a token in the body, check the request; no request of this test is
+# valid.
 WITHOUT_TOKEN = {
     "/api/v1/health": 200,
     "/api/v1/objects/{key}": 422,
     "/api/v1/instances/{instance_id}/agent-code": 422,
     "/api/v1/instances/{instance_id}/boot-report": 422,
     "/api/v1/instances/{instance_id}/identity": 422,
-    # A code or a token in the body opens one.
+    # A code or a token in the body opens a session.
     "/api/v1/sessions": 422,
 }
 
@@ -202,17 +201,17 @@ WITHOUT_TOKEN = {
 def test_every_route_but_health_needs_a_token(quiet: EmbeddedCluster) -> None:
     client = quiet.client()
     paths: dict[str, dict[str, Any]] = client.get("/openapi.json")["paths"]
-    asked = 0
+    count = 0
     for path, methods in paths.items():
         target = path.replace("{experiment_id}", "1").replace("{trial_id}", "1")
         for method in methods:
             status = _status(f"{client.url}{target}", method.upper())
             assert status == WITHOUT_TOKEN.get(path, 401), (method, path)
-            asked += 1
-    assert asked > 20
+            count += 1
+    assert count > 20
 
 
-def test_nobody_else_can_read_the_folder(quiet: EmbeddedCluster) -> None:
+def test_other_users_cannot_read_the_folder(quiet: EmbeddedCluster) -> None:
     assert quiet.home.stat().st_mode & 0o777 == 0o700
     for name in ("token", "agent.token", "signing.key", "state.db", "server.json", "server.log"):
         assert (quiet.home / name).stat().st_mode & 0o777 == 0o600, name
@@ -220,7 +219,7 @@ def test_nobody_else_can_read_the_folder(quiet: EmbeddedCluster) -> None:
     assert token not in (quiet.home / "server.log").read_text()
 
 
-def test_an_idle_cluster_is_small_and_quiet(quiet: EmbeddedCluster) -> None:
+def test_idle_cluster_is_small_and_quiet(quiet: EmbeddedCluster) -> None:
     client = quiet.client()
     wait_until(lambda: client.overview()["resource_pools"][0]["agents"] == 1)
     pids = [quiet.record()["pid"], quiet.record()["agent_pid"]]
@@ -234,7 +233,7 @@ def test_an_idle_cluster_is_small_and_quiet(quiet: EmbeddedCluster) -> None:
         # 3 s are 300 ticks: under 5 % of a core.
         return sum(_cpu_ticks(pid) for pid in pids) - before < 15
 
-    # Once they have started.
+    # After the processes have started.
     wait_until(is_quiet)
 
 

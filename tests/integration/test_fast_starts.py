@@ -1,4 +1,7 @@
-"""Trials forked from a process with torch imported: equal to plain ones, whatever happens to it."""
+"""Trials forked from a process with torch imported: equal to plain starts, also after failures.
+
+The fork server may be slow, broken, killed or idle.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ pytestmark = pytest.mark.end_to_end
 NOISY = (Path(__file__).parents[1] / "unit/pytorch/noisy_trial.py").read_text()
 THREADS = threads_per_slot(cpu_slots(1))
 
-# Counts its runs in a file of the host, so that nothing runs twice unseen.
+# Counts its runs in a file outside the trial, so that a repeated run is noticed.
 COUNTED = """
 import os, sys, time
 os.write(os.open(RUNS, os.O_WRONLY | os.O_APPEND | os.O_CREAT), b"run\\n")
@@ -46,7 +49,7 @@ print(open("/proc/self/cmdline").read().split("\\0")[2], flush=True)
 time.sleep(STAY)
 sys.exit(0)
 """
-# What a program can see of the process and the interpreter that it runs in.
+# Prints all that a program can see of its process and interpreter.
 SEEN = """
 import faulthandler, gc, json, locale, logging, multiprocessing, os, resource, signal, site, sys
 import tempfile, threading, warnings
@@ -134,7 +137,7 @@ class Trial(pytorch.PyTorchTrial):
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials start plainly where a fork server is slow: here that is no reason."""
+    """Raise the fork server's time limits, so that a slow start is no reason for a plain start."""
     for name in ("READY_SECONDS_MAX", "ANSWER_SECONDS_MAX"):
         monkeypatch.setattr(fork_servers, name, PATIENCE * getattr(fork_servers, name))
 
@@ -148,13 +151,13 @@ def shared_fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[For
 
 @pytest.fixture
 def fork_server(shared_fork_server: ForkServer, patience: None) -> ForkServer:
-    """One for the tests that do it no harm."""
+    """Return the fork server that harmless tests share."""
     return shared_fork_server
 
 
 @pytest.fixture
 def own_fork_server(tmp_path: Path, patience: None) -> Iterator[ForkServer]:
-    """One for a test that harms it."""
+    """Yield a separate fork server for a test that breaks the server."""
     server = make_fork_server(tmp_path / "template")
     yield server
     server.close()
@@ -162,10 +165,10 @@ def own_fork_server(tmp_path: Path, patience: None) -> Iterator[ForkServer]:
 
 def make_fork_server(folder: Path, **options: Any) -> ForkServer:
     environment = shared_environment(os.environ, THREADS)
-    return ForkServer(folder, environment, said.append, **options)
+    return ForkServer(folder, environment, messages.append, **options)
 
 
-said: list[str] = []
+messages: list[str] = []
 
 
 def counting_program(folder: Path, stay_seconds: float = 0.0) -> dict[str, str]:
@@ -178,11 +181,13 @@ def runs(folder: Path) -> int:
 
 
 def began_in(allocation: Allocation) -> str:
-    """The module that its process began with."""
+    """Return the module with which the trial's process began."""
     return log_text(allocation).split()[0]
 
 
-def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_forked_trial_sees_the_environment_of_a_plain_trial(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     variables = ["COLOUR=blue", "PATH=/opt/bin:/usr/bin:/bin"]
     config = {"environment": {"environment_variables": variables}}
     found: list[Any] = []
@@ -197,13 +202,11 @@ def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, fork_server: 
     assert "launch.fork_server" in forked_command
     assert {k: (v, plain[k]) for k, v in forked.items() if v != plain[k]} == {}
     assert forked["environ"]["COLOUR"] == "blue"
-    # No number is drawn twice.
+    # All drawn numbers differ.
     assert len({*map(str, plain_drawn), *map(str, drawn), *map(str, again)}) == 3 * len(drawn)
 
 
-def test_a_forked_trial_comes_to_the_same_weights_bit_by_bit(
-    tmp_path: Path, fork_server: ForkServer
-) -> None:
+def test_forked_trial_computes_identical_weights(tmp_path: Path, fork_server: ForkServer) -> None:
     outcomes = []
     for name, used in (("plain", None), ("forked", fork_server)):
         node = TrialNode(tmp_path / name, used)
@@ -220,19 +223,19 @@ def test_a_forked_trial_comes_to_the_same_weights_bit_by_bit(
     assert outcomes[0] == outcomes[1]
 
 
-def test_workers_pools_and_products_work_in_a_forked_trial(fork_server: ForkServer) -> None:
-    # Worker processes share tensors through sockets, whose paths may not be longer than 107 bytes.
+def test_worker_pools_and_matrix_products_work_in_a_forked_trial(fork_server: ForkServer) -> None:
+    # Worker processes share tensors through sockets, whose paths have at most 107 bytes.
     with TemporaryDirectory() as folder:
         node = TrialNode(Path(folder), fork_server)
         allocation = node.run("4.1", {"model_def.py": WORKERS})
-        # Every one of 600 x 600 entries is a sum of 600 ones.
+        # Each of 600 x 600 entries is a sum of 600 ones.
         expected = ["[[0, 1, 2, 3], [4, 5, 6, 7]]", "[2, 4]", "216000000.0"]
         assert log_text(allocation).splitlines() == expected
         opened.clear()
 
 
 @pytest.mark.parametrize("forked", [False, True])
-def test_a_trials_last_words_are_heard_however_untidily_it_ends(
+def test_last_output_of_an_untidy_trial_is_kept(
     tmp_path: Path, fork_server: ForkServer, forked: bool
 ) -> None:
     import gzip
@@ -256,7 +259,7 @@ def test_a_trials_last_words_are_heard_however_untidily_it_ends(
         ({"startup-hook.sh": "export A=2"}, "A=1"),
     ],
 )
-def test_what_would_tell_the_difference_starts_plainly(
+def test_trial_that_would_notice_the_fork_starts_plainly(
     tmp_path: Path, fork_server: ForkServer, files: dict[str, str], variable: str
 ) -> None:
     config = {"environment": {"environment_variables": [variable]}}
@@ -266,10 +269,10 @@ def test_what_would_tell_the_difference_starts_plainly(
     assert runs(tmp_path) == 1
 
 
-def test_files_that_nobody_imports_start_no_trial_plainly(
+def test_files_that_are_not_imported_do_not_prevent_a_fork(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    # As examples/digits has them: `random` is a module, and `random.yaml` is none.
+    # As in examples/digits: `random` is a module, and `random.yaml` is not.
     files = {"random.yaml": "", "json.md": "", "torch": ""}
     node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", counting_program(tmp_path) | files)
@@ -277,7 +280,7 @@ def test_files_that_nobody_imports_start_no_trial_plainly(
     assert runs(tmp_path) == 1
 
 
-def test_a_forked_trial_outlives_its_template_and_the_next_has_a_new_one(
+def test_forked_trial_outlives_the_fork_server_and_the_next_gets_a_new_server(
     tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
     node = TrialNode(tmp_path, own_fork_server)
@@ -297,7 +300,7 @@ def test_a_forked_trial_outlives_its_template_and_the_next_has_a_new_one(
     assert runs(tmp_path) == 2
 
 
-def test_a_killed_supervisor_takes_its_forked_trial_along(
+def test_death_of_the_supervisor_ends_the_forked_trial(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     node = TrialNode(tmp_path, fork_server)
@@ -312,7 +315,7 @@ def test_a_killed_supervisor_takes_its_forked_trial_along(
     wait_until(lambda: not alive(found["pid"]))
 
 
-def test_a_forked_trial_hears_a_kill_and_all_it_began_is_swept(
+def test_killed_forked_trial_gets_sigterm_and_all_descendants_end(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     program = """
@@ -333,15 +336,15 @@ time.sleep(600)
     node.watch(allocation, lambda: "daemon" in log_text(allocation).split())
     allocation.kill(2000)
     node.watch(allocation)
-    found = exit_record(allocation)
-    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+    record = exit_record(allocation)
+    assert (record["reason"], record["signal"]) == ("killed", signal.SIGKILL)
     words = log_text(allocation).split()
     assert "asked" in words
     assert not alive(int(words[words.index("daemon") + 1]))
     wait_until(lambda: is_supervisor_gone(allocation.directory.agent))
 
 
-def test_a_template_that_hangs_is_given_up_and_nothing_runs_twice(
+def test_hanging_fork_server_is_abandoned_and_the_trial_runs_once(
     tmp_path: Path, own_fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = TrialNode(tmp_path, own_fork_server)
@@ -367,12 +370,12 @@ def test_a_template_that_hangs_is_given_up_and_nothing_runs_twice(
          "answered with True"),
     ],
 )  # fmt: skip
-def test_a_template_that_is_none_is_said_once_and_trials_start_plainly(
+def test_broken_fork_server_is_logged_once_and_trials_start_plainly(
     tmp_path: Path, program: str, reason: str
 ) -> None:
-    # A descriptor of three digits needs a shell that knows them.
+    # A descriptor of three digits needs bash.
     script = f"exec bash -c '{program.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' \"$@\""
-    said.clear()
+    messages.clear()
     fork_server = make_fork_server(tmp_path / "template", command=f'set -- "$0" "$@"; {script}')
     try:
         node = TrialNode(tmp_path, fork_server)
@@ -381,35 +384,35 @@ def test_a_template_that_is_none_is_said_once_and_trials_start_plainly(
     finally:
         fork_server.close()
     assert runs(tmp_path) == 2
-    assert len(said) == 1, said
-    assert reason in said[0]
+    assert len(messages) == 1, messages
+    assert reason in messages[0]
 
 
 @pytest.mark.nightly
-def test_templates_killed_at_any_moment_lose_no_trial_and_repeat_none(
+def test_fork_servers_killed_at_any_moment_lose_and_repeat_no_trial(
     tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
     node = TrialNode(tmp_path, own_fork_server)
     for number in range(4):
-        # A machine that takes seconds to begin it would begin the trial without it.
+        # On a slow machine the trial would start plainly before the fork server is ready.
         own_fork_server.warm_up()
         node.run(f"{number}.1", counting_program(tmp_path))
         victim = own_fork_server.pid
         assert victim is not None
         allocation = node.begin(f"{number}.2", counting_program(tmp_path))
-        # A start takes about 40 ms: the kill falls before, into and after it.
+        # A start takes about 40 ms: the kill happens before, during and after the start.
         time.sleep(number * 0.015)
         os.kill(victim, signal.SIGKILL)
         node.watch(allocation)
         assert exit_record(allocation)["code"] == 0, exit_record(allocation)
         assert runs(tmp_path) == 2 * number + 2
-        # While it is still dying it would be taken for a living one.
+        # A dying fork server would be mistaken for a living fork server.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
 
 
 @pytest.mark.usefixtures("patience")
-def test_an_idle_template_ends_and_comes_back(tmp_path: Path) -> None:
+def test_idle_fork_server_ends_and_restarts_on_demand(tmp_path: Path) -> None:
     fork_server = make_fork_server(tmp_path / "template", idle_seconds_max=0.2)
     try:
         node = TrialNode(tmp_path, fork_server)
@@ -430,8 +433,8 @@ def test_an_idle_template_ends_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_template_is_closed_at_once_also_while_it_begins(tmp_path: Path) -> None:
-    said.clear()
+def test_fork_server_closes_at_once_even_during_the_start(tmp_path: Path) -> None:
+    messages.clear()
     fork_server = make_fork_server(tmp_path / "template", command="exec sleep 600")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(fork_server.warm_up)
@@ -439,6 +442,6 @@ def test_a_template_is_closed_at_once_also_while_it_begins(tmp_path: Path) -> No
         began = time.monotonic()
         fork_server.close()
         waiting.result()
-    # Else it would wait for the template to be ready.
+    # Otherwise closing would wait until the fork server is ready.
     assert time.monotonic() - began < fork_servers.READY_SECONDS_MAX / 2
-    assert (fork_server.pid, said) == (None, [])
+    assert (fork_server.pid, messages) == (None, [])

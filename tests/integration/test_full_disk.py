@@ -1,6 +1,6 @@
-"""No room for a moment: a limit on the size of files stands in for the end of the disk.
+"""A full disk for a while, simulated by a limit on file sizes.
 
-The limit is set from outside on one process at a time, so that the others have room.
+The limit is set from outside on a single process at a time, so that other processes have room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.end_to_end
 
 
 def limit(pid: int, size: int = resource.RLIM_INFINITY) -> None:
-    """No file of that process may grow beyond `size` bytes."""
+    """Limit the size of the files that the process writes to `size` bytes."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
@@ -33,7 +33,7 @@ def process_of(agent: AgentProcess, allocation: str) -> dict[str, int]:
     return found
 
 
-def test_an_exit_that_the_agent_cannot_record_is_recorded_when_there_is_room(
+def test_exit_that_cannot_be_recorded_is_recorded_after_space_is_free(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + GO + 'report("late")\n' + LEAVE)
@@ -41,7 +41,7 @@ def test_an_exit_that_the_agent_cannot_record_is_recorded_when_there_is_room(
     wait_until(lambda: cluster.lines("4.1"))
     limit(process.pid, 0)
     agent.let_go("4.1")
-    # What the trial wrote arrives all the same.
+    # Lines that the trial wrote still arrive.
     wait_until(lambda: [line["kind"] for line in cluster.lines("4.1")] == ["ready", "late", "exit"])
     wait_until((agent.work / "allocations/4.1/agent/exit.json").exists)
     time.sleep(1.2)
@@ -53,7 +53,7 @@ def test_an_exit_that_the_agent_cannot_record_is_recorded_when_there_is_room(
     assert (cluster.exit_record("4.1") or {})["reason"] == "completed"
 
 
-def test_directives_that_cannot_be_written_reach_the_trial_later(
+def test_unwritable_directives_reach_the_trial_later(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + OBEY)
@@ -71,7 +71,7 @@ def test_directives_that_cannot_be_written_reach_the_trial_later(
     assert (cluster.exit_record("4.1") or {})["reason"] == "preempted"
 
 
-def test_a_trial_is_killed_even_when_the_request_finds_no_room(
+def test_trial_is_killed_even_without_room_for_the_request(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
@@ -86,30 +86,30 @@ def test_a_trial_is_killed_even_when_the_request_finds_no_room(
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
-def test_a_trial_that_finds_no_room_to_start_fails_clearly_and_the_next_one_starts(
+def test_start_without_disk_space_fails_and_the_next_trial_starts(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     process = agent.start()
     wait_until(lambda: cluster.calls)
     limit(process.pid, 0)
     cluster.assign("4.1", PRELUDE + LEAVE)
-    # What was to tell of the failure is begun, and empty.
+    # The file for the failure exists and is empty.
     report = agent.work / "allocations/4.1/agent/report-agent.jsonl"
     wait_until(report.exists)
     assert report.stat().st_size == 0
     limit(process.pid)
     wait_until(lambda: cluster.exit_record("4.1"))
-    found = cluster.exit_record("4.1")
-    assert found is not None
-    assert found["reason"] == "start_failed"
-    assert "File too large" in found["message"]
+    record = cluster.exit_record("4.1")
+    assert record is not None
+    assert record["reason"] == "start_failed"
+    assert "File too large" in record["message"]
     cluster.assign("5.1", PRELUDE + LEAVE)
     wait_until(lambda: cluster.exit_record("5.1"))
     assert (cluster.exit_record("5.1") or {})["reason"] == "completed"
     assert process.poll() is None
 
 
-def test_a_supervisor_without_room_keeps_the_trial_and_its_exit(
+def test_supervisor_without_disk_space_keeps_the_trial_and_the_exit(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = """
@@ -125,20 +125,20 @@ os.write(out, b'{"kind": "progress", "value": 1}\\n')
     supervisor = process_of(agent, "4.1")["supervisor"]
     limit(supervisor, 0)
     agent.let_go("4.1")
-    # A log without room stops no trial.
+    # A full log does not stop a trial.
     wait_until(lambda: len(cluster.lines("4.1")) == 2)
     (agent.work / "allocations/4.1/home/went").touch()
-    # What was to become the record is begun, and empty.
+    # The temporary file for the exit record exists and is empty.
     wait_until((agent.work / "allocations/4.1/agent/.exit.json.new").exists)
     assert not (agent.work / "allocations/4.1/agent/exit.json").exists()
     limit(supervisor)
     wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["code"] == 3
-    # Five lines `unheard N` of 10 bytes and `heard` with its newline, 6 bytes.
+    # Five lines `unheard N` of 10 bytes, and `heard` with its newline, 6 bytes.
     assert cluster.log["4.1"] == b"[detcloud] 56 bytes of the log were lost: File too large\n"
 
 
-def test_an_agent_whose_own_log_is_full_goes_on(agent: AgentProcess, cluster: FakeCluster) -> None:
+def test_agent_with_a_full_log_continues(agent: AgentProcess, cluster: FakeCluster) -> None:
     agent.errors = Path("/dev/full")
     cluster.assign("4.1", PRELUDE + LEAVE)
     process = agent.start()
@@ -149,11 +149,11 @@ def test_an_agent_whose_own_log_is_full_goes_on(agent: AgentProcess, cluster: Fa
     assert process.wait(PROCESS_SECONDS_MAX) == 0
 
 
-def test_an_agent_says_once_that_it_lacks_room_and_when_it_has_it_again(
+def test_agent_logs_a_full_disk_once_and_the_recovery_once(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + GO + LEAVE)
-    # Standard error as a pipe: the limit is for files.
+    # Standard error is a pipe, since the limit is for files.
     receiver, sender = os.pipe()
     agent.errors = Path(f"/proc/self/fd/{sender}")
     process = agent.start()
@@ -163,22 +163,22 @@ def test_an_agent_says_once_that_it_lacks_room_and_when_it_has_it_again(
     agent.let_go("4.1")
     os.set_blocking(receiver, False)
     with os.fdopen(receiver, "rb", buffering=0) as pipe:
-        said = b""
+        errors = b""
 
-        def is_trouble_said() -> bool:
-            nonlocal said
-            said += pipe.read(65536) or b""
-            return b"4.1 could not be monitored" in said
+        def is_trouble_reported() -> bool:
+            nonlocal errors
+            errors += pipe.read(65536) or b""
+            return b"4.1 could not be monitored" in errors
 
-        wait_until(is_trouble_said)
-        # It tries again each second.
+        wait_until(is_trouble_reported)
+        # The agent tries again each second.
         time.sleep(2.5)
         limit(process.pid)
         wait_until(lambda: cluster.exit_record("4.1"))
         process.terminate()
         process.wait(PROCESS_SECONDS_MAX)
-        said += pipe.read() or b""
-    lines = [line for line in said.decode().splitlines() if "4.1" in line]
+        errors += pipe.read() or b""
+    lines = [line for line in errors.decode().splitlines() if "4.1" in line]
     assert len(lines) == 2, lines
     assert "4.1 could not be monitored, trying again: [Errno 27] File too large" in lines[0]
     assert lines[1].endswith("4.1 is monitored again")

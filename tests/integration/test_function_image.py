@@ -1,5 +1,6 @@
-"""The image of functions on Google Cloud, as far as it can be made without a registry: its packages
-are installed as its Dockerfile says, and functions start of them and the sources alone.
+"""The image of functions on Google Cloud, built without a registry.
+
+Packages are installed as in the Dockerfile, and functions start from packages and sources alone.
 """
 
 import shlex
@@ -24,11 +25,11 @@ from tests.emulators.docker_engine import (
 from tests.emulators.server import free_port, serving
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
-# Of Python's own image, which is 45 MB to pull, nothing; Cloud Run has no limit, and takes the
-# longer to start the larger an image is.
+# Excludes Python's own image of 45 MB. Cloud Run has no limit, but a larger image starts more
+# slowly.
 BYTES_MAX = 80_000_000
 BASE, BUILT = "localhost/slim-functions:1", "localhost/functions:1"
-# Stands for a program that the build calls: it notes the call.
+# Replaces a program that the build calls, and records the call.
 NOTES = b'#!/bin/sh\necho "${0##*/} $*" >> /steps\n'
 ENVIRONMENT = {
     **{
@@ -49,7 +50,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the code in the image, its packages with it."""
+    """Return the folder of the image's code and packages."""
     folder = tmp_path_factory.mktemp("image") / "function"
     fill_build_folder(folder)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps"]
@@ -59,7 +60,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def status_of(url: str, method: str) -> int:
-    """Return how a function refuses an event of another kind, before anything is read."""
+    """Send a function an event of an unknown kind; return the status of its refusal."""
     headers = {"ce-type": "of another kind"}
     request = urllib.request.Request(url, None, headers, method=method)
     with pytest.raises(urllib.error.HTTPError) as answer:
@@ -69,7 +70,7 @@ def status_of(url: str, method: str) -> int:
 
 
 @pytest.mark.nightly
-def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Path) -> None:
+def test_functions_start_from_the_content_of_the_image_alone(image: Path, tmp_path: Path) -> None:
     for name, path, status in (("api", "/api/v1/whoami", 401), ("tick", "/", 400)):
         url = f"http://127.0.0.1:{free_port()}"
         environment = {**ENVIRONMENT, "DETCLOUD_API_URL": url}
@@ -79,8 +80,8 @@ def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_functions_start_as_a_buildpack_starts_them(image: Path, tmp_path: Path) -> None:
-    # In the folder that was given, whose modules are found there, by the line of its Procfile.
+def test_functions_start_by_the_buildpacks_procfile(image: Path, tmp_path: Path) -> None:
+    # The Procfile's command runs in the image's folder, from which modules are imported.
     kind, _, line = (image / "Procfile").read_text().strip().partition(": ")
     assert kind == "web"
     program, *options = shlex.split(line)
@@ -93,20 +94,20 @@ def test_functions_start_as_a_buildpack_starts_them(image: Path, tmp_path: Path)
 
 
 @pytest.mark.nightly
-def test_the_image_is_small(image: Path) -> None:
+def test_image_is_small(image: Path) -> None:
     assert sum(path.stat().st_size for path in image.rglob("*") if path.is_file()) <= BYTES_MAX
     assert not (image / "torch").exists()
     assert not (image / "local_cluster").exists()
 
 
-def test_the_model_of_suggestions_is_in_one_image_alone() -> None:
+def test_suggestion_model_is_in_a_single_image() -> None:
     named = {kind: pinned_packages(extra_packages(*extras)) for kind, extras in EXTRAS.items()}
     assert any(line.startswith("optuna==") for line in named["suggest"])
     assert set(named["functions"]) < set(named["suggest"])
     assert not any(line.startswith("optuna==") for line in named["functions"])
 
 
-def test_the_dockerfile_and_the_buildpack_make_images_of_one_python_and_one_program() -> None:
+def test_dockerfile_and_buildpack_agree_on_python_and_program() -> None:
     lines = (BUILD_FILES / "Dockerfile").read_text().splitlines()
     base = next(
         line.removeprefix("ARG BASE=python:") for line in lines if line.startswith("ARG BASE=")
@@ -116,17 +117,16 @@ def test_the_dockerfile_and_the_buildpack_make_images_of_one_python_and_one_prog
     assert versions == {"GOOGLE_PYTHON_VERSION": f"{base.partition('-')[0]}.*"}
     module = "-m lambdas.gcp.serve"
     assert (BUILD_FILES / "Procfile").read_text() == f"web: python3 {module}\n"
-    # The code is found by PYTHONPATH, and not by where somebody starts it.
+    # The code is found by PYTHONPATH, not by the working directory.
     program = ", ".join(f'"{part}"' for part in ("python3", "-P", *module.split()))
     assert lines[-1] == f"ENTRYPOINT [{program}]"
 
 
 @pytest.mark.nightly
-def test_the_dockerfile_builds_an_image_whose_container_serves(
-    engine: DockerEngine, tmp_path: Path
-) -> None:
-    """By a real engine, on a base without a network: packages are noted, and those of this machine
-    are mounted.
+def test_dockerfile_builds_an_image_that_serves(engine: DockerEngine, tmp_path: Path) -> None:
+    """A real engine builds on a base without a network.
+
+    Package installations are only recorded, and this machine's packages are mounted.
     """
     folder = tmp_path / "build"
     fill_build_folder(folder)
@@ -147,7 +147,7 @@ def test_the_dockerfile_builds_an_image_whose_container_serves(
         "PORT": url.rpartition(":")[2],
     }
     options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
-    # An environment may take its packages from another one.
+    # An environment may use the packages of another environment.
     packages = [text for text in sys.path if text.endswith("site-packages")]
     folders = dict.fromkeys(
         [*(machine_mount["host_path"] for machine_mount in machine_mounts()), *packages]

@@ -1,4 +1,4 @@
-"""A Compute Engine instance from its startup script to its notice, at a cluster's real API."""
+"""A Compute Engine instance from the startup script to the notice, with a cluster's real API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def machine() -> MachineMetadata:
 
 @pytest.fixture
 def cluster(machine: MachineMetadata, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster that has launched the machine."""
+    """Yield a cluster that has launched the machine."""
     with certificate_server(machine.keys) as certificates:
         verifier = GoogleIdentityVerifier(
             "cluster-1", machine.project, machine.account, GoogleCertificates(certificates)
@@ -53,7 +53,7 @@ class QuietFiles(SimpleHTTPRequestHandler):
     """The files of a folder."""
 
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Write no log."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def code_place(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_machine_proves_itself_joins_and_tells_of_its_end(
+def test_machine_proves_identity_joins_and_reports_the_end(
     machine: MachineMetadata, cluster: Cluster, code_place: str, tmp_path: Path
 ) -> None:
     with ExitStack() as cleanup:
@@ -80,7 +80,7 @@ def test_a_machine_proves_itself_joins_and_tells_of_its_end(
         section = '{"cpu_slots_allowed": true}'
         launch = IntentRow("i-1", "cluster-1", "default", OFFERING, 1, "t" * 40, 1_000, section)
         make = startup_script(f"http://127.0.0.1:{live.port}", "cluster-1", code_place)
-        # The script is over when the agent has had an answer of the cluster.
+        # The script ends after the agent's first answer from the cluster.
         is_on = disks.boot(machine.name, make(launch), {"GCE_METADATA_HOST": host})
         assert is_on, disks.log(machine.name)
         answer = call(cluster.app, "GET", f"{V1}/agents", token=TOKENS[Role.ADMIN])

@@ -1,5 +1,5 @@
-"""The reach of user code on a Compute Engine instance: the boot script's firewall, on real
-networks.
+"""The reach of user code on a Compute Engine instance, on real networks with the boot script's
+rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.end_to_end
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     with instance(tmp_path_factory.mktemp("gce"), boot_script(startup_script)) as made:
-        # Or nothing that is closed below would prove anything.
+        # Without the firewall all addresses are reachable; otherwise the tests below would prove
+        # nothing.
         reached = [made.fetch(url, TRIAL_UID) for url in GOOGLE_METADATA]
         reached += [made.fetch(url, place="guest") for url in GOOGLE_METADATA]
         assert reached == [INSTANCE_ID] * 4
@@ -35,13 +36,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 
 @pytest.mark.parametrize("url", GOOGLE_METADATA)
-def test_the_agent_alone_reaches_the_metadata(machine: Instance, url: str) -> None:
+def test_only_the_agent_reaches_the_metadata_of_google(machine: Instance, url: str) -> None:
     reached = [machine.fetch(url, uid) for uid in (AGENT_UID, TRIAL_UID, 0)]
     assert reached == [INSTANCE_ID, "nothing", "nothing"]
     assert machine.fetch(url, place="guest") == "nothing"
 
 
 @pytest.mark.parametrize("url", GOOGLE_NAME_SERVER)
-def test_everybody_reaches_the_name_server_at_that_address(machine: Instance, url: str) -> None:
+def test_every_user_reaches_the_name_server_at_the_metadata_address(
+    machine: Instance, url: str
+) -> None:
     assert [machine.fetch(url, uid) for uid in (AGENT_UID, TRIAL_UID, 0)] == [INSTANCE_ID] * 3
     assert machine.fetch(url, place="guest") == INSTANCE_ID

@@ -1,4 +1,4 @@
-"""From a notice of Compute Engine to a checkpoint in Cloud Storage, within the notice."""
+"""From a notice of Compute Engine to a checkpoint in Cloud Storage, within the notice's time."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ with core.init() as context:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[MachineMetadata]:
-    found = MachineMetadata("detcloud-vision-a1b2", GoogleKeys())
-    with metadata_server(found) as host:
+    metadata = MachineMetadata("detcloud-vision-a1b2", GoogleKeys())
+    with metadata_server(metadata) as host:
         monkeypatch.setenv("GCE_METADATA_HOST", host)
-        yield found
+        yield metadata
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def store(gcs: FakeGcs) -> Iterator[str]:
 
 
 def give_tokens(cluster: FakeCluster, url: str, access: StorageAccess) -> None:
-    """Have the cluster answer a question for credentials with a token of this access."""
+    """Make the cluster answer requests for credentials with a token of this access."""
     issuer = DownscopedTokenIssuer(
         "storage@team", lambda: Credentials("of-the-api"), iam_endpoint=url, token_endpoint=url
     )
@@ -67,10 +67,10 @@ def give_tokens(cluster: FakeCluster, url: str, access: StorageAccess) -> None:
     cluster.post = post_or_issue  # type: ignore[method-assign]
 
 
-# The metadata tell of the end; at the same time the machine is asked to switch itself off, which
-# has systemd stop the agent before the network and the containers.
+# The metadata announce the end. With True, the machine is also shut down, and systemd stops the
+# agent before the network and the containers.
 @pytest.mark.parametrize("is_switched_off", [False, True])
-def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
+def test_trial_saves_before_a_spot_instance_ends(
     agent: AgentProcess,
     cluster: FakeCluster,
     machine: MachineMetadata,
@@ -100,25 +100,25 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     exited = wait_until(lambda: cluster.exit_record("4.1"), PROCESS_SECONDS_MAX)
     assert exited is not None
     if is_switched_off:
-        # It goes when the trial has gone, and systemd goes on.
+        # The agent ends after the trial, so that systemd can continue.
         assert process.wait(PROCESS_SECONDS_MAX) == 0
     else:
         assert exited["notice"] == "Compute Engine is preempting this spot instance"
     assert exited["reason"] == "preempted"
     saved = [line for line in cluster.lines("4.1") if line["kind"] == "checkpoint"]
     assert len(saved) == 1, cluster.log
-    # The thirty seconds that such a notice has.
+    # Thirty seconds from a notice to the end of the machine.
     assert saved[0]["time_ms"] <= announced_ms + 30_000
-    # Read with all that the emulator allows: by nobody's token.
+    # Read without a token, since the emulator allows all reads.
     files = build_store({"type": "gcs", "bucket": bucket}).list(saved[0]["path"])
     assert files[f"{saved[0]['path']}/weights"] == 100_000
     assert f"{saved[0]['path']}/manifest.json" in files
 
 
-def test_an_agent_that_stops_while_its_machine_ends_promises_no_more_time_than_it_gives(
+def test_stopping_agent_on_an_ending_machine_announces_the_earlier_end(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    # As a cloud does that tells of the end and switches the machine off at once.
+    # Some clouds announce the end and shut the machine down at once.
     watch = """
 heard = None
 report("ready")
@@ -140,7 +140,8 @@ while True:
     assert process.wait(PROCESS_SECONDS_MAX) == 0
     heard = [line for line in cluster.lines("4.1") if line["kind"] == "heard"]
     assert heard[0]["deadline_ms"] == ends_ms
-    # It is killed when the agent's own time is over, and told so, and why its machine ends.
+    # At the end of the agent's own time the trial is killed, with the notice of its machine as the
+    # reason.
     assert heard[-1]["deadline_ms"] <= time.time_ns() // 1_000_000
     exited = cluster.exit_record("4.1")
     assert exited is not None

@@ -1,4 +1,4 @@
-"""Startup hooks as editors of other systems save them, and variables that shells cannot hold."""
+"""Startup hooks saved on other systems, and variables that shells do not support."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(tmp_path: Path) -> TrialNode:
         (b"\xfe\xff" + HOOK.encode("utf-16-be"), "byte order mark"),
     ],
 )
-def test_a_hook_of_windows_runs(node: TrialNode, content: bytes, cause: str) -> None:
+def test_hook_saved_on_windows_runs(node: TrialNode, content: bytes, cause: str) -> None:
     trial = node.run("1.1", {"startup-hook.sh": content}, entrypoint="echo made=$MADE.")
     assert exit_record(trial)["code"] == 0, log_text(trial)
     lines = log_text(trial).splitlines()
@@ -39,7 +39,7 @@ def test_a_hook_of_windows_runs(node: TrialNode, content: bytes, cause: str) -> 
 
 @pytest.mark.parametrize("hook", [None, "true\n"])
 @pytest.mark.parametrize("form", ["text", "list", "class"])
-def test_variables_that_shells_cannot_hold_reach_the_trial(
+def test_variables_that_shells_do_not_support_reach_the_trial(
     node: TrialNode, form: str, hook: str | None
 ) -> None:
     show = "import os; print(os.environ['my-var'], os.environ['a.b'])"

@@ -1,4 +1,4 @@
-"""Entrypoints that do what programs should not: the trial ends clearly and nothing else suffers."""
+"""Faulty and hostile entrypoints: each trial ends with a clear record, and harms no process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1 << 20
 def fork_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ForkServer | None]:
-    """Every test runs with both kinds of starts."""
+    """Run each test with a plain start and with a fork server."""
     if request.param == "plain":
         yield None
         return
@@ -55,17 +55,17 @@ def fork_server(
         ("", "", "runs nothing"),
     ],
 )
-def test_an_entrypoint_that_fails_is_an_error_that_says_so(
+def test_failing_entrypoint_is_an_error_with_a_clear_message(
     tmp_path: Path, fork_server: ForkServer | None, entrypoint: object, program: str, message: str
 ) -> None:
     node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program}, entrypoint=entrypoint)
-    found = exit_record(allocation)
-    assert found["reason"] == "errored"
-    assert message in found["message"]
+    record = exit_record(allocation)
+    assert record["reason"] == "errored"
+    assert message in record["message"]
 
 
-def test_a_trial_that_hangs_and_hears_nothing_is_killed(
+def test_hanging_trial_that_ignores_signals_is_killed(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
@@ -81,11 +81,11 @@ while True:
     node.watch(allocation, lambda: log_text(allocation) == "ready\n")
     allocation.kill(100)
     node.watch(allocation)
-    found = exit_record(allocation)
-    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+    record = exit_record(allocation)
+    assert (record["reason"], record["signal"]) == ("killed", signal.SIGKILL)
 
 
-def test_a_flood_of_output_is_cut_and_its_end_is_kept(
+def test_flood_of_output_is_cut_and_the_end_is_kept(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     # 64 MiB of lines against a limit of 1 MiB.
@@ -107,14 +107,14 @@ sys.exit(3)
     # The limit, the last 64 KiB and two notices.
     assert MIB + (64 << 10) < len(log) < MIB + (64 << 10) + 400
     assert log[MIB : MIB + len(notice)] == notice
-    # 64 MiB and the 15 bytes of the last words, less the limit and the end that is kept.
+    # 64 MiB and the 15 bytes of the last words, minus the limit and the kept end.
     left_out = 64 * MIB + 15 - MIB - (64 << 10)
     assert b"[detcloud] %d bytes of the log were left out here\n" % left_out in log
     assert log.endswith(b"the last words\n")
     assert (exit_record(allocation)["code"], exit_record(allocation)["reason"]) == (3, "errored")
 
 
-def test_daemons_that_a_trial_leaves_are_ended_with_it(
+def test_daemons_of_an_ended_trial_are_ended(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
@@ -141,7 +141,7 @@ sys.exit(0)
     wait_until(lambda: not any(map(alive, daemons)))
 
 
-def test_a_trial_with_closed_output_goes_on(tmp_path: Path, fork_server: ForkServer | None) -> None:
+def test_trial_with_closed_output_continues(tmp_path: Path, fork_server: ForkServer | None) -> None:
     program = """
 import os, pathlib, sys
 os.write(1, b"before\\n")
@@ -161,7 +161,7 @@ sys.exit(0)
     assert exit_record(allocation)["code"] == 0
 
 
-def test_a_trial_that_destroys_its_own_files_is_still_recorded(
+def test_exit_of_a_trial_that_deletes_all_folders_is_recorded(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
@@ -177,7 +177,7 @@ os._exit(5)
     assert report_lines(allocation) == []
 
 
-def test_a_trial_under_a_limit_on_files_ends_with_an_error_and_a_record(
+def test_trial_under_a_limit_on_files_ends_with_an_error_and_a_record(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
@@ -191,7 +191,7 @@ pathlib.Path("big").write_bytes(bytes(8192))
     assert (allocation.directory.code / "big").stat().st_size == 4096
 
 
-def test_a_start_and_an_end_at_one_moment_are_both_seen(
+def test_immediate_exit_and_simultaneous_kill_are_recorded(
     tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     node = TrialNode(tmp_path, fork_server)

@@ -1,4 +1,4 @@
-"""Trials that take their own directory apart: the agent ends them all the same, and goes on."""
+"""Trials that damage the trial directory: the agent still ends each trial and continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-# What a trial does in its code's folder, beside which in/, out/ and agent/ lie.
+# Commands in the folder of the trial's code, next to in/, out/ and agent/.
 ATTACKS = {
     "the inputs are gone": "rm -rf ../in",
     "the inputs are a file": "rm -rf ../in; touch ../in",
@@ -40,12 +40,15 @@ def node(tmp_path: Path) -> Iterator[TrialNode]:
 
 
 def begin(node: TrialNode, attack: str) -> tuple[Allocation, int]:
-    """Start a trial that makes its attack, ignores SIGTERM and stays; returns its process too."""
+    """Start a trial that runs `attack` and ignores SIGTERM.
+
+    Return the allocation and the process.
+    """
     process, done = node.folder / "process", node.folder / "done"
     script = f"trap '' TERM\necho $$ > {process}\n{attack}\ntouch {done}\n"
     script += "while true; do sleep 0.1; done\n"
     allocation = node.begin("4.1", {"train.sh": script}, entrypoint="exec sh train.sh")
-    # To remove the records ends a trial, maybe before it comes so far.
+    # Removing the records ends a trial, perhaps before the attack is done.
     node.watch(allocation, lambda: done.exists() or not allocation.is_active)
     return allocation, int(process.read_text())
 
@@ -58,9 +61,7 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_a_kill_ends_a_trial_whatever_it_has_done_to_its_folder(
-    node: TrialNode, attack: str
-) -> None:
+def test_kill_ends_a_trial_after_any_damage_to_the_folder(node: TrialNode, attack: str) -> None:
     allocation, process = begin(node, attack)
     with suppress(OSError):
         allocation.apply_directives({"revision": 2, "length": 4, "closed": True})
@@ -79,7 +80,7 @@ def test_a_kill_ends_a_trial_whatever_it_has_done_to_its_folder(
     assert last["kind"] == "exited"
 
 
-def test_a_record_of_its_end_that_a_trial_forges_is_not_believed(node: TrialNode) -> None:
+def test_forged_exit_record_is_ignored(node: TrialNode) -> None:
     forged = json.dumps({"stage": "trial", "code": 0, "signal": None, "killed": False})
     allocation, process = begin(node, f"echo '{forged}' > ../agent/exit.json")
     for _ in range(5):
@@ -95,7 +96,7 @@ def test_a_record_of_its_end_that_a_trial_forges_is_not_believed(node: TrialNode
 EXITED = {"kind": "exited", "code": 0, "signal": None, "reason": "completed", "message": ""}
 
 
-def test_an_end_that_a_trial_forges_is_not_believed_by_the_next_agent(node: TrialNode) -> None:
+def test_next_agent_ignores_a_forged_exit_line(node: TrialNode) -> None:
     line = json.dumps({**EXITED, "time_ms": 1, "directive_revision": 1})
     allocation, process = begin(node, f"echo '{line}' >> ../agent/report-agent.jsonl")
     before = allocation.lines("agent", 0, 1 << 20)
@@ -111,13 +112,15 @@ def test_an_end_that_a_trial_forges_is_not_believed_by_the_next_agent(node: Tria
     assert [end.fields["reason"] for end in ends] == ["killed"]
 
 
-@pytest.mark.parametrize("forged_report", [False, True], ids=["exit.json", "and the report"])
+@pytest.mark.parametrize(
+    "forged_report", [False, True], ids=["exit.json", "exit.json and the report"]
+)
 @pytest.mark.parametrize("leaves", ["", "setsid"], ids=["in its session", "in another session"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
-def test_what_a_trial_leaves_that_ends_its_supervisor_is_ended(
+def test_child_of_a_trial_that_kills_the_supervisor_is_ended(
     node: TrialNode, *, leaves: str, restarts: bool, forged_report: bool
 ) -> None:
-    """The slot is given to another trial, whatever the records say."""
+    """The slot gets another trial, so the child must end regardless of the records."""
     process = node.folder / "process"
     forged = json.dumps({"stage": "trial", "code": 0, "signal": None, "killed": False})
     line = json.dumps({**EXITED, "time_ms": 1, "directive_revision": 1})
@@ -144,10 +147,10 @@ def test_what_a_trial_leaves_that_ends_its_supervisor_is_ended(
     wait_until(lambda: not is_running(int(process.read_text())))
 
 
-def test_the_news_of_an_end_is_sent_though_the_report_has_lost_what_was_sent_before(
+def test_exit_is_sent_after_the_agents_report_was_truncated(
     node: TrialNode,
 ) -> None:
-    """A power failure, or a trial, has cut the agent's report; the cluster has more of it."""
+    """A power failure, or a trial, has cut the agent's report; the cluster has more lines."""
     allocation, _ = begin(node, "true")
     acked = allocation.lines("agent", 0, 1 << 20)[-1].offset
     allocation.acknowledge({"agent": acked}, 0)

@@ -1,4 +1,4 @@
-"""Hostile files of real trial processes in out/: the agent sends what is sound and survives."""
+"""Hostile files of real trial processes in out/: the agent sends sound lines and survives."""
 
 from __future__ import annotations
 
@@ -22,31 +22,34 @@ def warnings(cluster: FakeCluster, allocation: str = "4.1") -> list[str]:
 
 
 def ran(agent: AgentProcess, cluster: FakeCluster, program: str) -> dict[str, Any]:
-    """How a trial with this program ended, and that a neighbour was not bothered."""
+    """Run a trial with this program; return the exit record.
+
+    A neighbour trial must complete.
+    """
     cluster.assign("4.1", PRELUDE + program)
     cluster.assign("5.1", PRELUDE + FINE + LEAVE)
     process = agent.start()
     wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
     assert process.poll() is None
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
-    found = cluster.exit_record("4.1")
-    assert found is not None
-    return found
+    record = cluster.exit_record("4.1")
+    assert record is not None
+    return record
 
 
 @pytest.mark.parametrize(
     ("replacement", "why"),
     [
         ("os.symlink('/etc/passwd', path)", "a link"),
-        ("os.symlink(f'{home}/in/spec.json', path)", "a link to what is its own"),
+        ("os.symlink(f'{home}/in/spec.json', path)", "a link to a file of the trial"),
         ("os.symlink('/dev/zero', path)", "a link to a device"),
-        ("os.mkfifo(path)", "a pipe, which nobody writes"),
+        ("os.mkfifo(path)", "a pipe without a writer"),
         ("os.mkdir(path)", "a directory"),
-        ("os.link(f'{home}/agent/report-agent.jsonl', path)", "another's file"),
+        ("os.link(f'{home}/agent/report-agent.jsonl', path)", "a file of the agent"),
         ("import socket; socket.socket(socket.AF_UNIX).bind(path[-100:])", "a socket"),
     ],
 )
-def test_what_is_no_plain_file_is_not_read(
+def test_report_that_is_not_a_plain_file_is_not_read(
     agent: AgentProcess, cluster: FakeCluster, replacement: str, why: str
 ) -> None:
     program = f"""
@@ -60,7 +63,7 @@ path = "report-0.jsonl"
 
 
 @pytest.mark.parametrize("target", ["/etc", "../in", "/dev", "nowhere"])
-def test_an_out_directory_that_became_a_link_is_not_followed(
+def test_out_folder_that_becomes_a_link_is_not_followed(
     agent: AgentProcess, cluster: FakeCluster, target: str
 ) -> None:
     program = f"""
@@ -73,7 +76,7 @@ os.symlink({target!r}, f"{{home}}/out")
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "warning"),
     [
         ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is not a JSON value"),
         (
@@ -92,20 +95,20 @@ os.symlink({target!r}, f"{{home}}/out")
         ("b'x' * 5_000_000", "a line of 5000000 bytes was skipped"),
     ],
 )
-def test_a_line_that_is_no_report_becomes_a_warning_in_its_place(
-    agent: AgentProcess, cluster: FakeCluster, line: str, told: str
+def test_invalid_report_line_becomes_a_warning(
+    agent: AgentProcess, cluster: FakeCluster, line: str, warning: str
 ) -> None:
     program = f"""
 rest = {line} + b"\\n"
 while rest:
     rest = rest[os.write(out, rest):]
 """
-    found = ran(agent, cluster, FINE + program + FINE + LEAVE)
-    assert found["reason"] == "completed", found
+    record = ran(agent, cluster, FINE + program + FINE + LEAVE)
+    assert record["reason"] == "completed", record
     kinds = [line["kind"] for line in cluster.lines("4.1")]
     assert kinds == ["progress", "agent_warning", "progress", "exit"]
-    assert told in warnings(cluster)[0]
-    # Nothing of a hostile line's size travels on.
+    assert warning in warnings(cluster)[0]
+    # The warning is short, whatever the size of the hostile line.
     assert len(warnings(cluster)[0]) < 500
 
 
@@ -113,7 +116,7 @@ while rest:
     "value",
     ["1e999", '"a fish"', "null", "true", "[[[[]]]]", "-0.0", '"\\ud83d\\ude00"', "1" * 4000],
 )
-def test_a_sound_line_with_an_odd_value_is_passed_on_as_it_was_written(
+def test_valid_line_with_an_odd_value_is_forwarded_unchanged(
     agent: AgentProcess, cluster: FakeCluster, value: str
 ) -> None:
     line = f'{{"kind": "metrics", "group": "training", "metrics": {{"loss": {value}}}}}'
@@ -122,7 +125,7 @@ def test_a_sound_line_with_an_odd_value_is_passed_on_as_it_was_written(
     assert cluster.lines("4.1")[0]["metrics"] == {"loss": json.loads(value)}
 
 
-def test_a_report_file_of_any_size_stops_no_agent_and_no_neighbour(
+def test_huge_report_file_stops_neither_agent_nor_neighbour(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = 'os.truncate(f"{home}/out/report-0.jsonl", 8 << 40)\n'
@@ -140,13 +143,13 @@ def test_a_report_file_of_any_size_stops_no_agent_and_no_neighbour(
     wait_until(lambda: cluster.exit_record("4.1"))
     assert second.poll() is None
     for allocation in ("4.1", "5.1"):
-        found = cluster.exit_record(allocation)
-        assert found is not None
-        assert found["reason"] == "completed"
+        record = cluster.exit_record(allocation)
+        assert record is not None
+        assert record["reason"] == "completed"
     assert b"at most 16 GiB" in cluster.log["4.1"]
 
 
-def test_half_a_line_waits_for_its_rest_and_is_left_out_without_one(
+def test_half_a_line_waits_for_the_rest_and_is_dropped_at_the_end(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = """
@@ -161,11 +164,12 @@ os.write(out, b'{"kind": "progress"')
     assert cluster.lines("4.1")[0]["value"] == 0.25
 
 
-def test_a_flood_of_lines_arrives_whole_in_order_and_slowly(
+def test_flood_of_lines_arrives_complete_in_order_and_throttled(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    # 5,000 lines are allowed at once, the rest at 1,000 a second. It is looked at before each call
-    # of 1,000 lines: the last of 8 is made when 7,000 were allowed, after 2 s at least.
+    # 5,000 lines are allowed at once, and 1,000 a second afterwards. Each call of 1,000 lines
+    # checks the limit first: the last of 8 calls needs 7,000 allowed lines, after 2 s at the
+    # earliest.
     program = """
 report("ready")
 line = b'{"kind": "progress", "value": %d, "note": "' + b"x" * 60 + b'"}\\n'
@@ -180,7 +184,7 @@ os.write(out, block)
     assert max(at) - began / 1000 > 1.9
 
 
-def test_names_that_are_no_ranks_and_too_many_files_are_not_read(
+def test_report_names_that_are_not_ranks_and_excess_files_are_not_read(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     program = """
@@ -195,7 +199,7 @@ for n in range(1, 200):
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
 
 
-def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
+def test_invalid_archive_fails_the_start_and_a_broken_cache_is_repaired(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     import hashlib
@@ -209,7 +213,7 @@ def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
     cluster.assign("5.1", PRELUDE + FINE + LEAVE)
     intact = cluster.desired["5.1"].code
     assert intact is not None
-    # A directory where the archive should be cached.
+    # A directory at the place of the cached archive.
     (agent.work / f"cache/code/{intact['sha256']}.tar.gz/below").mkdir(parents=True)
     agent.start()
     wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
@@ -233,7 +237,7 @@ BAD_NEIGHBOURS = {
 }
 
 
-def test_bad_neighbours_and_a_killed_agent_cost_no_good_trial_anything(
+def test_bad_neighbours_and_a_killed_agent_do_not_harm_a_good_trial(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     stay = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("progress", value=1)\n'
@@ -257,6 +261,6 @@ def test_bad_neighbours_and_a_killed_agent_cost_no_good_trial_anything(
     assert [line["kind"] for line in cluster.lines("4.1")] == ["progress", "progress", "exit"]
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
     for name in bad:
-        found = cluster.exit_record(name)
-        assert found is not None
-        assert found["reason"] == "killed"
+        record = cluster.exit_record(name)
+        assert record is not None
+        assert record["reason"] == "killed"

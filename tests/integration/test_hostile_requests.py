@@ -1,4 +1,4 @@
-"""Requests made up from the API's own description, sent to a cluster that has something to lose."""
+"""Requests generated from the API's own description, sent to a cluster with experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemathesis.checks import positive_data_acceptance
 from tests.integration.embedded_cluster import EmbeddedCluster, config, model_dir
 from tests.patience import wait_until
 
-# Of the integers that a path takes, most name nothing: these have a good chance to.
+# Most integers in a path match no object: these ids probably do.
 IDS = ("experiment_id", "trial_id")
 IDS_KNOWN = 4
 EXAMPLES = int(os.environ.get("REQUEST_EXAMPLES", "1"))
@@ -26,7 +26,7 @@ EXAMPLES = int(os.environ.get("REQUEST_EXAMPLES", "1"))
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The schema of a running cluster with an experiment that has ended and a paused one."""
+    """Yield the schema of a running cluster with an ended and a paused experiment."""
     folder: Path = tmp_path_factory.mktemp("live")
     cluster = EmbeddedCluster(folder / "home")
     try:
@@ -46,11 +46,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def collection_between_operations() -> Iterator[None]:
-    """Collects no garbage but where the test says.
+    """Collect garbage only between operations.
 
     Up to CPython 3.11.7 a collection inside `ast.parse` may run another `ast.parse`, and the outer
-    one then fails with SystemError (python/cpython#106905). Hypothesis, Schemathesis and
-    tracebacks parse source, so that a case failed once and not when it was tried again.
+    call then fails with SystemError (python/cpython#106905). Hypothesis, Schemathesis and
+    tracebacks parse source, so that a case failed once and passed when repeated.
     """
     gc.disable()
     try:
@@ -70,13 +70,13 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[s
 
 @schemathesis.hook
 def map_headers(context: Any, headers: dict[str, Any]) -> dict[str, Any]:
-    # What frames a request is the server's own affair, which answers in plain text.
+    # Headers that frame a request are handled by the server itself, which answers in plain text.
     framing = ("content-length", "transfer-encoding", "connection", "upgrade", "expect", "host")
     return {name: header for name, header in (headers or {}).items() if name.lower() not in framing}
 
 
 @pytest.mark.usefixtures("collection_between_operations")
-def test_every_route_answers_anything_as_it_says(live: Any) -> None:
+def test_every_route_answers_by_the_description(live: Any) -> None:
     wrong = []
     for found in live.get_all_operations():
         gc.collect()
@@ -85,7 +85,7 @@ def test_every_route_answers_anything_as_it_says(live: Any) -> None:
             try:
                 _try(operation, mode)
             except Unsatisfiable:
-                # The description leaves nothing to get wrong.
+                # The description allows no invalid request.
                 continue
             except Exception as error:
                 wrong.append(f"{operation.label}, {mode.value}: {error}")
@@ -93,12 +93,12 @@ def test_every_route_answers_anything_as_it_says(live: Any) -> None:
 
 
 def _try(operation: Any, mode: GenerationMode) -> None:
-    """Sends what fits the route's description, or does not, and holds the answers against it."""
+    """Send requests that match or violate the route's description; validate the answers."""
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def answers_as_it_says(case: schemathesis.Case[Any]) -> None:
-        # A valid request may still be refused for what it means, with a reason.
+        # A valid request may still be refused for its content, with a reason.
         case.call_and_validate(excluded_checks=[positive_data_acceptance])
 
     answers_as_it_says()

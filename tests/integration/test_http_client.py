@@ -19,7 +19,10 @@ Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 
 class Server:
-    """Answers with what the test scripts, one function per request, the last one for ever."""
+    """A server with scripted answers: a function per request.
+
+    The last function answers all later requests.
+    """
 
     def __init__(self) -> None:
         self.script: list[Answer] = []
@@ -103,7 +106,7 @@ def hangs_up(handler: BaseHTTPRequestHandler, _: bytes) -> None:
     handler.close_connection = True
 
 
-def test_requests_share_a_connection_and_carry_the_token(server: Server, client: Transport) -> None:
+def test_requests_share_a_connection_and_send_the_token(server: Server, client: Transport) -> None:
     server.script = [answers(200, {"n": 1}), answers(200, b"")]
     assert client.request("POST", "/x?y=1", {"a": "é"}) == {"n": 1}
     assert client.request("GET", "/z") is None
@@ -114,13 +117,13 @@ def test_requests_share_a_connection_and_carry_the_token(server: Server, client:
     assert headers["Content-Type"] == "application/json"
 
 
-def test_bytes_are_sent_as_they_are(server: Server, client: Transport) -> None:
+def test_bytes_are_sent_unchanged(server: Server, client: Transport) -> None:
     server.script = [answers(200, {})]
     client.request("POST", "/", b'{"x": 1.0}')
     assert server.seen[0][3] == b'{"x": 1.0}'
 
 
-def test_an_error_keeps_code_message_and_details(server: Server, client: Transport) -> None:
+def test_error_keeps_code_message_and_details(server: Server, client: Transport) -> None:
     error = {"code": "invalid", "message": "no such field", "details": [{"path": "a"}]}
     server.script = [answers(422, {"error": error}), answers(200, {"ok": True})]
     with pytest.raises(ApiError) as caught:
@@ -131,19 +134,19 @@ def test_an_error_keeps_code_message_and_details(server: Server, client: Transpo
     assert client.request("GET", "/") == {"ok": True}
 
 
-def test_a_proxys_error_page_has_a_message_too(server: Server, client: Transport) -> None:
+def test_error_page_of_a_proxy_has_a_message(server: Server, client: Transport) -> None:
     server.script = [answers(502, b"<html>")]
     with pytest.raises(ApiError, match="502"):
         client.request("GET", "/", retry=False)
 
 
-def test_lost_connections_and_overload_are_tried_again(server: Server, client: Transport) -> None:
+def test_lost_connections_and_overload_are_retried(server: Server, client: Transport) -> None:
     server.script = [hangs_up, answers(429, {}), answers(503, {}), answers(200, {"ok": True})]
     assert client.request("GET", "/") == {"ok": True}
     assert len(server.seen) == 4
 
 
-def test_nothing_is_repeated_without_leave(server: Server, client: Transport) -> None:
+def test_request_without_retry_is_sent_once(server: Server, client: Transport) -> None:
     server.script = [hangs_up, answers(200, {})]
     with pytest.raises(Unreachable) as caught:
         client.request("POST", "/", retry=False)
@@ -151,14 +154,14 @@ def test_nothing_is_repeated_without_leave(server: Server, client: Transport) ->
     assert "secret-token" not in str(caught.value)
 
 
-def test_a_client_error_is_final(server: Server, client: Transport) -> None:
+def test_client_error_is_final(server: Server, client: Transport) -> None:
     server.script = [answers(404, {})]
     with pytest.raises(ApiError):
         client.request("GET", "/")
     assert len(server.seen) == 1
 
 
-def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Transport) -> None:
+def test_connection_closed_while_idle_is_replaced(server: Server, client: Transport) -> None:
     def answers_and_closes(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         answers(200, {})(handler, body)
         handler.close_connection = True
@@ -170,7 +173,7 @@ def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Tran
     assert server.connections == 2
 
 
-def test_an_interrupted_request_ends_at_once(server: Server, client: Transport) -> None:
+def test_interrupted_request_ends_at_once(server: Server, client: Transport) -> None:
     is_over, was_held_to_its_end = threading.Event(), threading.Event()
 
     def holds(handler: BaseHTTPRequestHandler, _: bytes) -> None:
@@ -211,7 +214,7 @@ def test_threads_share_a_transport(server: Server, client: Transport) -> None:
     assert server.connections <= 16
 
 
-def test_a_forked_process_has_connections_of_its_own(server: Server, client: Transport) -> None:
+def test_forked_process_opens_new_connections(server: Server, client: Transport) -> None:
     server.script = [answers(200, {})]
     client.request("GET", "/")
     child = os.fork()
@@ -223,12 +226,12 @@ def test_a_forked_process_has_connections_of_its_own(server: Server, client: Tra
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     client.request("GET", "/")
-    # The parent's connection goes on, and the child had another.
+    # The parent's connection continues, and the child opened a second connection.
     assert server.connections == 2
 
 
 @pytest.mark.parametrize("begun", [b"", b"12"])
-def test_an_answer_that_breaks_off_is_none_even_where_its_beginning_is_json(
+def test_truncated_answer_is_rejected_even_if_the_beginning_is_json(
     server: Server, client: Transport, begun: bytes
 ) -> None:
     def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
@@ -245,7 +248,7 @@ def test_an_answer_that_breaks_off_is_none_even_where_its_beginning_is_json(
         client.request("GET", "/")
 
 
-def test_a_download_starts_again_after_a_break(server: Server, client: Transport) -> None:
+def test_download_starts_again_after_a_break(server: Server, client: Transport) -> None:
     def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "10")
@@ -259,7 +262,7 @@ def test_a_download_starts_again_after_a_break(server: Server, client: Transport
     assert file.getvalue() == b"0123456789"
 
 
-def test_a_download_that_breaks_for_good_is_told_without_its_signature(
+def test_error_of_a_broken_download_contains_no_signature(
     server: Server, client: Transport
 ) -> None:
     def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
@@ -274,7 +277,7 @@ def test_a_download_that_breaks_for_good_is_told_without_its_signature(
     assert "canary" not in str(caught.value)
 
 
-def test_a_redirect_to_another_host_gets_no_token(
+def test_redirect_to_a_different_host_gets_no_token(
     server: Server, other_server: Server, client: Transport
 ) -> None:
     server.script = [answers(307, b"", Location=f"{other_server.url}/object?signature=1")]
@@ -286,13 +289,13 @@ def test_a_redirect_to_another_host_gets_no_token(
     assert other_server.seen[0][1] == "/object?signature=1"
 
 
-def test_redirects_end(server: Server, client: Transport) -> None:
+def test_endless_redirects_are_refused(server: Server, client: Transport) -> None:
     server.script = [answers(302, b"", Location="/again")]
     with pytest.raises(Unreachable, match="redirected"):
         client.download("/file", io.BytesIO())
 
 
-def test_an_upload_is_repeated_from_its_start(server: Server, client: Transport) -> None:
+def test_upload_is_repeated_from_the_start(server: Server, client: Transport) -> None:
     server.script = [answers(503, {}), answers(200, b"")]
     file = io.BytesIO(b"skip0123456789")
     file.seek(4)
@@ -301,7 +304,7 @@ def test_an_upload_is_repeated_from_its_start(server: Server, client: Transport)
     assert server.seen[0][2]["X-Extra"] == "1"
 
 
-def test_a_server_that_is_silent_is_told_of_and_given_up(server: Server) -> None:
+def test_silent_server_is_reported_and_abandoned(server: Server) -> None:
     released = threading.Event()
 
     def freezes(handler: BaseHTTPRequestHandler, _: bytes) -> None:
@@ -309,33 +312,34 @@ def test_a_server_that_is_silent_is_told_of_and_given_up(server: Server) -> None
         handler.close_connection = True
 
     server.script = [freezes]
-    told: list[str] = []
+    silences: list[str] = []
     client = Transport(
         server.url, None, timeout_seconds=0.4, attempts_seconds_max=0.2, silence_seconds=0.1
     )
-    client.on_silence = told.append
+    client.on_silence = silences.append
     try:
-        # The first attempt takes longer than all may take together, so it is the only one.
+        # The first attempt takes longer than the limit for all attempts, so no second attempt
+        # follows.
         with pytest.raises(Unreachable, match="could not be reached: timed out"):
             client.request("GET", "/api/v1/experiments")
     finally:
         released.set()
         client.close()
-    assert told == [server.url]
+    assert silences == [server.url]
 
 
-def test_nobody_listening_is_named() -> None:
+def test_error_names_an_address_without_a_server() -> None:
     with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9 could not be reached"):
         Transport("http://127.0.0.1:9", None).request("GET", "/", retry=False)
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://host", "", "http://"])
-def test_other_addresses_are_refused(url: str) -> None:
+def test_rejects_addresses_that_are_not_http_urls(url: str) -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT"):
         Transport(url, None)
 
 
-def test_waiting_grows_to_fifteen_seconds() -> None:
+def test_pause_between_attempts_grows_to_fifteen_seconds() -> None:
     # 0.2 * 2^(n-1): at most 0.2 after the first failure, 15 from the eighth on (0.2 * 128 = 25.6).
     assert all(0 <= backoff_seconds(1) <= 0.2 for _ in range(50))
     assert max(backoff_seconds(8) for _ in range(500)) > 12

@@ -1,4 +1,4 @@
-"""Requests through a real proxy: plain ones, and tunnels to a server with a certificate."""
+"""Requests through a real proxy: plain requests, and tunnels to a server with a certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.patience import ANSWER_SECONDS_MAX
 
 
 class Answers(BaseHTTPRequestHandler):
-    """A cluster that answers each request with its own headers."""
+    """A cluster that answers each request with the request's headers."""
 
     protocol_version = "HTTP/1.1"
 
@@ -35,7 +35,7 @@ class Answers(BaseHTTPRequestHandler):
 
 
 class Proxy(ThreadingHTTPServer):
-    """A proxy that leads every name to `target`, a port of this machine."""
+    """A proxy that connects every host name to `target`, a port of this machine."""
 
     daemon_threads = True
 
@@ -84,7 +84,7 @@ def copy_bytes(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The port of a server with a certificate for cluster.test, which this process trusts."""
+    """Yield the port of a server with a certificate for cluster.test, which this process trusts."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     words += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=cluster.test"]
@@ -126,7 +126,7 @@ def ask(url: str) -> Any:
         client.close()
 
 
-def test_a_tunnel_carries_requests_that_the_proxy_does_not_see(proxy: Proxy) -> None:
+def test_tunnel_hides_requests_from_the_proxy(proxy: Proxy) -> None:
     assert ask("https://cluster.test") == [{"token": "Bearer secret"}] * 2
     # One tunnel for both requests; base64 of "ada:pw".
     [(line, authorization)] = proxy.seen
@@ -134,13 +134,13 @@ def test_a_tunnel_carries_requests_that_the_proxy_does_not_see(proxy: Proxy) -> 
     assert authorization == "Basic YWRhOnB3"
 
 
-def test_a_plain_request_names_the_whole_address(proxy: Proxy) -> None:
+def test_plain_request_through_a_proxy_contains_the_whole_address(proxy: Proxy) -> None:
     assert ask("http://cluster.test:8080") == [{"plain": True}] * 2
     line = "GET http://cluster.test:8080/x HTTP/1.1"
     assert proxy.seen == [(line, "Basic YWRhOnB3")] * 2
 
 
-def test_an_excepted_host_and_this_machine_have_no_proxy(
+def test_excepted_hosts_and_this_machine_bypass_the_proxy(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", ".test")
@@ -151,7 +151,7 @@ def test_an_excepted_host_and_this_machine_have_no_proxy(
     assert proxy.seen == []
 
 
-def test_a_proxy_that_cannot_be_reached_is_named_without_its_password(
+def test_unreachable_proxy_is_named_without_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://ada:secret@127.0.0.1:9")
@@ -160,7 +160,7 @@ def test_a_proxy_that_cannot_be_reached_is_named_without_its_password(
     assert "secret" not in str(error.value)
 
 
-def test_an_unusable_proxy_is_an_error_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_proxy_is_an_error_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:9")
     with pytest.raises(DetcloudError, match="expected http://HOST:PORT"):
         Client("https://cluster.test", "token")

@@ -33,7 +33,8 @@ pytestmark = pytest.mark.end_to_end
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     with instance(tmp_path_factory.mktemp("instance")) as made:
-        # Or nothing that is closed below would prove anything.
+        # Without the firewall all addresses are reachable; otherwise the tests below would prove
+        # nothing.
         reached = [made.fetch(url, TRIAL_UID) for url in METADATA]
         reached += [made.fetch(url, place="guest") for url in METADATA]
         assert reached == [INSTANCE_ID] * 4
@@ -43,24 +44,24 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 @pytest.fixture(scope="module")
 def bridged_engine(machine: Instance) -> Iterator[DockerEngine]:
-    """Docker begins after the firewall, as the units say, and has rules of its own."""
+    """Yield an engine with other firewall rules, started after the boot script's firewall."""
     with docker_engine(machine.command_inside(), flags=()) as started:
         yield started
 
 
 @pytest.mark.parametrize("url", METADATA)
-def test_the_agent_alone_reaches_the_metadata(machine: Instance, url: str) -> None:
+def test_only_the_agent_reaches_the_metadata_of_aws(machine: Instance, url: str) -> None:
     assert machine.fetch(url, AGENT_UID) == INSTANCE_ID
     assert machine.fetch(url, TRIAL_UID) == "nothing"
     assert machine.fetch(url, 0) == "nothing"
 
 
 @pytest.mark.parametrize("url", METADATA)
-def test_nothing_is_forwarded_to_the_metadata(machine: Instance, url: str) -> None:
+def test_forwarded_packets_do_not_reach_the_metadata(machine: Instance, url: str) -> None:
     assert machine.fetch(url, place="guest") == "nothing"
 
 
-def test_a_trial_does_not_reach_the_metadata(
+def test_trial_does_not_reach_the_metadata(
     machine: Instance, bridged_engine: DockerEngine, tmp_path: Path
 ) -> None:
     user, group = map(int, option("--container-user").split(":"))
@@ -73,7 +74,7 @@ def test_a_trial_does_not_reach_the_metadata(
     assert log_text(trial).splitlines()[1:] == [str(TRIAL_UID), "nothing", "nothing"]
 
 
-def test_a_container_on_a_bridge_does_not_either(
+def test_container_on_a_bridge_does_not_reach_the_metadata(
     machine: Instance, bridged_engine: DockerEngine
 ) -> None:
     mounts = [
@@ -109,7 +110,7 @@ report("seen", uid=os.getuid(), work=below(work), allocations=below(f"{work}/all
 """
 
 
-def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
+def test_trial_gets_own_keys_and_no_files_of_the_agent_or_neighbours(
     agent: AgentProcess,
     cluster: FakeCluster,
     engine: DockerEngine,
@@ -131,14 +132,14 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     # The trial's own folder, and the packages and kernels of its owner and its experiment.
     assert (seen["work"], seen["allocations"]) == (["allocations", "environments"], ["4.1"])
     assert seen["keys"] == ["4.1", 403, 403]
-    # Nobody but root and the agent may take its place.
+    # Only root and the agent may bind a port below 1024.
     assert json.loads((agent.work / "credentials.json").read_text())["port"] < 1024
-    # They are there, of a user who is not the trial's.
+    # The files exist, and belong to a user other than the trial's.
     records = [agent.work / "credentials.json", agent.work / "allocations/5.1"]
     assert [(record.stat().st_uid, record.stat().st_mode & 0o077) for record in records] == [
         (AGENT_UID, 0)
     ] * 2
-    # What became the trial's comes back to the agent's hand.
+    # The agent gets the trial's files back and deletes them.
     for name in ("4.1", "5.1"):
         cluster.change(name, state="forget")
     wait_until(
@@ -147,7 +148,7 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
 
 
 def option(name: str) -> str:
-    """The value of an option that the boot script gives the agent."""
+    """Return the value of an option that the boot script passes to the agent."""
     (command,) = directives("detcloud-agent", "ExecStart")
     words = command.split()
     assert name in words, f"the unit gives no {name}"
@@ -155,7 +156,7 @@ def option(name: str) -> str:
 
 
 def as_its_unit_says(engine: DockerEngine) -> list[str]:
-    """A command that runs the agent as the boot script's unit does, who may use Docker."""
+    """Return a command that runs the agent as in the boot script's unit, with access to Docker."""
     assert directives("detcloud-agent", "User") == ["detcloud"]
     (named,) = directives("detcloud-agent", "AmbientCapabilities")
     given = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in named.split())

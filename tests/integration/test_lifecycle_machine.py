@@ -1,5 +1,6 @@
-"""Commands in any order against a live cluster: each is answered as the experiment's state allows,
-and whatever was accepted comes to an end.
+"""Commands in any order on a live cluster.
+
+Each answer matches the experiment's state, and every accepted experiment ends.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tests.patience import wait_until
 FINAL = {"COMPLETED", "CANCELED", "ERROR"}
 STOPPING = {"STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED", "STOPPING_ERROR"}
 LIVE = {"ACTIVE", "PAUSED"}
-# What an experiment may become of itself while a command is on its way.
+# States that an experiment may reach by itself while a command is on its way.
 FOLLOWING = {
     "ACTIVE": {"STOPPING_COMPLETED", "COMPLETED"},
     "STOPPING_CANCELED": {"CANCELED"},
     "STOPPING_KILLED": {"CANCELED"},
     "STOPPING_COMPLETED": {"COMPLETED"},
 }
-# The states in which a command is carried out; in the others it is a conflict.
+# The states that allow a command; other states are a conflict.
 ALLOWED = {
     "pause": LIVE,
     "activate": LIVE,
@@ -58,7 +59,7 @@ def refusal_of(command: Callable[[], object]) -> ApiError | None:
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """Experiments of tiny trials on one cluster that all runs share."""
+    """Experiments of tiny trials on a cluster that all runs share."""
 
     client: Client
     model: Path
@@ -78,11 +79,11 @@ class Lifecycle(RuleBasedStateMachine):
         pause_seconds=st.sampled_from((0.0, 0.05)),
     )
     def create(self, paused: bool, trials: int, pause_seconds: float) -> Experiment:
-        asked = config(pause_seconds, trials=trials)
-        found = self.client.create_experiment(asked, self.model, paused=paused)
-        assert found.state == ("PAUSED" if paused else "ACTIVE")
-        self.created[found.id] = found
-        return found
+        request = config(pause_seconds, trials=trials)
+        experiment = self.client.create_experiment(request, self.model, paused=paused)
+        assert experiment.state == ("PAUSED" if paused else "ACTIVE")
+        self.created[experiment.id] = experiment
+        return experiment
 
     @rule(experiment=experiments, verb=st.sampled_from(sorted(ALLOWED)))
     def command(self, experiment: Experiment, verb: str) -> None:
@@ -100,7 +101,10 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=experiments)
     def train_on(self, experiment: Experiment) -> None:
-        """Continue it: allowed if it has ended, is listed, and a trial has something left to do."""
+        """Continue an experiment.
+
+        Allowed if the experiment has ended, is not archived, and a trial has batches left.
+        """
         before = self._state(experiment)
         refused = refusal_of(experiment.continue_)
         if refused is None:
@@ -115,7 +119,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=consumes(experiments))
     def delete(self, experiment: Experiment) -> None:
-        """Delete it: it vanishes with its files if it has ended, and else stays as it is."""
+        """Delete an experiment: an ended experiment disappears with all files, others stay
+        unchanged.
+        """
         before = self._state(experiment)
         refused = refusal_of(experiment.delete)
         if refused is None:
@@ -129,7 +135,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=experiments)
     def kill_a_trial(self, experiment: Experiment) -> None:
-        """The search goes on without it; one that has ended stays as it is."""
+        """Kill a trial: the search continues without the trial; an ended trial stays unchanged."""
         trial = next(experiment.trials(), None)
         if trial is not None:
             ended_as = trial.state if trial.has_ended else None
@@ -140,8 +146,8 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(experiment=experiments, label=st.text("abc", min_size=1, max_size=3))
     def label(self, experiment: Experiment, label: str) -> None:
         experiment.set(labels=[label], description=f"about {label}")
-        found = self.client.experiment(experiment.id)
-        assert (found.labels, found.description) == ([label], f"about {label}")
+        current = self.client.experiment(experiment.id)
+        assert (current.labels, current.description) == ([label], f"about {label}")
 
     @rule(experiment=experiments, max_slots=st.sampled_from((None, 1, 2)))
     def limit(self, experiment: Experiment, max_slots: int | None) -> None:
@@ -150,7 +156,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=experiments)
     def wait_a_little(self, experiment: Experiment) -> None:
-        """Lets it come to an end, so that the commands of ended experiments are tried too."""
+        """Let the experiment end, so that commands for ended experiments are tried too."""
         for _ in range(50):
             if self._state(experiment) not in {"ACTIVE", *STOPPING}:
                 break
@@ -162,7 +168,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def nothing_vanishes_and_ends_are_final(self) -> None:
-        listed = {found.id: found for found in self.client.experiments(archived=None)}
+        listed = {
+            experiment.id: experiment for experiment in self.client.experiments(archived=None)
+        }
         for number in self.deleted & listed.keys():
             assert listed[number].state == "DELETING"
         for number in self.created:
@@ -231,7 +239,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Lifecycle
         cluster.end()
 
 
-def test_commands_in_any_order_are_answered_as_the_state_allows(machine: type[Lifecycle]) -> None:
+def test_commands_in_any_order_are_answered_by_the_state(machine: type[Lifecycle]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(

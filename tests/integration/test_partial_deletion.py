@@ -1,4 +1,4 @@
-"""Deleting a part of a checkpoint with the command line, and what is left for its owner."""
+"""Deleting a part of a checkpoint by the command line, and reading the rest."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ UUID = "00000011-0000-4000-8000-000000000000"
 NAMES = ("weights.pt", "optimizer/a.pt", "optimizer/deep/b.pt", "code/model.py")
 
 
-def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
+def test_rest_of_a_partly_deleted_checkpoint_is_downloaded_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster = build_cluster(tmp_path)
@@ -71,9 +71,9 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
             theirs.remove_files(["code"])
             theirs.add_metadata({"kept": "weights", "by": "ada"})
             theirs.remove_metadata(["by", "none"])
-        found = cluster.get(f"/checkpoints/{UUID}").json
-        assert found["deleted_patterns"] == ["optimizer/**", "code"]
-        assert (found["files"], found["metadata"]) == (1, {"note": "n", "kept": "weights"})
+        described = cluster.get(f"/checkpoints/{UUID}").json
+        assert described["deleted_patterns"] == ["optimizer/**", "code"]
+        assert (described["files"], described["metadata"]) == (1, {"note": "n", "kept": "weights"})
         code, text = run("checkpoint", "pin", UUID)
         assert code == 3
         assert "was partly deleted, and cannot be pinned" in text

@@ -1,4 +1,4 @@
-"""Refused hyperparameters of a gang, on a real cluster on one machine."""
+"""Refused hyperparameters of a gang, on a real cluster on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
     one.end()
 
 
-def test_what_one_rank_alone_refuses_ends_the_trial_and_is_no_failure(
+def test_refusal_of_a_single_rank_ends_the_trial_without_a_failure(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     require_installed("torch")
@@ -41,8 +41,8 @@ def test_what_one_rank_alone_refuses_ends_the_trial_and_is_no_failure(
     log = trial.log_chunk()["text"]
     assert log.count("comes to batch 2") == 2, log
     assert (trial.data["state"], trial.data["restarts"]) == ("COMPLETED", 0), log
-    # Not that rank 0 lost its connection, which it did at about the same time.
+    # The message is not that rank 0 lost its connection, which happened at about the same time.
     assert trial.data["message"] == MESSAGE, log
-    # The searcher has heard of no validation, and ends.
+    # The searcher received no validation, and ends.
     assert (experiment.state, trial.data["metric"]) == ("COMPLETED", None), log
     assert client.overview()["resource_pools"][0]["free_slots"] == 2

@@ -1,4 +1,4 @@
-"""The way of a checkpoint in S3: from the configuration to its trial, to its reader, to its end."""
+"""A checkpoint in S3, from the configuration to the trial, the reader and the deletion."""
 
 import hashlib
 import json
@@ -74,11 +74,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def checkpoints(bucket: Bucket) -> set[str]:
-    """The UUIDs of those of which a file is there."""
+    """Return the UUIDs of checkpoints with files in the bucket."""
     return {key.split("/")[3] for key, _ in bucket.list_objects("1/")}
 
 
-def test_a_checkpoint_is_stored_by_its_trial_and_fetched_from_the_bucket(
+def test_checkpoint_is_stored_by_a_trial_and_fetched_from_the_bucket(
     cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -93,7 +93,7 @@ def test_a_checkpoint_is_stored_by_its_trial_and_fetched_from_the_bucket(
     assert (tmp_path / "fetched" / "deep" / "weights ü.bin").read_bytes() == b"weights"
 
 
-def test_who_has_keys_of_their_own_reads_the_bucket_itself(
+def test_user_with_own_keys_reads_the_bucket_directly(
     cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uuid = Trials(cluster, storage(bucket)).store(1, 5, folder)
@@ -107,7 +107,7 @@ def test_who_has_keys_of_their_own_reads_the_bucket_itself(
     assert fetched.read_bytes() == b"weights"
 
 
-def test_a_user_uploads_to_the_bucket_itself(
+def test_user_uploads_to_the_bucket_directly(
     cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Trials(cluster, storage(bucket))
@@ -134,7 +134,7 @@ def test_a_user_uploads_to_the_bucket_itself(
         client.http.close()
 
 
-def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Bucket) -> None:
+def test_keys_reach_the_trial_alone(cluster: Cluster, bucket: Bucket) -> None:
     trials = Trials(cluster, storage(bucket))
     spec = trials.specs["1.1"]
     assert spec["storage"]["secret_key"] == SECRET_KEY
@@ -144,7 +144,7 @@ def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Buck
         assert SECRET_KEY not in cluster.get(path).body.decode()
 
 
-def test_what_is_not_kept_goes_from_the_bucket_and_the_rest_stays(
+def test_expired_checkpoints_are_deleted_from_the_bucket_and_kept_files_stay(
     cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -153,7 +153,7 @@ def test_what_is_not_kept_goes_from_the_bucket_and_the_rest_stays(
     bucket.write("tensorboard/9/events", [b"of another experiment"])
     trials.kill(cluster)
     collect(cluster)
-    # As configured, 1 best and 1 latest of each trial are kept; none has a metric.
+    # As configured, 1 best and 1 latest of each trial are kept; no checkpoint has a metric.
     assert checkpoints(bucket) == {latest, other}
     state = cluster.get(f"/checkpoints/{first}").json["state"]
     assert state == "DELETED"
@@ -161,7 +161,7 @@ def test_what_is_not_kept_goes_from_the_bucket_and_the_rest_stays(
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_trial_goes_on_from_the_checkpoint_before_one_that_the_bucket_has_not_as_it_was(
+def test_trial_resumes_from_the_previous_checkpoint_if_files_are_missing_or_replaced(
     cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, is_replaced: bool
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -182,7 +182,7 @@ def test_a_trial_goes_on_from_the_checkpoint_before_one_that_the_bucket_has_not_
     assert cluster.get("/trials/1").json["restarts"] == 0
 
 
-def test_a_bucket_that_does_not_answer_is_no_damage(
+def test_unreachable_bucket_is_no_damage(
     cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -194,16 +194,16 @@ def test_a_bucket_that_does_not_answer_is_no_damage(
     assert cluster.get(f"/checkpoints/{latest}").json["state"] == "COMPLETED"
 
 
-def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
+def test_large_file_is_uploaded_in_parts_and_resumes_after_an_interruption(
     cluster: Cluster, bucket: Bucket, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Trials(cluster, storage(bucket))
-    # The least that S3 takes: 11 MiB are parts of 5, 5 and 1.
+    # S3's minimum: 11 MiB are parts of 5, 5 and 1 MiB.
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
     (folder / "large.bin").write_bytes(b"0123456789abcdef" * (11 << 16))
     upload = _Sender._upload
     sent: list[int | None] = []
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     limit = 2
 
     def upload_some(self: _Sender, request: Any, reader: Any, size: int) -> None:
@@ -223,16 +223,18 @@ def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
         assert sent == [1, 2]
         sent.clear()
         limit = 100
-        uploaded = trial.upload_checkpoint(folder, on_progress=lambda *sizes: told.append(sizes))
-        # The third part alone, and the small files, the manifest and the metadata whole.
+        uploaded = trial.upload_checkpoint(
+            folder, on_progress=lambda *sizes: progress.append(sizes)
+        )
+        # Only the third part, and whole small files: a file, the manifest and the metadata.
         assert sent == [3, None, None, None]
-        assert (told[0][0], told[-1][0]) == (10 << 20, uploaded.size_bytes)
+        assert (progress[0][0], progress[-1][0]) == (10 << 20, uploaded.size_bytes)
         assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
         assert [*bucket.uploads_below("")] == []
         client.http.close()
 
 
-def test_a_store_refuses_a_part_of_another_content_and_a_file_that_lacks_one(
+def test_store_refuses_a_part_with_wrong_content_and_a_file_with_a_missing_part(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
@@ -242,14 +244,14 @@ def test_a_store_refuses_a_part_of_another_content_and_a_file_that_lacks_one(
         urlopen(Request(url, b"b" * (1 << 20), headers, method="PUT"))
     with urlopen(Request(url, b"a" * (1 << 20), headers, method="PUT")):
         pass
-    # Whoever comes later finds the same upload.
+    # A later process finds the same upload.
     later = S3PartsUpload(bucket, "1/large", 6 << 20)
     assert later.stored_parts() == [2]
     with pytest.raises(BucketError, match="part 1 of 1/large is missing"):
         later.join()
 
 
-def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(
+def test_interrupted_upload_is_aborted_after_the_trial_ends(
     cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -266,13 +268,13 @@ def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(
     assert "Uploads" not in bucket._client.list_multipart_uploads(Bucket=bucket.place.name)
 
 
-def test_a_deleted_experiment_leaves_nothing_in_the_bucket(
+def test_deleted_experiment_leaves_no_file_in_the_bucket(
     cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
     trials.store(1, 5, folder)
     trials.store(2, 5, folder)
-    # By a run whose machine was gone before it was heard of.
+    # Stored by a run on a machine that ended before the report.
     unrecorded = [trials.store(2, steps, folder, recorded=False) for steps in (6, 7)]
     items = cluster.get("/experiments/1/unrecorded-checkpoints").json["items"]
     assert {(item["uuid"], item["is_own"]) for item in items} == {
@@ -288,7 +290,7 @@ def test_a_deleted_experiment_leaves_nothing_in_the_bucket(
     assert [key for key, _ in bucket.list_objects("")] == ["10/1/1/x/manifest.json"]
 
 
-def test_a_bucket_that_is_gone_is_said_and_tried_again(
+def test_missing_bucket_is_logged_and_retried(
     cluster: Cluster, bucket: Bucket, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trials = Trials(cluster, storage(bucket))
@@ -313,9 +315,7 @@ def test_a_bucket_that_is_gone_is_said_and_tried_again(
     assert checkpoints(bucket) == {uuids[1]}
 
 
-def test_a_cluster_may_keep_checkpoints_in_a_bucket_unless_told_otherwise(
-    tmp_path: Path, bucket: Bucket
-) -> None:
+def test_cluster_configures_a_default_bucket(tmp_path: Path, bucket: Bucket) -> None:
     place = bucket.place
     default = S3(
         type="s3",
@@ -330,15 +330,17 @@ def test_a_cluster_may_keep_checkpoints_in_a_bucket_unless_told_otherwise(
     assert trials.specs["1.1"]["storage"]["bucket"] == place.name
 
 
-def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: SeaweedFs) -> None:
+def test_model_code_is_uploaded_to_and_downloaded_from_the_bucket(
+    tmp_path: Path, s3: SeaweedFs
+) -> None:
     cluster = build_cluster(tmp_path)
     objects = S3ObjectStore(s3.bucket(), now_ms)
     app = create_app(replace(cluster.services, objects=objects, now_ms=now_ms))
     content = archive("train.py")
     digest = hashlib.sha256(content).hexdigest()
     offer = {"sha256": digest, "size": len(content)}
-    asked = call(app, "POST", "/api/v1/model-code", token=TOKENS[Role.USER], content=offer)
-    upload = asked.json["upload"]
+    offered = call(app, "POST", "/api/v1/model-code", token=TOKENS[Role.USER], content=offer)
+    upload = offered.json["upload"]
     (tmp_path / "code").write_bytes(content)
     transport = Transport("http://127.0.0.1:9", "dct_token", attempts_max=1)
     with (tmp_path / "code").open("rb") as file:
@@ -352,7 +354,7 @@ def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: 
     missing = call(app, "GET", f"/api/v1/model-code/{'0' * 64}", token=TOKENS[Role.AGENT])
     assert missing.status == 404
 
-    # Who may follow no redirect, such as the page, gets the files through the API.
+    # Clients that may not follow redirects, such as the page, get the files through the API.
     cluster.objects.put(model_code_key(digest), content)
     assert cluster.create(CONFIG, model_code=digest).json["code_sha256"] == digest
     for path, field in (("", "items"), ("/file?path=train.py", "text")):

@@ -1,7 +1,7 @@
 """The table of stops: every way to stop a trial, for every form of its entrypoint.
 
-The rule: a trial that is asked to stop ends with a checkpoint of every batch that it has trained,
-and its next run begins there. `pytest -s` prints the entries, "batches trained / batches saved".
+The rule: a trial that is asked to stop ends with a checkpoint of all its trained batches, and its
+next run begins at that batch. `pytest -s` prints the entries, "batches trained / batches saved".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCHES_MIN = 5
 
 
 class ConfiguredCluster(EmbeddedCluster):
-    """A cluster whose pool takes slots from less important jobs."""
+    """A cluster with a pool that takes slots from less important jobs."""
 
     def command(self) -> list[str]:
         self.home.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class ConfiguredCluster(EmbeddedCluster):
 
 
 class Stops:
-    """The trials of several forms on one cluster, and what became of their batches."""
+    """The trials of several forms on a cluster, with trained and saved batches."""
 
     def __init__(self, cluster: EmbeddedCluster, folder: Path) -> None:
         self.cluster = cluster
@@ -79,13 +79,13 @@ class Stops:
         return {name: trained_batches(self._counts, name, 1) or 0 for name in self.experiments}
 
     def await_next_runs(self) -> dict[str, int]:
-        """Wait until each trial runs again; return the batches at which these runs began."""
+        """Wait until each trial runs again; return the batches at which the second runs began."""
         for name in self.experiments:
             wait_until(partial(self._has_begun_again, name), what=name)
         return {name: self._began_again(name) or 0 for name in self.experiments}
 
     def saved_batches(self) -> dict[str, int]:
-        """The batches in the latest checkpoint of each trial, none of which runs."""
+        """Return the batches in the latest checkpoint of each trial; no trial may run."""
         return {name: self._trial(name).steps_completed for name in self.experiments}
 
     def end(self) -> None:
@@ -146,7 +146,7 @@ def disable_agent(stops: Stops) -> None:
 
 
 def disable_slots(stops: Stops) -> None:
-    # Free slots first: a stopped trial that found one would begin its second run there.
+    # Free slots first: a stopped trial would begin its second run on a free slot.
     slots = stops.client.agent("local").slots
     for slot in sorted(slots, key=lambda slot: slot.allocation is not None):
         slot.disable()
@@ -180,7 +180,7 @@ def kill(stops: Stops) -> None:
 
 
 def submit_more_important_job(stops: Stops) -> None:
-    """Take all slots for a program that ends once the others were stopped."""
+    """Take all slots for a program that ends after other trials were stopped."""
     fields = {
         "name": "important",
         "entrypoint": "true",
@@ -225,7 +225,7 @@ WAYS = {
     "preemption by a job": Way(submit_more_important_job),
     "pause": Way(pause, activate),
     "cancel": Way(cancel, None),
-    # Nothing of the trial runs again: a program that ignores all that we offer is ended at once.
+    # No trial runs again: a program that ignores the directives is ended at once.
     "kill": Way(kill, None, saves_readers=False),
     "SIGTERM to the agent": Way(stop_agent),
     "SIGTERM to the supervisor": Way(Stops.signal_supervisors),
@@ -235,7 +235,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def stops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stops]:
-    """One cluster for all ways that leave its agent in service."""
+    """Yield a cluster for all ways that leave the agent in service."""
     folder = tmp_path_factory.mktemp("stops")
     cluster = ConfiguredCluster(folder / "home")
     yield Stops(cluster, folder)
@@ -244,7 +244,7 @@ def stops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stops]:
 
 @pytest.fixture(autouse=True)
 def end_trials(stops: Stops) -> Iterator[None]:
-    """End what a failed test has left."""
+    """End the trials that a failed test has left."""
     yield
     enable_all(stops)
     stops.end()
@@ -264,7 +264,7 @@ def test_every_stop_saves_trials_of_classes_and_gangs(stops: Stops, way: str) ->
 def test_notice_of_machine_end_saves_every_trained_batch(tmp_path: Path) -> None:
     cluster = ConfiguredCluster(tmp_path / "home")
     try:
-        # The machine that ends starts nothing more.
+        # The ending machine starts no more trials.
         check_way(Stops(cluster, tmp_path), "spot notice", Way(announce_end, None), LIGHT)
     finally:
         cluster.end()
@@ -277,7 +277,7 @@ def test_draining_agent_stops_no_trial(stops: Stops) -> None:
 
 
 def check_way(stops: Stops, name: str, way: Way, forms: Mapping[str, Form]) -> None:
-    """Stop a trial of each form in this way; compare what was trained with what was saved."""
+    """Stop a trial of each form in this way; compare trained with saved batches."""
     stops.begin(forms)
     way.stop(stops)
     had = stops.await_ends()
@@ -290,7 +290,7 @@ def check_way(stops: Stops, name: str, way: Way, forms: Mapping[str, Form]) -> N
         print(f"{name:26} | {form:18} | trained {had[form]:5} | saved {saved[form]:5}")
     stops.end()
     for form, how in forms.items():
-        # The signal of a kill may come before such a program has read its directives.
+        # The signal of a kill may arrive before the program has read the directives.
         is_promised = way.saves_readers or not how.reads_alone
         assert saved[form] in ({had[form]} if is_promised else {had[form], 0}), form
     assert all(count >= BATCHES_MIN for count in had.values())

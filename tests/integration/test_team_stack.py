@@ -1,4 +1,4 @@
-"""A team's stack on the emulator: what was made is what was asked for, and answers."""
+"""A team's stack on the emulator: the resources match the request, and the API answers."""
 
 import json
 import urllib.request
@@ -29,19 +29,21 @@ def outputs(aws: Ministack, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     )
 
 
-def test_the_table_is_the_one_that_the_state_needs(aws: Ministack, outputs: dict[str, Any]) -> None:
+def test_table_has_the_definition_that_the_state_needs(
+    aws: Ministack, outputs: dict[str, Any]
+) -> None:
     dynamodb = aws.client("dynamodb")
-    found = dynamodb.describe_table(TableName=outputs["table"])["Table"]
+    table = dynamodb.describe_table(TableName=outputs["table"])["Table"]
     wanted = table_definition(outputs["table"])
-    assert found["KeySchema"] == wanted["KeySchema"]
-    assert found["StreamSpecification"] == wanted["StreamSpecification"]
-    assert found["AttributeDefinitions"] == wanted["AttributeDefinitions"]
-    [index], [asked] = found["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
+    assert table["KeySchema"] == wanted["KeySchema"]
+    assert table["StreamSpecification"] == wanted["StreamSpecification"]
+    assert table["AttributeDefinitions"] == wanted["AttributeDefinitions"]
+    [index], [asked] = table["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
     assert {name: index[name] for name in asked} == asked
-    assert found["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
+    assert table["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
 
 
-def test_the_functions_stream_is_filtered(aws: Ministack, outputs: dict[str, Any]) -> None:
+def test_stream_of_the_functions_is_filtered(aws: Ministack, outputs: dict[str, Any]) -> None:
     found = aws.client("lambda").list_event_source_mappings()["EventSourceMappings"]
     mappings = {
         item["FunctionArn"].rpartition("-")[2].removesuffix(":live"): item for item in found
@@ -54,12 +56,12 @@ def test_the_functions_stream_is_filtered(aws: Ministack, outputs: dict[str, Any
     assert (mail["BisectBatchOnFunctionError"], mail["MaximumRetryAttempts"]) == (True, 5)
 
 
-def test_a_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> None:
+def test_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> None:
     with urllib.request.urlopen(f"{outputs['url']}/health", timeout=ANSWER_SECONDS_MAX) as answer:
         assert answer.read().endswith(b"/health")
 
 
-def test_only_mail_and_intents_that_are_new_wake_anybody(
+def test_only_new_messages_and_intents_invoke_functions(
     aws: Ministack, outputs: dict[str, Any]
 ) -> None:
     table = DynamoDbTable(aws.client("dynamodb"), outputs["table"])
@@ -73,7 +75,7 @@ def test_only_mail_and_intents_that_are_new_wake_anybody(
     assert sorted(found) == sorted(intents)
 
 
-def test_the_configuration_is_where_functions_look_for_it(
+def test_configuration_is_stored_at_the_place_that_functions_read(
     aws: Ministack, outputs: dict[str, Any]
 ) -> None:
     request = {"Bucket": outputs["objects"], "Key": "config/cluster.yaml"}
@@ -81,7 +83,7 @@ def test_the_configuration_is_where_functions_look_for_it(
     assert content == b"resource_pools:\n  - pool_name: default\n"
 
 
-def test_buckets_are_closed_to_everybody_else(aws: Ministack, outputs: dict[str, Any]) -> None:
+def test_buckets_block_public_access(aws: Ministack, outputs: dict[str, Any]) -> None:
     s3 = aws.client("s3")
     for bucket in (outputs["objects"], outputs["checkpoints"]):
         closed = s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
@@ -99,7 +101,7 @@ def test_buckets_are_closed_to_everybody_else(aws: Ministack, outputs: dict[str,
         ("instance", "dynamodb:GetItem", "table/detcloud-vision", "implicitDeny"),
     ],
 )
-def test_roles_may_what_their_policies_say(
+def test_roles_have_the_rights_of_their_policies(
     role: str, action: str, resource: str, decision: str, aws: Ministack, outputs: dict[str, Any]
 ) -> None:
     assert outputs["cluster"] == "detcloud-vision"
@@ -113,7 +115,7 @@ def test_roles_may_what_their_policies_say(
     ] == [decision]
 
 
-def test_two_teams_live_beside_each_other(
+def test_two_teams_share_an_account(
     aws: Ministack, outputs: dict[str, Any], tmp_path: Path
 ) -> None:
     second = materialise(run, "speech", team_config(tmp_path), EmulatorMaker(aws))
@@ -133,19 +135,22 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "said", "registers"), REFUSED)
-def test_what_could_not_be_made_as_it_was_said_is_refused(
-    error: type[Exception], said: str, registers: Callable[[], object], aws: Ministack
+@pytest.mark.parametrize(("error", "message", "registers"), REFUSED)
+def test_resource_that_cannot_be_created_as_declared_is_refused(
+    error: type[Exception], message: str, registers: Callable[[], object], aws: Ministack
 ) -> None:
     def program() -> None:
         registers()
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         materialise(program, "team", {}, EmulatorMaker(aws))
 
 
 def _wait_for_rows(aws: Ministack, name: str, is_all: Callable[[list[Key]], bool]) -> list[Key]:
-    """The rows that the function was called for, from what it prints, once all are there."""
+    """Return the rows for which the function was called, once `is_all` accepts the list.
+
+    The rows are parsed from the function's log.
+    """
     logs, group = aws.client("logs"), f"/aws/lambda/detcloud-vision-{name}"
     keys: list[Key] = []
 

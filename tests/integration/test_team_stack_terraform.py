@@ -1,4 +1,4 @@
-"""A team's stack in Terraform's form: the real provider's own checks, and its calls to AWS."""
+"""A team's stack in Terraform's form: checks by the real provider, and calls to AWS."""
 
 import json
 import os
@@ -23,9 +23,9 @@ MIRRORS = (Path("/opt/tf-plugins"), Path("/usr/share/terraform/plugins"))
 SERVICES = (
     "apigatewayv2 budgets cloudwatch cloudwatchlogs dynamodb ec2 events iam lambda s3 sns sqs sts"
 )
-# The provider waits a minute for the emulator to say more of it than it does.
+# The provider would wait a minute for a detail that the emulator does not return.
 TOO_SLOW = "aws_s3_bucket_lifecycle_configuration"
-# The emulator forgets what it was told of an alarm, and the tags of a rule.
+# The emulator forgets an alarm's settings and a rule's tags.
 FORGOTTEN = {"aws_cloudwatch_metric_alarm", "aws_vpc_security_group_egress_rule"}
 
 
@@ -45,7 +45,7 @@ class Terraform:
         self._environment = {**os.environ, "TF_CLI_CONFIG_FILE": str(rc)}
 
     def __call__(self, *words: str) -> str:
-        """Run Terraform; its output. Fails the test where Terraform fails."""
+        """Run Terraform and return the output; fail the test if Terraform fails."""
         done = subprocess.run(
             [self._program, *words, "-no-color"],
             cwd=self.folder,
@@ -60,13 +60,16 @@ class Terraform:
 
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Ministack]:
-    """An account of the test's own, since a stack of Terraform takes names that others take too."""
+    """Yield an account for this test alone.
+
+    A stack of Terraform uses names that other tests use too.
+    """
     with ministack(tmp_path) as running:
         yield running
 
 
 @pytest.mark.nightly
-def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> None:
+def test_terraform_creates_the_same_stack(tmp_path: Path, account: Ministack) -> None:
     terraform = Terraform(tmp_path)
     # First all that a company may ask for, in names alone.
     export(run, PROVIDER, "bank", {**BANK, **files(tmp_path / "given")}, tmp_path)
@@ -86,7 +89,7 @@ def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> N
 
 
 def _use_emulator(folder: Path, account: Ministack) -> None:
-    """Point Terraform to the emulator by an override, so that the stack stays as it is."""
+    """Direct Terraform to the emulator by an override, so that the stack stays unchanged."""
     provider: dict[str, Any] = {
         "access_key": "test",
         "secret_key": "test",

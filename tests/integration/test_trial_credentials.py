@@ -1,7 +1,6 @@
-"""The keys of a trial's own code and those of its checkpoints never stand in for each other.
+"""The keys of a trial's own code and the keys of its checkpoints are never confused.
 
-Each has a bucket that the store opens to its own keys alone, so that a request with the other's is
-refused.
+Both have a bucket that only their own keys open, so that a request with the wrong keys is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def data(s3: SeaweedFs) -> BucketPlace:
 
 
 def users_variables(data: BucketPlace, folder: Path) -> dict[str, str]:
-    """Everything by which the code of a trial may say how its own data is reached."""
+    """Return all variables that a trial's code may set to reach its own data."""
     files = {"config": "[profile own]\nregion = eu-west-3\n", "credentials": "[own]\n"}
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -68,7 +67,7 @@ def storage(place: BucketPlace) -> dict[str, Any]:
 
 
 def check_store(fields: dict[str, Any], folder: Path) -> None:
-    """Stores a checkpoint's file and reads it."""
+    """Store a checkpoint's file and read it."""
     (folder / "weights").write_bytes(b"weights")
     store = build_store(fields)
     store.put("1/1/1/u/weights", folder / "weights")
@@ -77,14 +76,14 @@ def check_store(fields: dict[str, Any], folder: Path) -> None:
 
 
 def check_users_code(data: BucketPlace) -> None:
-    """Reads and writes the data as code of any user would."""
+    """Read and write the data with ordinary user code."""
     client: Any = require("boto3").Session().client("s3")
     assert client.meta.region_name == "eu-west-3"
     client.put_object(Bucket=data.name, Key="sample", Body=b"sample")
     assert client.get_object(Bucket=data.name, Key="sample")["Body"].read() == b"sample"
 
 
-def test_keys_of_the_configuration_are_the_checkpoints_and_the_variables_the_codes(
+def test_configured_keys_open_checkpoints_and_variables_open_the_codes_data(
     checkpoints: BucketPlace, data: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in users_variables(data, tmp_path).items():
@@ -93,7 +92,7 @@ def test_keys_of_the_configuration_are_the_checkpoints_and_the_variables_the_cod
     check_users_code(data)
 
 
-def test_an_endpoint_of_the_codes_own_is_not_the_checkpoints(
+def test_endpoint_of_the_code_is_not_used_for_checkpoints(
     checkpoints: BucketPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from detcloud.shared.s3_client import new_client
@@ -109,7 +108,7 @@ def test_an_endpoint_of_the_codes_own_is_not_the_checkpoints(
     assert new_client(place).meta.endpoint_url == WRONG
 
 
-def test_variables_of_the_code_are_no_keys_of_checkpoints(
+def test_variables_of_the_code_are_not_keys_of_checkpoints(
     checkpoints: BucketPlace, data: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in users_variables(data, tmp_path).items():
@@ -121,7 +120,7 @@ def test_variables_of_the_code_are_no_keys_of_checkpoints(
 
 @pytest.fixture
 def server(tmp_path: Path, checkpoints: BucketPlace) -> Iterator[CredentialServer]:
-    """An agent's server of keys, whose cluster issues those of the checkpoints."""
+    """Yield an agent's credential server; the cluster issues the keys of the checkpoints."""
 
     def fetch(allocation: str) -> StorageKeys:
         keys = str(checkpoints.access_key), str(checkpoints.secret_key)
@@ -134,7 +133,7 @@ def server(tmp_path: Path, checkpoints: BucketPlace) -> Iterator[CredentialServe
     running.close()
 
 
-def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
+def test_keys_of_the_credential_server_open_checkpoints_alone(
     server: CredentialServer,
     checkpoints: BucketPlace,
     data: BucketPlace,
@@ -148,7 +147,7 @@ def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
     given = replace(checkpoints, access_key=None, secret_key=None)
     check_store({**storage(given), "credentials": "given"}, tmp_path)
     check_users_code(data)
-    # Without its keys the code does not get those of the checkpoints instead.
+    # Without its own keys the code does not get the keys of the checkpoints.
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     exceptions = require("botocore.exceptions")
@@ -156,7 +155,7 @@ def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
         require("boto3").Session().client("s3").list_buckets()
 
 
-def test_an_upload_goes_on_with_the_next_keys_when_its_own_end(
+def test_upload_continues_with_new_keys_after_the_old_keys_expire(
     checkpoints: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (
@@ -170,7 +169,7 @@ def test_an_upload_goes_on_with_the_next_keys_when_its_own_end(
         sent.append(header if isinstance(header, str) else header.decode())
 
     def fetch(allocation: str) -> StorageKeys:
-        # Clients ask again for keys that end so soon, with each request.
+        # Clients ask again with each request for keys that expire so soon.
         soon = int(time.time() * 1000) + 300_000
         return StorageKeys(*(second if len(sent) >= 2 else first), "", soon)
 
@@ -205,7 +204,7 @@ def test_an_upload_goes_on_with_the_next_keys_when_its_own_end(
         ({"AWS_ACCESS_KEY_ID": "x"}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI"}),
     ],
 )
-def test_what_a_user_sets_goes_before_what_the_agent_offers(
+def test_user_variables_override_the_agents_variables(
     own: dict[str, str], hidden: set[str]
 ) -> None:
     names = (

@@ -1,4 +1,4 @@
-"""Packages that trials install: every trial has an environment of its own over the agent's."""
+"""Packages that trials install: every trial has an environment over the agent's environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USE = f'python3 -c "{PROBE}"'
 
 @pytest.fixture(autouse=True)
 def _parent_unchanged() -> object:
-    """No test may change the environment that the tests run from."""
+    """Check that no test changes the environment in which the tests run."""
     yield
     importlib.invalidate_caches()
     left = importlib.util.find_spec(NAME) is not None
@@ -38,7 +38,7 @@ def node(tmp_path: Path) -> TrialNode:
 
 
 def probe(folder: Path, version: str = "1") -> Path:
-    """Write a wheel into a folder and return its path."""
+    """Write a wheel into a folder and return the path."""
     name, content = wheel(NAME, version, script="probe-script")
     (folder / name).write_bytes(content)
     return folder / name
@@ -84,7 +84,7 @@ def test_packages_of_an_entrypoint_are_for_the_trial_alone(
 
 
 @pytest.mark.nightly
-def test_a_trial_class_may_install_what_it_imports(node: TrialNode, tmp_path: Path) -> None:
+def test_trial_class_may_install_imports(node: TrialNode, tmp_path: Path) -> None:
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", str(probe(tmp_path))]
     program = (
         "import subprocess, sys\n"
@@ -95,7 +95,7 @@ def test_a_trial_class_may_install_what_it_imports(node: TrialNode, tmp_path: Pa
     assert exit_record(trial)["code"] == 0, log_text(trial)
 
 
-def test_later_runs_find_what_the_hook_installed(node: TrialNode, tmp_path: Path) -> None:
+def test_later_runs_reuse_packages_of_the_hook(node: TrialNode, tmp_path: Path) -> None:
     path = probe(tmp_path)
     hook = (
         f"python3 -c 'import {NAME}' 2>/dev/null && echo kept\npip install -q --no-index {path}\n"
@@ -109,7 +109,7 @@ def test_later_runs_find_what_the_hook_installed(node: TrialNode, tmp_path: Path
 
 
 @pytest.mark.nightly
-def test_another_experiment_installs_for_itself(node: TrialNode, tmp_path: Path) -> None:
+def test_second_experiment_installs_packages_again(node: TrialNode, tmp_path: Path) -> None:
     files = {
         "startup-hook.sh": f"python3 -c 'import {NAME}' && echo kept\n"
         f"pip install -q --no-index {probe(tmp_path)}\n".replace("&&", "2>/dev/null &&")
@@ -120,7 +120,7 @@ def test_another_experiment_installs_for_itself(node: TrialNode, tmp_path: Path)
     assert exit_record(other)["code"] == 0, log_text(other)
 
 
-def test_a_failed_hook_keeps_nothing(node: TrialNode, tmp_path: Path) -> None:
+def test_failed_hook_keeps_no_packages(node: TrialNode, tmp_path: Path) -> None:
     hook = f"pip install -q --no-index {probe(tmp_path)}\nexit 3\n"
     trial = node.run("1.1", {"startup-hook.sh": hook}, entrypoint="true")
     assert "startup-hook.sh failed with exit code 3" in exit_record(trial)["message"]
@@ -128,7 +128,7 @@ def test_a_failed_hook_keeps_nothing(node: TrialNode, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_packages_of_a_run_after_its_hook_are_not_kept(node: TrialNode, tmp_path: Path) -> None:
+def test_packages_installed_after_the_hook_are_not_kept(node: TrialNode, tmp_path: Path) -> None:
     hook = f"pip install -q --no-index {probe(tmp_path)}\n"
     newer = probe(tmp_path, "2")
     files = {"startup-hook.sh": hook}
@@ -138,15 +138,15 @@ def test_packages_of_a_run_after_its_hook_are_not_kept(node: TrialNode, tmp_path
     assert found_lines(log_text(second))[0].startswith("found 1 ")
 
 
-def test_a_trial_cannot_remove_packages_of_the_agent(node: TrialNode) -> None:
-    # `packaging` is a dependency of the tests: it is installed wherever they run.
+def test_trial_cannot_remove_packages_of_the_agent(node: TrialNode) -> None:
+    # `packaging` is a dependency of the tests, and so is always installed.
     line = "pip uninstall -q -y packaging; python3 -c 'import packaging; print(packaging.__file__)'"
     trial = node.run("1.1", {}, entrypoint=line)
     assert exit_record(trial)["code"] == 0, log_text(trial)
     assert importlib.util.find_spec("packaging") is not None
 
 
-def test_an_upgrade_hides_the_agents_version(node: TrialNode, tmp_path: Path) -> None:
+def test_upgrade_hides_the_agents_version(node: TrialNode, tmp_path: Path) -> None:
     name, content = wheel("packaging", "999")
     (tmp_path / name).write_bytes(content)
     use = "python3 -c 'import packaging; print(packaging.VERSION)'"
@@ -156,7 +156,7 @@ def test_an_upgrade_hides_the_agents_version(node: TrialNode, tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_an_editable_package_stays_with_its_run(node: TrialNode, tmp_path: Path) -> None:
+def test_editable_package_is_not_kept_for_later_runs(node: TrialNode, tmp_path: Path) -> None:
     files = {
         "pyproject.toml": "[build-system]\nrequires = ['setuptools']\n"
         "build-backend = 'setuptools.build_meta'\n"
@@ -176,7 +176,7 @@ def test_an_editable_package_stays_with_its_run(node: TrialNode, tmp_path: Path)
     assert str(second.directory.code) in log_text(second)
 
 
-def test_two_runs_at_once_share_one_layer(node: TrialNode, tmp_path: Path) -> None:
+def test_two_concurrent_runs_share_a_layer(node: TrialNode, tmp_path: Path) -> None:
     files = {"startup-hook.sh": f"pip install -q --no-index {probe(tmp_path)}\n"}
     trials = [node.begin(f"{n}.1", files, entrypoint=USE, trial_id=n) for n in (1, 2)]
     for trial in trials:
@@ -187,14 +187,14 @@ def test_two_runs_at_once_share_one_layer(node: TrialNode, tmp_path: Path) -> No
     assert len([path for path in folder.iterdir() if not path.is_symlink()]) == 1
 
 
-def test_a_virtual_environment_of_the_hook_comes_first(node: TrialNode) -> None:
+def test_virtual_environment_of_the_hook_precedes_the_agents(node: TrialNode) -> None:
     hook = "python3 -m venv --without-pip own\n. own/bin/activate\n"
     trial = node.run("1.1", {"startup-hook.sh": hook}, entrypoint="command -v python3")
     assert f"{os.path.realpath(trial.directory.code)}/own/bin/python3" in log_text(trial)
 
 
 def packages_of(path: Path, installer: str = "pip") -> dict[str, object]:
-    """Declared packages as the cluster sends them: one wheel from a folder."""
+    """Return declared packages in the cluster's form: a wheel from a folder."""
     return {"installer": installer, "packages": ["--no-index", str(path)], "file": ""}
 
 
@@ -210,21 +210,21 @@ def test_declared_packages_are_installed_once(node: TrialNode, tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_a_trial_class_imports_declared_packages(node: TrialNode, tmp_path: Path) -> None:
+def test_trial_class_imports_declared_packages(node: TrialNode, tmp_path: Path) -> None:
     program = f"import sys\n{PROBE}\nsys.exit(0)\n"
     trial = node.run("1.1", {"model_def.py": program}, packages=packages_of(probe(tmp_path)))
     assert exit_record(trial)["code"] == 0, log_text(trial)
 
 
 @pytest.mark.nightly
-def test_declared_packages_of_a_file_of_windows(node: TrialNode, tmp_path: Path) -> None:
+def test_packages_are_declared_by_a_file_saved_on_windows(node: TrialNode, tmp_path: Path) -> None:
     files = {"needs.txt": f"\ufeff--no-index\r\n{probe(tmp_path)}\r\n"}
     packages = {"installer": "pip", "packages": None, "file": "needs.txt"}
     trial = node.run("1.1", files, entrypoint=USE, packages=packages)
     assert exit_record(trial)["code"] == 0, log_text(trial)
 
 
-def test_packages_that_do_not_exist_fail_the_trial(node: TrialNode, tmp_path: Path) -> None:
+def test_missing_packages_fail_the_trial(node: TrialNode, tmp_path: Path) -> None:
     trial = node.run("1.1", {}, entrypoint="true", packages=packages_of(tmp_path / "gone.whl"))
     record = exit_record(trial)
     assert record["message"].startswith("the installation of declared packages")
@@ -232,7 +232,7 @@ def test_packages_that_do_not_exist_fail_the_trial(node: TrialNode, tmp_path: Pa
     assert not list((node.folder / "environments/owners").glob("*/packages/build-*"))
 
 
-def test_a_missing_requirements_file_is_named(node: TrialNode) -> None:
+def test_missing_requirements_file_is_named(node: TrialNode) -> None:
     packages = {"installer": "pip", "packages": None, "file": "needs.txt"}
     trial = node.run("1.1", {}, entrypoint="true", packages=packages)
     assert "the model directory has no file needs.txt" in exit_record(trial)["message"]

@@ -1,5 +1,6 @@
-"""Large files that users upload to stores which sign no parts: what becomes of them where the
-client is killed, where a connection breaks, and where a part is another one.
+"""Large files that users upload to stores which sign no parts.
+
+The client is killed, a connection breaks, or a part has the wrong content.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import call
 
 MIB = 1 << 20
-# Of 1 MiB each, and the last one shorter.
+# Six parts of 1 MiB, and a shorter last part.
 CONTENT = (
     b"".join(hashlib.shake_128(bytes([number])).digest(MIB) for number in range(6)) + b"the end"
 )
@@ -93,7 +94,7 @@ def other_storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, s
 
 @pytest.fixture
 def cluster(tmp_path: Path, storage: dict[str, str]) -> Cluster:
-    """Experiment 1, whose trial 1 stores checkpoints in each of the stores."""
+    """Return a cluster with experiment 1; trial 1 stores checkpoints in `storage`."""
     cluster = build_cluster(tmp_path)
     answer = cluster.create(f"{CONFIG}\ncheckpoint_storage: {json.dumps(storage)}\n")
     assert answer.status == 201, answer.body
@@ -119,7 +120,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sent_numbers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """The number of each part that is sent, None for a whole file."""
+    """Return a list that receives the number of each sent part, and None for a whole file."""
     numbers: list[int | None] = []
     upload = _Sender._upload
 
@@ -132,7 +133,7 @@ def sent_numbers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
 
 
 def check_upload(client: Client, uuid: str, folder: Path) -> None:
-    """Check that a checkpoint is the folder, and that nothing else is kept of its upload."""
+    """Check that the checkpoint equals the folder, and that no rest of the upload remains."""
     uploaded = client.checkpoint(uuid)
     assert uploaded.state == "COMPLETED"
     assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
@@ -140,7 +141,7 @@ def check_upload(client: Client, uuid: str, folder: Path) -> None:
     assert (fetched / "large.bin").read_bytes() == CONTENT
 
 
-def test_a_client_that_was_killed_goes_on_with_the_part_that_is_missing(
+def test_killed_client_resumes_with_the_missing_part(
     cluster: Cluster, client: Client, folder: Path, sent_numbers: list[int | None]
 ) -> None:
     environment = {
@@ -154,13 +155,13 @@ def test_a_client_that_was_killed_goes_on_with_the_part_that_is_missing(
     assert done.returncode == -9
     assert list(client.trial(1).checkpoints()) == []
     uploaded = client.trial(1).upload_checkpoint(folder)
-    # The fourth part is the first one that was not there; the metadata and the manifest are whole.
+    # The fourth part is the first missing part; the metadata and the manifest are sent whole.
     assert sorted(sent_number for sent_number in sent_numbers if sent_number) == [4, 5, 6, 7]
     assert sent_numbers.count(None) == 2
     check_upload(client, uploaded.uuid, folder)
 
 
-def test_a_connection_that_breaks_costs_a_part(
+def test_broken_connection_costs_a_part(
     client: Client, folder: Path, sent_numbers: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange, breaks = Transport._exchange, {3, 5}
@@ -171,7 +172,7 @@ def test_a_connection_that_breaks_costs_a_part(
         if position and number in breaks:
             breaks.discard(number)
             if number == 5:
-                # It came, and the answer was lost.
+                # The part was stored, and the answer was lost.
                 with exchange(self, method, url, body, *more) as answer:
                     answer.read()
             raise Unreachable("reset by peer")
@@ -183,10 +184,10 @@ def test_a_connection_that_breaks_costs_a_part(
     check_upload(client, uploaded.uuid, folder)
 
 
-def test_two_that_upload_the_same_at_once_end_with_one_checkpoint(
+def test_concurrent_uploads_of_a_folder_end_with_a_single_checkpoint(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one uploads all of it while the first is before its fifth part."""
+    """The second client uploads the whole folder while the first is before its fifth part."""
     upload, other = _Sender._upload, list[str]()
 
     def upload_meanwhile(
@@ -204,7 +205,8 @@ def test_two_that_upload_the_same_at_once_end_with_one_checkpoint(
     try:
         uuid = client.trial(1).upload_checkpoint(folder).uuid
     except DetcloudError as error:
-        # It may be told that the checkpoint is there already, and finds it when it comes again.
+        # The answer may be that the checkpoint is complete already; a second call then finds the
+        # checkpoint.
         if "COMPLETED already" not in str(error):
             raise
         uuid = client.trial(1).upload_checkpoint(folder).uuid
@@ -212,7 +214,7 @@ def test_two_that_upload_the_same_at_once_end_with_one_checkpoint(
     check_upload(client, uuid, folder)
 
 
-def test_parts_through_the_api_are_those_that_were_named(cluster: Cluster) -> None:
+def test_api_accepts_only_the_named_parts(cluster: Cluster) -> None:
     uuid = "00000077-0000-4000-8000-000000000000"
     place = f"{V1}/checkpoint-uploads/1/{uuid}"
     file = {"path": "large.bin", "size": len(CONTENT), "md5": hashlib.md5(CONTENT).hexdigest()}
@@ -247,7 +249,7 @@ def test_parts_through_the_api_are_those_that_were_named(cluster: Cluster) -> No
     assert (joined.status, "part 2 of" in joined.json["error"]["message"]) == (409, True)
 
 
-def test_an_upload_that_was_given_up_is_ended_with_its_experiment(
+def test_abandoned_upload_is_ended_with_the_experiment(
     cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = list[Any]()
@@ -277,12 +279,12 @@ def test_an_upload_that_was_given_up_is_ended_with_its_experiment(
             urlopen(late)
 
 
-def test_of_two_sessions_the_one_that_was_kept_first_counts(cluster: Cluster) -> None:
+def test_first_stored_upload_session_wins(cluster: Cluster) -> None:
     table = cluster.services.table
     one, other = (UploadSessions(table, 1, "u", "1/1/0/u/large.bin") for _ in range(2))
     assert one.keep("first", None) == "first"
     assert other.keep("second", None) == "first"
-    # It has ended, as both find.
+    # The first session has ended, as both uploads notice.
     assert one.keep("third", "first") == "third"
     assert other.keep("fourth", "first") == "third"
     assert UploadSessions(table, 1, "u", "1/1/0/u/other.bin").find() is None

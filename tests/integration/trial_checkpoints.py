@@ -1,4 +1,4 @@
-"""Trials that store checkpoints as their specifications say, and the collection of these."""
+"""Trials that store checkpoints, and the collection of these checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tests.unit.api.cluster import Cluster
 
 
 class Trials:
-    """Two trials of an experiment, which store checkpoints as their specification says."""
+    """Two trials of an experiment; each stores checkpoints as in the specification."""
 
     def __init__(self, cluster: Cluster, config: str) -> None:
         assert cluster.create(config).status == 201
@@ -24,8 +24,9 @@ class Trials:
         self.agent.known = list(self.specs)
 
     def store(self, trial: int, steps: int, folder: Path, *, recorded: bool = True) -> str:
-        """Stores what is in the folder and, to be recorded, reports it; returns the checkpoint's
-        UUID.
+        """Store the folder as a checkpoint and return the UUID.
+
+        Without `recorded`, the trial does not report the checkpoint.
         """
         spec = self.specs[f"{trial}.1"]
         context = CheckpointContext(
@@ -40,7 +41,7 @@ class Trials:
         self._report_of(f"{trial}.1", kind, **fields)
 
     def begin_again(self, allocation: str, reason: str) -> dict[str, Any]:
-        """Ends an allocation; the specification of the trial's next one."""
+        """End an allocation; return the specification of the trial's next run."""
         exited = {"kind": "exited", "reason": reason, "code": 1}
         self.agent.report(allocation, exited, writer="agent")
         self.agent.known.remove(allocation)
@@ -50,7 +51,7 @@ class Trials:
         return dict(spec)
 
     def restore(self, spec: dict[str, Any], destination: Path) -> None:
-        """Restores the checkpoint that a run begins from, as its process does."""
+        """Restore the checkpoint from which a run begins, as in the trial's process."""
         latest = CheckpointReference(**spec["latest_checkpoint"])
         context = CheckpointContext(
             TrialSpec(experiment_id=1, trial_id=1, epoch=spec["epoch"], latest_checkpoint=latest),
@@ -73,7 +74,7 @@ class Trials:
 
 
 def collect(cluster: Cluster) -> None:
-    """Lets the collector come to its end."""
+    """Run the collector until no work is left; advance the clock between calls."""
     services = cluster.services
     collector = Collector(stores_of(services))
     for _ in range(50):

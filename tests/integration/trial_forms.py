@@ -1,7 +1,7 @@
-"""The forms that a trial's entrypoint can have, each as model code that counts its batches.
+"""The forms of a trial's entrypoint, each as model code that counts trained batches.
 
-Every run of a trial makes the file `FORM.EPOCH` in a folder of the test. Its first line is the
-batch at which the run began; one dot follows for each batch that was trained.
+Every run of a trial creates the file `FORM.EPOCH` in a folder of the test. Its first line is the
+batch at which the run began; a dot follows for each trained batch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from detcloud import core
 from loop import train
 train(core.DistributedContext.from_torch_distributed())
 """
-# Without our package: docs/trial-directory.md is all that it knows.
+# Without our package: based on docs/trial-directory.md alone.
 READER = """
 import hashlib, json, os, pathlib, time, types, uuid
 from count import count_from
@@ -150,7 +150,10 @@ FILES = {
 
 @dataclass(frozen=True)
 class Form:
-    """One form of a trial. `reads_alone`: it neither uses our package nor catches SIGTERM."""
+    """A form of a trial.
+
+    `reads_alone`: the program neither uses our package nor catches SIGTERM.
+    """
 
     entrypoint: str | list[str]
     slots: int = 1
@@ -187,7 +190,7 @@ HEAVY = {
 
 
 def write_model(folder: Path) -> Path:
-    """Write the model code of all forms; return its folder."""
+    """Write the model code of all forms; return the folder."""
     folder.mkdir()
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -195,7 +198,7 @@ def write_model(folder: Path) -> Path:
 
 
 def config(name: str, form: Form, folder: Path) -> dict[str, Any]:
-    """The configuration of a trial of this form, which counts its batches in `folder`."""
+    """Return the configuration of a trial of this form, which counts batches in `folder`."""
     return {
         "name": name,
         "entrypoint": form.entrypoint,
@@ -210,13 +213,13 @@ def config(name: str, form: Form, folder: Path) -> dict[str, Any]:
 
 
 def trained_batches(folder: Path, name: str, epoch: int) -> int | None:
-    """The batch up to which a run trained; None before it has begun to train."""
+    """Return the batch up to which a run trained, or None before training began."""
     start, _, dots = _counts(folder, name, epoch).partition("\n")
     return int(start) + len(dots) if start else None
 
 
 def began_at(folder: Path, name: str, epoch: int) -> int | None:
-    """The batch at which a run began; None before it has begun."""
+    """Return the batch at which a run began, or None before training began."""
     start, newline, _ = _counts(folder, name, epoch).partition("\n")
     return int(start) if newline else None
 

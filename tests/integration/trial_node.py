@@ -1,4 +1,4 @@
-"""A node without an agent around it, which runs real trial processes in a folder."""
+"""A node without an agent, which runs real trial processes in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ opened: list[TrialNode] = []
 
 
 class TrialNode:
-    """A node that starts trials from files; its log is in `log`."""
+    """A node that starts trials from files; `log` has the node's log lines."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TrialNode:
         opened.append(self)
 
     def begin(self, name: str, files: Mapping[str, str | bytes], **spec: Any) -> Allocation:
-        """Request a trial; `files` are its model code, `spec` overrides fields of in/spec.json."""
+        """Request a trial with `files` as model code; `spec` overrides fields of in/spec.json."""
         archive = tar(files)
         digest = hashlib.sha256(archive).hexdigest()
         self._archives[digest] = archive
@@ -67,13 +67,13 @@ class TrialNode:
         return next(one for one in self.node.allocations() if one.allocation == name)
 
     def run(self, name: str, files: Mapping[str, str | bytes], **spec: Any) -> Allocation:
-        """A trial from its start to its recorded exit."""
+        """Run a trial from the start to the recorded exit."""
         allocation = self.begin(name, files, **spec)
         self.watch(allocation)
         return allocation
 
     def watch(self, allocation: Allocation, done: Callable[[], object] | None = None) -> None:
-        """Watch a trial until it is `done`, by default until its exit is recorded."""
+        """Watch a trial until it is `done`, by default until the exit is recorded."""
 
         def look() -> object:
             if found := done() if done is not None else not allocation.is_active:
@@ -86,7 +86,7 @@ class TrialNode:
         poll_until(look, SECONDS_MAX, what, pause_seconds=0.005)
 
     def abandon(self) -> None:
-        """End as a killed agent does: the trials go on."""
+        """Close the node as if the agent were killed: the trials continue."""
         opened.remove(self)
         self.runtime.close()
 
@@ -119,5 +119,5 @@ def log_text(allocation: Allocation) -> str:
 
 
 def command(pid: int) -> str:
-    """The command line of a process; a forked trial has that of its fork server."""
+    """Return the command line of a process; a forked trial has the fork server's."""
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")

@@ -1,7 +1,7 @@
-"""Files of recorded journals: one compressed file for each scenario, a folder for each release.
+"""Files of recorded journals: a compressed file for each scenario, in a folder for each release.
 
-`shapes.json` in a release's folder has the assumptions of its code about stored rows: the fields of
-each state in order, and the defaults of messages and the records inside them, which are not stored.
+`shapes.json` in a release's folder has the code's assumptions about stored rows: the fields of each
+state in order, and the defaults of messages and inner records, which are not stored.
 """
 
 import gzip
@@ -35,7 +35,7 @@ from control_plane.state.table import Expect, Key, Put, Row, StateTable
 FOLDER = Path(__file__).parent
 SHAPES = "shapes.json"
 COMMIT_ROWS = 50
-# Names that records inside messages had in release 0.1.0; the rows themselves do not have them.
+# The names of inner records in release 0.1.0; rows do not contain these names.
 RECORD_NAMES: Mapping[type, str] = {
     CloseRequest: "CloseAsked",
     CreateRequest: "CreateAsked",
@@ -49,7 +49,7 @@ RECORD_NAMES: Mapping[type, str] = {
 
 
 def write_file(path: Path, rows: Iterable[Row]) -> None:
-    """Write the heads, parts and journals among the rows; the same rows give the same bytes."""
+    """Write the heads, parts and journals among the rows; equal rows give equal bytes."""
     stored = [
         [row.key.partition, row.key.sort, row.revision, *_text(row.body)]
         for row in rows
@@ -60,7 +60,7 @@ def write_file(path: Path, rows: Iterable[Row]) -> None:
 
 
 def load_file(path: Path, table: StateTable) -> list[str]:
-    """Put a file's rows into a table; returns the addresses of its actors."""
+    """Put a file's rows into a table; return the addresses of the actors."""
     puts = [
         Put(Key(partition, sort), revision, _bytes(*body), Expect.ANYTHING)
         for partition, sort, revision, *body in json.loads(gzip.decompress(path.read_bytes()))
@@ -71,7 +71,7 @@ def load_file(path: Path, table: StateTable) -> list[str]:
 
 
 def current_shapes() -> dict[str, Any]:
-    """The assumptions of today's code about stored rows, as in `shapes.json`."""
+    """Return the assumptions of today's code about stored rows, as in `shapes.json`."""
     return {
         "states": {name: list(kind.names_in_code) for name, kind in ACTOR_TYPES.items()},
         "defaults": {_name(record): _defaults(record) for record in _message_classes()},
@@ -101,12 +101,12 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 def _name(record: type) -> str:
-    """The name of a message or a record inside one, in release 0.1.0 where it had another."""
+    """Return the name of a message or an inner record, in release 0.1.0 if renamed since."""
     return RECORD_NAMES.get(record) or stored_name(record)
 
 
 def _message_classes() -> list[type]:
-    """The classes of messages and of the records inside them, by name."""
+    """Return the classes of messages and inner records, by name."""
     found: set[type] = set()
     waiting = [message for kind in ACTOR_TYPES.values() for message in get_args(kind.message_union)]
     while waiting:

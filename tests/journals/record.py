@@ -1,7 +1,7 @@
-"""Recording the journals of this version anew: `python -m tests.journals.record`.
+"""Recording of this version's journals: `python -m tests.journals.record`.
 
-Run it before a release, and whenever what the unreleased version does has changed on purpose. The
-journals of a release that is out are never recorded again: that they replay is the promise.
+Run the recording before a release, and after intended changes of unreleased behaviour. The journals
+of an older release are never recorded again, since today's code must replay them.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.journals.scenarios import SCENARIOS_TO_RECORD
 
 
 def main() -> int:
-    """Record every scenario, and print which messages none of them has."""
+    """Record every scenario, and print the messages that no scenario contains."""
     recorded = {name: _record(play) for name, play in SCENARIOS_TO_RECORD.items()}
     folder = journal_files.FOLDER / __version__
     folder.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _record(play: Callable[[SteppedCluster], None]) -> list[Row]:
     with TemporaryDirectory(prefix="detcloud-journals-") as home:
-        # The simulation checks its invariants after each commit; here they are not checked.
+        # The simulation checks invariants after each commit; a recording does not.
         cluster = SteppedCluster(Path(home) / "table.db", checker=StateChecker(unchecked=True))
         try:
             play(cluster)

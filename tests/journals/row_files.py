@@ -1,4 +1,4 @@
-"""The rows of each release: `rows.json` in its folder, `python -m tests.journals.row_files`.
+"""The rows of each release in `rows.json`, recorded by `python -m tests.journals.row_files`.
 
 The file has the declaration of each family of rows, the fields of its record with their defaults,
 and a stored body of most families.
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def describe_row_type(row_type: RowType) -> dict[str, Any]:
-    """The facts of a declaration that stored rows depend on."""
+    """Return the parts of a declaration that stored rows depend on."""
     return {
         "key": row_type.key,
         "wakes": list(row_type.wakes),
@@ -67,7 +67,7 @@ def describe_row_type(row_type: RowType) -> dict[str, Any]:
 
 
 def stored_fields(row_type: RowType) -> dict[str, Any]:
-    """The default of each field by its stored name, REQUIRED for a field without one.
+    """Return the default of each field by stored name, and REQUIRED for a field without a default.
 
     Fields without a class have no defaults, so they are None.
     """
@@ -97,7 +97,7 @@ def read_sample(described: Mapping[str, Any]) -> Sample | None:
 
 
 def collect_samples(folder: Path) -> dict[str, Sample]:
-    """A stored row of each family that a simulated cluster and the cases of rewrites store."""
+    """Return a stored row of each family, from a simulated cluster and the tests of rewrites."""
     samples: dict[str, Sample] = {}
 
     def add(writes: Sequence[Write]) -> None:
@@ -130,7 +130,7 @@ def collect_samples(folder: Path) -> dict[str, Sample]:
 
 
 def _store_more_rows(cluster: Cluster) -> None:
-    """Store rows of users, agents and operators that no rewrite is tested with."""
+    """Store rows of users, agents and operators that no test of rewrites stores."""
     services, table = cluster.services, cluster.services.table
     cluster.create(CONFIG)
     agent = Agent(cluster)

@@ -1,4 +1,4 @@
-"""The scenarios to record: all of the simulation's, and those for what they leave out."""
+"""The scenarios to record: the simulation's, and scenarios for the remaining messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -81,7 +81,7 @@ MAX_COST = 0.04
 # Used up by the end of the minute that follows 35 seconds.
 BUDGET = PoolSettings(budget_micros=95_000)
 PREEMPTING = SchedulerRules("priority", preemption=True)
-# Enough for two trials to train to every length they are asked for.
+# Enough for two trials to train to every assigned length.
 ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
@@ -93,7 +93,7 @@ LADDER = RungLadder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 def search_scenario(
     method: MethodPlan, script: Script, time_metric: str = ""
 ) -> Callable[[SteppedCluster], None]:
-    """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
+    """Return a scenario: a search of 2 x 2 points, run to the end on an agent of 2 slots."""
 
     def play(cluster: SteppedCluster) -> None:
         cluster.add_pool()
@@ -107,8 +107,8 @@ def search_scenario(
     return play
 
 
-def suggest_in_vain(cluster: SteppedCluster) -> None:
-    """A search whose model fails: its points are drawn."""
+def suggest_without_model(cluster: SteppedCluster) -> None:
+    """Run a search with a failing model: points are drawn instead."""
 
     def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
         raise ImportError(f"no model for suggestion {number}")
@@ -117,8 +117,8 @@ def suggest_in_vain(cluster: SteppedCluster) -> None:
     search_scenario(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
-def kill_one_and_all(cluster: SteppedCluster) -> None:
-    """3 trials on 2 slots: one is killed, then the experiment."""
+def kill_trial_then_experiment(cluster: SteppedCluster) -> None:
+    """Run 3 trials on 2 slots; kill a trial, then the experiment."""
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
     cluster.submit(3)
@@ -130,7 +130,7 @@ def kill_one_and_all(cluster: SteppedCluster) -> None:
 
 
 def fold_a_dead_letter(cluster: SteppedCluster) -> None:
-    """A message to a trial becomes a dead letter: the trial ends in ERROR, the other goes on."""
+    """Turn a message into a dead letter: its trial ends in ERROR, the other trial continues."""
     cluster.add_pool()
     cluster.submit(2)
     cluster.command(EXPERIMENT, PauseRequested())
@@ -147,7 +147,7 @@ def fold_a_dead_letter(cluster: SteppedCluster) -> None:
 
 
 def disable_and_enable(cluster: SteppedCluster) -> None:
-    """An agent is disabled under its trials, which go on when it is enabled."""
+    """Disable an agent with running trials, which continue after the agent is enabled."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(2)
@@ -160,7 +160,7 @@ def disable_and_enable(cluster: SteppedCluster) -> None:
 
 
 def collect(cluster: SteppedCluster) -> None:
-    """A trial lets go of its first checkpoint, whose files are deleted; the pool is audited."""
+    """Delete a trial's first checkpoint with the files, and audit the pool."""
     paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
     paused.play(cluster)
     prefix = "P#checkpoint/"
@@ -175,7 +175,7 @@ def collect(cluster: SteppedCluster) -> None:
 
 
 def start_many(cluster: SteppedCluster) -> None:
-    """More trials start at once than one commit of the pool holds."""
+    """Start more trials together than a commit of the pool can start."""
     cluster.add_pool()
     cluster.submit(STARTS_MAX + 1)
     cluster.add_agent("a", STARTS_MAX + 1, train_at_once)
@@ -183,8 +183,9 @@ def start_many(cluster: SteppedCluster) -> None:
 
 
 def move(cluster: SteppedCluster) -> None:
-    """Two trials on one slot: what runs and what waits move to another pool, whose audit has its
-    doubts; a third pool goes.
+    """Move a running and a waiting trial to a second pool; remove a third pool.
+
+    The audit of the second pool finds differences.
     """
     cluster.add_pool()
     for pool in ("spot", "spare"):
@@ -202,8 +203,9 @@ def move(cluster: SteppedCluster) -> None:
 
 
 def spend(cluster: SteppedCluster) -> None:
-    """Three trials on two slots of an instance, of which none hears that the experiment has come
-    to its limit. It may cost more then, but the pool has to wait until its budget is raised.
+    """Run three trials on two slots until the experiment's cost limit; no trial obeys the stop.
+
+    The limit is raised, but the pool waits until its budget is raised too.
     """
     cluster.add_pool()
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, BUDGET))
@@ -236,7 +238,7 @@ def _add_rented_agent(cluster: SteppedCluster, name: str, script: Script) -> Scr
 
 
 def train_on(run: Run) -> list[Line]:
-    """A script that validates in every round until it is stopped."""
+    """Validate in every round until stopped."""
     if run.directives["preempt"]:
         return [*checkpoint(run, run.rounds), {"kind": "exited", "reason": "preempted"}]
     metrics = {run.spec["metric"]: metric_of(run)}
@@ -245,7 +247,7 @@ def train_on(run: Run) -> list[Line]:
 
 
 def drive_custom_search(cluster: SteppedCluster) -> None:
-    """A search method makes two trials, lengthens one of them, and ends the search."""
+    """Run a search method that creates two trials, lengthens a trial, and ends the search."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_at_once)
     plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
@@ -277,7 +279,7 @@ def drive_custom_search(cluster: SteppedCluster) -> None:
 
 
 def refuse(run: Run) -> list[Line]:
-    """The training code refuses what it was given."""
+    """Return the report of training code that refuses the hyperparameters."""
     return [
         {"kind": "early_exit", "reason": "INVALID_HP"},
         {"kind": "exited", "reason": "invalid_hp", "code": 0},
@@ -295,8 +297,8 @@ SCENARIOS_TO_RECORD: dict[str, Callable[[SteppedCluster], None]] = {
     "population": search_scenario(POPULATION, train_in_rounds),
     "custom": drive_custom_search,
     "single": search_scenario(SinglePlan(4, LENGTH_ERA), fail_twice),
-    "bayesian-failed": suggest_in_vain,
-    "kill": kill_one_and_all,
+    "bayesian-failed": suggest_without_model,
+    "kill": kill_trial_then_experiment,
     "dead-letter": fold_a_dead_letter,
     "collect": collect,
     "many": start_many,

@@ -21,13 +21,13 @@ def scenario_name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=scenario_name)
-def test_a_recorded_journal_replays_with_todays_code(path: Path, tmp_path: Path) -> None:
+def test_recorded_journal_replays_with_todays_code(path: Path, tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     addresses = journal_files.load_file(path, table)
-    found = [replay_actor(table, address) for address in addresses]
+    replays = [replay_actor(table, address) for address in addresses]
     table.close()
-    assert [(each.address, each.difference) for each in found if each.difference] == [], AGAIN
-    assert all(each.complete and each.entries for each in found)
+    assert [(each.address, each.difference) for each in replays if each.difference] == [], AGAIN
+    assert all(each.complete and each.entries for each in replays)
 
 
 def test_every_scenario_of_this_version_is_recorded() -> None:
@@ -38,21 +38,22 @@ def test_every_scenario_of_this_version_is_recorded() -> None:
 @pytest.mark.parametrize(
     "path", sorted(journal_files.FOLDER.glob(f"*/{journal_files.SHAPES}")), ids=scenario_name
 )
-def test_what_a_release_took_for_granted_still_holds(path: Path) -> None:
-    """A state's new fields come last, and the default of a message's field never changes, since
-    it is not stored. A record in such a default may get fields, which have defaults themselves.
+def test_assumptions_of_a_release_still_hold(path: Path) -> None:
+    """New fields of a state come last, and the default of a message's field never changes.
+
+    Defaults are not stored. A record in a default may get new fields with defaults.
     """
     then, now = json.loads(path.read_text(encoding="utf-8")), journal_files.current_shapes()
     for name, fields in then["states"].items():
         assert now["states"][name][: len(fields)] == fields, f"{name}: {AGAIN}"
     for name, defaults in then["defaults"].items():
         today = now["defaults"].get(name)
-        assert today is not None, f"{name} is gone, and stored journals have it: {AGAIN}"
+        assert today is not None, f"stored journals have {name}, which is gone: {AGAIN}"
         assert _known_fields(today, defaults) == defaults, f"{name}: {AGAIN}"
 
 
 def _known_fields(now: Any, then: Any) -> Any:
-    """The fields of `now` that `then` had, those of records in them as well."""
+    """Return the fields of `now` that `then` had, also in inner records."""
     if not isinstance(now, dict) or not isinstance(then, dict):
         return now
     return {name: _known_fields(value, then[name]) for name, value in now.items() if name in then}

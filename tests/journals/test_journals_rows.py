@@ -112,7 +112,8 @@ def test_rows_of_this_version_are_recorded() -> None:
 @pytest.mark.parametrize(("then", "name"), release_rows())
 def test_row_of_a_release_is_still_declared(then: Mapping[str, Any], name: str) -> None:
     now = describe_row_type(ROWS_BY_NAME[name])
-    # Keys find rows, and the paths of documents in Firestore depend on what a row wakes.
+    # Keys find rows, and the paths of documents in Firestore depend on the functions that a row
+    # wakes.
     assert (now["key"], now["wakes"]) == (then["key"], then["wakes"]), AGAIN
     gone = then["fields"].keys() - now["fields"].keys()
     assert not gone, f"rows of {name} have these fields: {AGAIN}"

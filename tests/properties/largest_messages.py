@@ -1,5 +1,6 @@
-"""The largest message of each type that an actor may be sent, and a cluster in which it does as
-much as it can: a gang over as many agents as there may be, hundreds of open trials, long texts.
+"""The largest message of each type to an actor, and a cluster for the largest effects.
+
+The cluster has a gang over as many agents as possible, hundreds of open trials, and long texts.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ from tests.unit.searchers.custom_search import create_operation
 NOW_MS = 1_700_000_000_000
 # A definition has the hyperparameters twice, in the configuration and in the plan.
 HPARAMS_BYTES = 190_000
-# More trials than a commit has operations, on an agent of its own.
+# More trials than a commit has operations, on a separate agent.
 OPEN_TRIALS = 150
 GANG, CROWD, CUSTOM, ENDED, SOLE = "experiment#1", "experiment#2", "experiment#3", 4, "experiment#5"
 POOL, CROWDED_POOL, EMPTY_POOL = "pool#default", "pool#crowded", "pool#empty"
-# The gang's trial holds all slots of the pool, and those that follow wait.
+# The gang's trial occupies all slots of the pool, and later trials wait.
 TRIAL, TRIAL_ID, WAITING_TRIAL = "trial#1", 1, "trial#2"
 CROWDED_AGENT = "crowded"
 
 
 def text(length: int) -> str:
-    """Text that no compression makes much shorter."""
+    """Return text that compresses badly."""
     return Random(length).randbytes(length // 2 + 1).hex()[:length]
 
 
@@ -82,7 +83,7 @@ REASON = text(TEXT_MAX)
 
 
 class MailboxTable(TableDecorator):
-    """A table that knows which rows of mail are not folded yet, and which are dead letters."""
+    """A table that records unfolded mail rows and dead letters."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
@@ -105,14 +106,14 @@ def new_engine(table: StateTable) -> Engine:
 
 
 def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.AgentEnrolled:
-    """An enrolment, of about `bytes_max` bytes of slots if that is not 0."""
+    """Return an enrolment; `bytes_max` sets the approximate size of the slots."""
     long = "u" * (bytes_max // slots // 2 - 20)
     listed = tuple((number, "cuda", long, long) for number in range(slots))
     return to_agent.AgentEnrolled(name, pool, listed, text(200), "", "a" * 253)
 
 
 def large_experiment(number: int, trials: int) -> to_experiment.ExperimentSubmitted:
-    """An experiment whose definition is as large as a row, as one gang over all agents."""
+    """Return an experiment with a definition as large as a row, and a gang over all agents."""
     plan = SearchPlan(RandomPlan(100, trials, 0, LENGTH_ERA), Group({"x": Const(HPARAMS["x"])}), 7)
     sample = experiment_submitted(plan, experiment_id=number)
     settings = trial_settings(slots=AGENTS_MAX * SLOTS_MAX)
@@ -120,7 +121,7 @@ def large_experiment(number: int, trials: int) -> to_experiment.ExperimentSubmit
 
 
 def crowded_experiment() -> to_experiment.ExperimentSubmitted:
-    """An experiment with more open trials than a commit has operations."""
+    """Return an experiment with more open trials than a commit has operations."""
     plan = SearchPlan(RandomPlan(100, OPEN_TRIALS, 0, LENGTH_ERA), Group({"x": Const(1)}), 7)
     settings = replace(trial_settings(slots=1), pool="crowded")
     pools = PoolPreferences(("crowded", "default"), 600_000)
@@ -128,7 +129,7 @@ def crowded_experiment() -> to_experiment.ExperimentSubmitted:
 
 
 def fill_table() -> MemoryTable:
-    """A cluster in which every actor has as much as it may have."""
+    """Return a table in which every actor has the maximum of data."""
     table = MemoryTable()
     engine = new_engine(table)
     for pool in ("default", "crowded", "empty"):
@@ -190,7 +191,7 @@ def settings_changed() -> to_experiment.SettingsChanged:
 
 @dataclass(frozen=True)
 class Largest:
-    """A largest message: the actor that it is sent to, and what makes it."""
+    """A largest message: the address of the actor, and the builder of the message."""
 
     address: str
     build: Callable[[], object]
@@ -385,7 +386,7 @@ LARGEST: Mapping[str, Mapping[type, Largest]] = {
     "pool": POOL_MESSAGES,
     "agent": AGENT_MESSAGES,
 }
-# What only users and services ask for: folded in the call that asks, and never mail.
+# Requests of users and services: folded within the call, never sent as mail.
 COMMANDS = frozenset(
     {
         to_trial.TrialKillRequested,

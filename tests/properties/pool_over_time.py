@@ -1,4 +1,4 @@
-"""A pool that is planned again and again, as its jobs come and go."""
+"""A pool that is planned repeatedly while jobs come and go."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ from control_plane.scheduling.schedule import schedule_jobs
 
 
 class PoolOverTime:
-    """A pool that is planned again and again. Nobody ends unless asked to leave."""
+    """A pool that is planned repeatedly; allocations end only on request."""
 
     def __init__(self, agents: dict[str, int], rules: SchedulerRules) -> None:
         self.agents, self.rules = agents, rules
@@ -31,7 +31,7 @@ class PoolOverTime:
         self._asked = 0
 
     def add_job(self, group: int, slots: int, count: int, **settings: Any) -> None:
-        """A job of so many trials, submitted in the order of groups."""
+        """Add a job of `count` trials, submitted in the order of groups."""
         settings.setdefault("position", Decimal(group * 1000))
         self._jobs[group] = Job(group, group, **settings)
         self._pending[group] = []
@@ -39,7 +39,7 @@ class PoolOverTime:
             self._ask(group, slots)
 
     def make_plan(self) -> SchedulePlan:
-        """Make a plan and do what it says; who is asked to leave stays until `end_allocation`."""
+        """Make and apply a plan; preempted allocations stay until `end_allocation`."""
         plan = self.plan()
         for start in plan.starts:
             request = start.request
@@ -66,29 +66,32 @@ class PoolOverTime:
         return plan
 
     def plan(self) -> SchedulePlan:
-        """A plan of the pool as it is now."""
+        """Return a plan for the present state of the pool."""
         jobs, agents = self.snapshot()
         return schedule_jobs(jobs, agents, self.rules, 10**6)
 
     def remove_job(self, group: int) -> None:
-        """A job is over: what it held is free."""
+        """Remove a job and free the job's slots."""
         for name in [name for name, one in self.running.items() if one.group == group]:
             del self.running[name]
         del self._jobs[group], self._pending[group]
 
     def complete_allocation(self, allocation_id: str) -> None:
-        """A trial is over, and its job with the last one."""
+        """Complete a trial; the last trial of a job removes the job."""
         group = self.running.pop(allocation_id).group
         if not self._pending[group] and not self.held_slots(group):
             self.remove_job(group)
 
     def end_allocation(self, allocation_id: str) -> None:
-        """An allocation leaves, and its trial waits again."""
+        """End an allocation; the trial waits again."""
         one = self.running.pop(allocation_id)
         self._ask(one.group, one.slots)
 
     def come_to_rest(self, chance: random.Random, plans_max: int = 100) -> bool:
-        """Plan until nothing moves, while those who are asked to leave do so in any order."""
+        """Plan until the pool is stable, ending preempted allocations in random order.
+
+        Return whether the pool became stable within `plans_max` plans.
+        """
         for _ in range(plans_max):
             plan, leaving = self.make_plan(), self.leaving
             if not (plan.starts or plan.victims or leaving):
@@ -98,7 +101,7 @@ class PoolOverTime:
         return False
 
     def waiting_that_fit(self) -> list[int]:
-        """The jobs of which a trial waits that agents have room for, and that it may have."""
+        """Return the jobs with a waiting trial that fits on the agents and within `max_slots`."""
         jobs, agents = self.snapshot()
         agent_set = AgentSet(agents, self.rules.fitting)
         return [
@@ -117,7 +120,7 @@ class PoolOverTime:
         return sum(one.slots for one in self.running.values() if one.group == group)
 
     def snapshot(self) -> tuple[list[Job], list[AgentCapacity]]:
-        """The jobs and agents that a plan is made from."""
+        """Return the jobs and agents for a plan."""
         used = Counter[str]()
         for one in self.running.values():
             for place in one.placements:

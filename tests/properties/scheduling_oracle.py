@@ -1,5 +1,6 @@
-"""The schedulers once more, as plainly as their rules are written: everything is looked at each
-time, nothing is remembered, and every list is copied.
+"""The schedulers written again as plainly as the rules.
+
+All state is computed each time, and every list is copied.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ Started = tuple[str, tuple[Placement, ...]]
 
 @dataclass
 class Decision:
-    """The starts of a plan, and its victims."""
+    """The starts and the victims of a plan."""
 
     starts: list[Started] = field(default_factory=list)
     victims: list[str] = field(default_factory=list)
@@ -35,7 +36,7 @@ class Decision:
 def expected_decision(
     jobs: Sequence[Job], agents: Sequence[AgentCapacity], rules: SchedulerRules
 ) -> Decision:
-    """The decision that a scheduler should take."""
+    """Return the decision that a scheduler should make."""
     every = Decision()
     for label in sorted({job.label for job in jobs}):
         some = [job for job in jobs if job.label == label]
@@ -52,7 +53,7 @@ def expected_decision(
 
 
 def expected_starts(selected: Iterable[AllocationRequest], cluster: Cluster) -> list[Started]:
-    """Section 1: what was selected is fitted again, on agents that change, and may fail."""
+    """Section 1: fit the selected requests again on the changing agents; some may fail."""
     live = deepcopy(cluster)
     starts: list[Started] = []
     for request in selected:
@@ -94,7 +95,7 @@ class Group:
 
 
 def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
-    """Section 2."""
+    """Section 2: the fair share."""
     pending = sorted((r for job in jobs for r in job.pending), key=lambda r: r.ticket)
     selected = [r for r in pending if r.slots == 0 and cluster.fit(r)]
     capacity = sum(agent.total for agent in cluster.agents)
@@ -115,7 +116,10 @@ def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
 def fair_share_victims(
     groups: Sequence[Group], live: Cluster, started: set[str]
 ) -> list[RunningAllocation]:
-    """The excess over shares, if a request within its own share can use it."""
+    """Return victims for the excess over shares.
+
+    Empty unless a request within its group's share can use the slots.
+    """
     after = deepcopy(live)
     for group in groups:
         for holding in group.job.allocations:
@@ -141,7 +145,7 @@ def fair_share_victims(
 def moves_on(
     groups: Sequence[Group], live: Cluster, started: set[str], victims: Sequence[RunningAllocation]
 ) -> bool:
-    """Whether others than those who go start, once these are gone and wait again."""
+    """Return whether other requests than the victims' start after the victims left."""
     going = list(victims)
     for group in groups:
         going += [h for h in group.job.allocations if h.leaving and h.slots]
@@ -175,7 +179,7 @@ def requests_within_offers(
 
 
 def job_after(job: Job, started: set[str], going: Sequence[RunningAllocation]) -> Job:
-    """The job when those of it that start run, and those that go wait behind the others."""
+    """Return the job after all starts run, and victims wait behind other trials."""
     gone = [h for h in going if h.group == job.group]
     again = [
         AllocationRequest(h.allocation_id, h.slots, "", h.group, job.label, job.single_agent)
@@ -194,7 +198,7 @@ def job_after(job: Job, started: set[str], going: Sequence[RunningAllocation]) -
 def crowded_agents_first(
     groups: Sequence[Group],
 ) -> Callable[[RunningAllocation], tuple[int, str, int]]:
-    """A sort key: where the groups that have too much hold most."""
+    """Return a sort key: first the agents with most slots of groups over their shares."""
     held: Counter[str] = Counter()
     for group in groups:
         for place in (p for h in group.job.allocations for p in h.placements):
@@ -214,7 +218,7 @@ def excess_of(group: Group, key: Callable[[RunningAllocation], Any]) -> Iterator
 def unmet_requests(
     groups: Sequence[Group], cluster: Cluster, started: set[str]
 ) -> list[AllocationRequest]:
-    """The requests that shares hold but that find no place on these agents."""
+    """Return the requests within shares that do not fit on `cluster`."""
     unmet = []
     for group in groups:
         own = [r for r in group.job.pending if r.slots]
@@ -232,7 +236,7 @@ def unmet_requests(
 
 
 def idle_starts(groups: Sequence[Group], live: Cluster, starts: Sequence[Started]) -> list[Started]:
-    """The starts that fit beyond the shares, in turns."""
+    """Return the starts that fit beyond the shares, in turns."""
     more: list[Started] = []
     taken = {name for name, _ in starts}
     queues = [
@@ -311,7 +315,7 @@ def exact(weight: float) -> Fraction:
 
 
 def round_robin(jobs: Sequence[Job], cluster: Cluster) -> Decision:
-    """Section 4, with max_slots."""
+    """Section 4: round robin, with max_slots."""
     order = sorted(
         jobs, key=lambda job: (sum(h.slots for h in job.allocations), job.submitted_ms, job.group)
     )
@@ -341,7 +345,7 @@ def has_room(job: Job, starts: Iterable[Started], request: AllocationRequest) ->
 
 
 def apply_max_slots(decision: Decision, jobs: Sequence[Job]) -> Decision:
-    """Nobody keeps more than its max_slots."""
+    """Preempt excess allocations of jobs above max_slots."""
     for job in jobs:
         staying = [
             h
@@ -358,7 +362,7 @@ def apply_max_slots(decision: Decision, jobs: Sequence[Job]) -> Decision:
 
 
 def priority(jobs: Sequence[Job], cluster: Cluster, preemption: bool) -> Decision:
-    """Section 3. Slots of those that leave already are the first that become free."""
+    """Section 3: priorities. Slots of leaving allocations become free first."""
     decision = Decision()
     live = deepcopy(cluster)
     for with_slots in (False, True):
@@ -372,7 +376,7 @@ def priority(jobs: Sequence[Job], cluster: Cluster, preemption: bool) -> Decisio
 
 
 class PriorityPass:
-    """Over the requests with slots, or those without."""
+    """A pass over the requests with slots, or without slots."""
 
     def __init__(
         self, jobs: Sequence[Job], cluster: Cluster, with_slots: bool, preemption: bool
@@ -435,7 +439,7 @@ class PriorityPass:
         return []
 
     def are_lower(self, removed: Iterable[RunningAllocation], level: int) -> bool:
-        """Whether they all stay unless asked to go, and are less important."""
+        """Return whether all allocations would stay otherwise, and are less important."""
         priority_of = {job.group: job.priority for job in self.jobs}
         return all(not h.leaving and priority_of[h.group] > level for h in removed)
 

@@ -16,7 +16,7 @@ from control_plane.scheduling.model import (
 
 @dataclass
 class Agent:
-    """One agent, as it changes."""
+    """An agent with changing slots."""
 
     name: str
     total: int
@@ -40,7 +40,7 @@ class Cluster:
         ]
 
     def fit(self, request: AllocationRequest) -> tuple[Placement, ...]:
-        """Section 5."""
+        """Section 5: fitting."""
         shared = [a for a in self.agents if self.has_room(a, request.slots)]
         if shared:
             best = min(shared, key=lambda a: (-self.score(a, request.slots), *tie(request, a)))
@@ -86,7 +86,7 @@ class Cluster:
                     agent.aux_free += sign if place.slots == 0 else 0
 
     def could_ever(self, request: AllocationRequest) -> bool:
-        """If nobody used the agents."""
+        """Return whether the request fits on idle agents."""
         idle = deepcopy(self)
         for agent in idle.agents:
             if not agent.draining:

@@ -1,4 +1,4 @@
-"""A Bayesian search under any legal order of events and suggestions, some late, some twice."""
+"""A Bayesian search under any legal order of events and suggestions, some late or repeated."""
 
 from dataclasses import dataclass, field
 
@@ -37,7 +37,7 @@ from control_plane.searchers.space import Double, Group
 from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 LENGTH = 4
-# Invalid trials are replaced without end, so a run has to stop making them.
+# Invalid trials are replaced without a limit, so a run has to stop making them.
 INVALID_MAX = 4
 EPSILON = 1e-12
 STATE = TypeAdapter(SearchState)
@@ -54,7 +54,7 @@ plans = st.builds(
 
 @dataclass
 class Run:
-    """One search, its state stored after every step."""
+    """A search with the state stored after every step."""
 
     method: BayesianPlan
     create_max: int
@@ -77,10 +77,10 @@ class Run:
         return self.state.method
 
     def advance(self, data: st.DataObject) -> None:
-        """One step of whoever may take one."""
+        """Let the search, the adviser, a trial or a repetition take a step."""
         who = ["search"] * self.more + ["adviser"] * self.waiting.awaits_external_input
         who += ["trial"] * bool(self.open) + ["repeat"] * bool(self.sent)
-        assert set(who) - {"repeat"}, "the search waits for nobody"
+        assert set(who) - {"repeat"}, "the search waits for no trial"
         match data.draw(st.sampled_from(who)):
             case "search":
                 self._accept_step(
@@ -107,7 +107,7 @@ class Run:
     def _draw_input(self, data: st.DataObject) -> ExternalInput:
         number = self.waiting.answered
         count = data.draw(st.integers(0, 3))
-        # A value that nothing else has says which suggestion became which trial.
+        # A unique value identifies the trial of a suggestion.
         points = tuple({"x": 100.0 + number + i} for i in range(count))
         advice: ExternalInput = (
             SuggestedPoints(number, points) if points else SuggestionFailed(number, "no")
@@ -158,7 +158,7 @@ class Run:
 
 @settings(deadline=None, derandomize=True)
 @given(plans, st.integers(1, 9), st.data())
-def test_it_ends_with_all_its_trials_closed(
+def test_bayesian_search_ends_with_all_trials_closed(
     plan: BayesianPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = Run(plan, create_max)
@@ -176,7 +176,7 @@ def test_it_ends_with_all_its_trials_closed(
 
 @settings(deadline=None, derandomize=True)
 @given(plans, st.integers(1, 9), st.data())
-def test_each_suggestion_becomes_one_trial(
+def test_suggestion_becomes_a_single_trial(
     plan: BayesianPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = Run(plan, create_max)

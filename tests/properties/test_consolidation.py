@@ -1,5 +1,7 @@
-"""Whatever runs where: a pool without new work loses instances that it could do without, ends
-nothing that works, launches nothing, and comes to rest.
+"""Consolidation of a pool without new work.
+
+The pool loses unneeded instances, ends no working instance, launches no instance, and becomes
+stable.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,8 +32,10 @@ REST_MINUTES = IDLE_MINUTES + 2
 
 @dataclass
 class Fleet:
-    """A pool under a clock, a pass each minute. `work`: the slots of each allocation by instance;
-    one that ends is followed by one that is as large, placed by the best fit.
+    """A pool under a clock, with a pass each minute.
+
+    `work` has the slots of each allocation by instance. An ended allocation is followed by an equal
+    allocation, placed by best fit.
     """
 
     settings: ProvisionerSettings
@@ -42,11 +46,11 @@ class Fleet:
     waiting: list[int] = field(default_factory=list)
 
     def running(self) -> list[str]:
-        """The names of the instances that take work."""
+        """Return the names of the instances that accept work."""
         return sorted(row.id for row in self.rows.values() if row.state is InstanceState.RUNNING)
 
     def run_pass(self) -> ScalePlan:
-        """Let a minute go by, and run a pass."""
+        """Advance the clock by a minute, and run a pass."""
         self.now_ms += MINUTE_MS
         jobs = tuple(JobDemand({slots: 1}) for slots in self.waiting)
         plan = plan_scaling(
@@ -69,13 +73,13 @@ class Fleet:
         return plan
 
     def renew_work(self, name: str) -> None:
-        """Let the first allocation of an instance end, and one that is as large begin."""
+        """End the first allocation of an instance, and begin an equal allocation."""
         if self.work[name]:
             self.waiting.append(self.work[name].pop(0))
         self.place_waiting()
 
     def place_waiting(self) -> None:
-        """Place what waits where the fewest slots are free."""
+        """Place waiting allocations on the instances with the fewest free slots."""
         for slots in list(self.waiting):
             free = {
                 name: self._free_slots(row)
@@ -127,13 +131,13 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 @settings(max_examples=25, deadline=None)
 @given(fleet=fleets(), data=st.data())
-def test_a_pool_shrinks_to_what_it_needs_and_comes_to_rest(
+def test_pool_shrinks_to_the_needed_size_and_becomes_stable(
     fleet: Fleet, data: st.DataObject
 ) -> None:
     for _ in range(2 * REST_MINUTES):
         if fleet.rows:
             fleet.renew_work(data.draw(st.sampled_from(sorted(fleet.rows))))
-        # What ran in the pool fits into it without what has gone.
+        # The pool's work still fits after the removal of instances.
         assert not fleet.waiting, fleet
         fleet.run_pass()
         assert len(fleet.running()) >= fleet.settings.min_instances
@@ -144,8 +148,8 @@ def test_a_pool_shrinks_to_what_it_needs_and_comes_to_rest(
     assert not idle or len(fleet.running()) == fleet.settings.min_instances
 
 
-def test_short_work_here_and_there_keeps_one_instance() -> None:
-    # Each of six runs something each sixth minute, so that none is idle for long.
+def test_scattered_short_work_keeps_a_single_instance() -> None:
+    # Each of six instances works every sixth minute, so that no instance is idle for long.
     rows = {name: _connected_row(name, SMALL) for name in "abcdef"}
     work: dict[str, list[int]] = {name: [] for name in rows}
     fleet = Fleet(ProvisionerSettings("fake", max_instances=6), rows, work)

@@ -1,4 +1,4 @@
-"""Whatever happens to trials: they never cost more than their instances, and never their limit."""
+"""The cost of trials never exceeds the cost of the instances, nor the limit."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ LIMIT = 1_000_000
     repeats=st.integers(1, 3),
 )
 @settings(deadline=None)
-def test_what_runs_on_an_instance_in_turn_costs_at_most_the_instance(
+def test_sequential_trials_on_an_instance_cost_at_most_the_instance(
     price: float, slots: list[int], times: list[int], repeats: int
 ) -> None:
     offering = Offering("small", "small", "a", Market.SPOT, 4, price)
@@ -56,7 +56,7 @@ def test_what_runs_on_an_instance_in_turn_costs_at_most_the_instance(
 
 @dataclass
 class Runs:
-    """The trials of an experiment on a clock of 500 ms steps: what they are told they do late."""
+    """The trials of an experiment on a clock of 500 ms steps; trials obey late."""
 
     actor: ActorHarness
     numbers: dict[int, int]
@@ -97,7 +97,7 @@ class Runs:
                     self._stop(int(send.to.partition("#")[2]), KILLED_MS)
 
     def _stop(self, trial_id: int, after_ms: int) -> None:
-        """None of them ever stops by itself, however kindly it is asked to."""
+        """Record when the trial has to stop; trials never stop earlier."""
         number = self.numbers[trial_id]
         if number in self.running:
             due_ms = self.actor.now_ms + after_ms
@@ -121,9 +121,9 @@ class Runs:
     )
 )
 @settings(deadline=None, max_examples=60)
-def test_no_experiment_costs_more_than_its_limit(steps: list[tuple[int, int, int]]) -> None:
-    # With four trials at $10 an hour each, $1 lasts for 90 s: they are made to stop 5.6 s before,
-    # which is more than the 2 s and the tick of 0.5 s that it takes them.
+def test_cost_of_an_experiment_stays_within_the_limit(steps: list[tuple[int, int, int]]) -> None:
+    # With four trials at $10 an hour each, $1 lasts for 90 s. They are stopped 5.6 s before the
+    # end, which is more than their 2 s and the tick of 0.5 s.
     actor = ActorHarness("experiment#1")
     actor.deliver(samples.experiment_submitted(samples.random_plan(4)))
     created = actor.all_messages(TrialCreated)

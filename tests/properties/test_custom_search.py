@@ -1,5 +1,6 @@
-"""A search method comes to the same trials and lengths whatever ends its process, whatever answer
-is lost or request is doubled, and whenever the server restarts.
+"""A custom search method gives the same trials and lengths under faults.
+
+Its process crashes, answers are lost, requests are doubled, and the server restarts.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ REQUESTS = st.frozensets(st.integers(1, 60), max_size=3)
 
 
 class Faults(NamedTuple):
-    """Which steps of the runner's processes are their last, and before which of all requests the
-    server restarts. Of those in `lost` the answer does not arrive; those in `doubled` arrive twice.
+    """The faults of a run.
+
+    `crashes`: the last steps of the runner's processes. `restarts`: the requests before which the
+    server restarts. `lost` and `doubled`: requests with a lost answer, and repeated requests.
     """
 
     crashes: frozenset[int] = frozenset()
@@ -42,7 +45,7 @@ FAULTS = st.builds(Faults, STEPS, REQUESTS, REQUESTS, REQUESTS)
 
 
 def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
-    """Run the search; return its outcome and how many steps it took."""
+    """Run the search; return the outcome and the number of steps."""
     harness = SearchHarness(root)
     harness.steps = Steps(faults.crashes)
     harness.lost, harness.doubled = faults.lost, faults.doubled
@@ -67,7 +70,7 @@ def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
 
 @settings(deadline=None, derandomize=True, max_examples=8)
 @given(FAULTS)
-def test_faults_change_nothing(faults: Faults) -> None:
+def test_faults_do_not_change_a_custom_search(faults: Faults) -> None:
     with tempfile.TemporaryDirectory() as root:
         found, _ = outcome(Path(root), faults)
     assert found == expected_lengths(FIRST, CHILDREN)

@@ -1,4 +1,4 @@
-"""Whatever the trace: deadlines that can be met are met, and no policy beats the optimum."""
+"""Every feasible deadline is met, and no policy beats the optimum."""
 
 from itertools import cycle, islice
 from typing import TypeVar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @st.composite
 def feasible(draw: st.DrawFn, price_max: float = 1.0) -> tuple[DeadlineJob, SpotTrace]:
-    """A job in any proportions, and a trace that lasts until its deadline."""
+    """Return a job of any proportions, and a trace until the job's deadline."""
     tick = draw(st.integers(1, 12))
     changeover = draw(st.integers(0, 30))
     work = draw(st.integers(1, 60))
@@ -44,7 +44,7 @@ def feasible(draw: st.DrawFn, price_max: float = 1.0) -> tuple[DeadlineJob, Spot
 
 
 def _cycle_values(values: list[T], count: int) -> tuple[T, ...]:
-    """Return `count` values: these, over and over again."""
+    """Return `count` values, cycling through `values`."""
     return tuple(islice(cycle(values), count))
 
 
@@ -58,22 +58,24 @@ def test_every_feasible_deadline_is_met(
 
 @settings(max_examples=300, deadline=None)
 @given(feasible(), POLICY)
-def test_a_policy_costs_on_demand_alone_and_its_changeovers_at_most(
+def test_policy_costs_at_most_on_demand_with_changeovers(
     given_: tuple[DeadlineJob, SpotTrace], policy: Policy
 ) -> None:
     job, trace = given_
-    found = replay_policy(policy, job, trace)
-    # Whatever is paid is work or a changeover, at the on-demand price at most.
-    paid_ms = job.work_ms + found.starts * job.changeover_ms
-    assert found.cost <= ON_DEMAND_PRICE * paid_ms / HOUR_MS + ROUNDING
-    # Changeovers come out of the slack, but for the first, which on-demand has as well.
-    assert found.cost <= ON_DEMAND_PRICE * (job.deadline_ms - job.submitted_ms) / HOUR_MS + ROUNDING
+    outcome = replay_policy(policy, job, trace)
+    # Every paid time is work or a changeover, at most at the on-demand price.
+    paid_ms = job.work_ms + outcome.starts * job.changeover_ms
+    assert outcome.cost <= ON_DEMAND_PRICE * paid_ms / HOUR_MS + ROUNDING
+    # Changeovers use up the slack, except the first, which on-demand also has.
+    assert (
+        outcome.cost <= ON_DEMAND_PRICE * (job.deadline_ms - job.submitted_ms) / HOUR_MS + ROUNDING
+    )
 
 
 # An optimum takes a while where prices change with every tick.
 @settings(max_examples=100, deadline=None)
 @given(feasible(price_max=1.5), POLICY)
-def test_no_policy_does_better_than_the_optimum(
+def test_policy_is_never_better_than_the_optimum(
     given_: tuple[DeadlineJob, SpotTrace], policy: Policy
 ) -> None:
     optimum = optimum_cost(*given_)
@@ -83,21 +85,19 @@ def test_no_policy_does_better_than_the_optimum(
 
 @settings(max_examples=60, deadline=None)
 @given(feasible(price_max=1.5))
-def test_the_optimum_is_that_of_a_search_without_bounds(
+def test_optimum_equals_the_result_of_an_unbounded_search(
     given_: tuple[DeadlineJob, SpotTrace],
 ) -> None:
     job, trace = given_
-    found = optimum_cost(job, trace)
-    assert found is not None
-    assert abs(found - plain_optimum(job, trace)) <= ROUNDING
+    optimum = optimum_cost(job, trace)
+    assert optimum is not None
+    assert abs(optimum - plain_optimum(job, trace)) <= ROUNDING
 
 
 @settings(max_examples=200, deadline=None)
 @given(feasible(price_max=2.0), st.lists(POLICY, min_size=1, max_size=50))
-def test_policies_may_take_turns(
-    given_: tuple[DeadlineJob, SpotTrace], turns: list[Policy]
-) -> None:
-    """Each decision is safe by itself: it does not rely on those before it or after it."""
+def test_policies_may_alternate(given_: tuple[DeadlineJob, SpotTrace], turns: list[Policy]) -> None:
+    """Each decision is safe alone, independent of earlier and later decisions."""
     job, trace = given_
 
     def mixed_policy(job: DeadlineJob, standing: JobSnapshot) -> MachineKind:
@@ -108,7 +108,7 @@ def test_policies_may_take_turns(
 
 
 def plain_optimum(job: DeadlineJob, trace: SpotTrace) -> float:
-    """Every place at every tick, nothing given up."""
+    """Return the optimum by trying every place at every tick, without pruning."""
     known: dict[tuple[MachineKind, int, int], float] = {(MachineKind.NONE, 0, job.work_ms): 0.0}
     best = float("inf")
     length = job.deadline_ms - job.submitted_ms

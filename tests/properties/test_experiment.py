@@ -1,4 +1,4 @@
-"""An experiment under any order of ends, commands and continuations: its books agree."""
+"""An experiment under any order of ends, commands and continuations: all counts agree."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,7 +40,7 @@ COMMANDS = (
     ContinueRequested(),
     SearchContinued(),
 )
-# Invalid trials are replaced without end, so a run has to stop making them.
+# Invalid trials are replaced without a limit, so a run has to stop making them.
 INVALID_MAX = 3
 ENDS = (
     (Status.COMPLETED, ""),
@@ -68,12 +68,12 @@ def begin_experiment(method: MethodPlan) -> ActorHarness:
 
 
 def summaries(actor: ActorHarness) -> list[TrialSummary]:
-    found: list[TrialSummary] = []
+    results: list[TrialSummary] = []
     for index in range(-(-actor.state.trials // SUMMARIES_PER_PART)):
         part = actor.part(f"trials/{index}")
         assert isinstance(part, Summaries)
-        found += part.trials
-    return found
+        results += part.trials
+    return results
 
 
 def open_trials(actor: ActorHarness) -> list[int]:
@@ -101,7 +101,7 @@ def check(actor: ActorHarness) -> None:
 
 
 class ExperimentDriver:
-    """An experiment that receives messages which a real cluster could send it."""
+    """An experiment with messages that a real cluster could send."""
 
     def __init__(self, method: MethodPlan) -> None:
         self.actor = begin_experiment(method)
@@ -128,7 +128,7 @@ class ExperimentDriver:
         message = TrialEnded(number, status, reason, run_generation=self.actor.state.run_generation)
         self.deliver(message)
         before = self.actor.state
-        # Doubled, and late from another life.
+        # Repeated, and late from an earlier run.
         self.actor.deliver(
             message, TrialEnded(number, Status.ERROR, ExitReason.ERRORED, run_generation=-1)
         )
@@ -146,7 +146,7 @@ class ExperimentDriver:
             assert self.actor.state == before
 
     def finish(self) -> None:
-        """Complete every trial that has still to run."""
+        """Complete every trial with work left."""
         while not self.actor.state.status.is_final:
             numbers = open_trials(self.actor)
             if not numbers:
@@ -156,7 +156,7 @@ class ExperimentDriver:
 
 
 def expected_trials(method: MethodPlan, rules: SearchRules, invalid: int) -> int:
-    """The trials of a completed search: one more for each invalid one, where these are replaced."""
+    """Return the trials of a completed search, including replacements of invalid trials."""
     match method:
         case RandomPlan(max_trials=trials):
             return trials + (invalid if rules.replaces_invalid_hparams else 0)
@@ -170,7 +170,7 @@ def expected_trials(method: MethodPlan, rules: SearchRules, invalid: int) -> int
 
 @settings(deadline=None, derandomize=True, max_examples=120)
 @given(METHODS, st.data())
-def test_the_books_agree_and_a_continued_search_makes_all_its_trials(
+def test_counts_agree_and_a_continued_search_creates_all_trials(
     method: MethodPlan, data: st.DataObject
 ) -> None:
     driver = ExperimentDriver(method)

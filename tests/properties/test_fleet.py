@@ -1,5 +1,7 @@
-"""Whatever a cloud and a table do: the maximum holds, nothing is leaked, work is not ended, and
-once faults stop the minimum is there and everything else goes.
+"""A fleet under faults of cloud and table.
+
+The maximum holds, no instance is leaked, and no work is ended. After the faults stop, exactly the
+minimum remains.
 """
 
 from dataclasses import replace
@@ -65,7 +67,7 @@ phases = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rules=rules, fleet=fleets, phases=phases, seed=st.integers(0, 1 << 20), quota=st.booleans())
-def test_a_fleet_keeps_its_promises(
+def test_fleet_stays_within_limits_and_recovers_from_faults(
     rules: FakeRules,
     fleet: ProvisionerSettings,
     phases: list[tuple[list[tuple[int, int]], int, str | None]],
@@ -86,7 +88,7 @@ def test_a_fleet_keeps_its_promises(
         simulation.pool.work += [Work(slots, left_s * 1000) for slots, left_s in jobs]
         simulation.run(seconds)
     _calm_down(simulation)
-    # The longest back-off is 30 minutes, a machine that never boots is believed in for 15.
+    # The longest back-off is 30 minutes, and a machine that never boots is ended after 15.
     simulation.run_until(lambda: not simulation.pool.work, 7_200)
     simulation.run_until(lambda: _is_at_rest(simulation, fleet.min_instances), 7_200)
 
@@ -98,7 +100,7 @@ def _calm_down(simulation: FakeCloudFleet) -> None:
 
 
 def _is_at_rest(simulation: FakeCloudFleet, least: int) -> bool:
-    """Whether only the minimum of instances is left, each of them connected."""
+    """Return whether only the minimum of instances is left, all connected."""
     rows = read_instances(simulation.table, POOL)
     running = [row for row in rows if row.state is InstanceState.RUNNING]
     living = {machine.id for machine in simulation.cloud.live_machines()}

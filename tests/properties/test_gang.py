@@ -1,4 +1,4 @@
-"""A gang under any order and repetition of what its nodes and its agents say ends in one way."""
+"""A gang ends exactly once under any order and repetition of messages of nodes and agents."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ FEW = settings(deadline=None, derandomize=True, max_examples=300)
 
 @st.composite
 def node_histories(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
-    """The messages about each of some nodes: its states in order, then its end; and the pool's."""
+    """Return the messages about some nodes: states in order, and then the end; and the pool's."""
     nodes = draw(st.integers(2, 4))
     lives: list[list[object]] = []
     for rank in range(nodes):
@@ -57,20 +57,20 @@ def node_histories(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
 
 
 def interleave(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
-    """The messages of all histories, each in its order, with some repeated."""
+    """Return the messages of all histories, each in order, with some repetitions."""
     left = [list(life) for life in lives if life]
-    told: list[object] = []
+    messages: list[object] = []
     while left:
         life = left[draw.draw(st.integers(0, len(left) - 1))]
-        told.append(life.pop(0))
+        messages.append(life.pop(0))
         left = [each for each in left if each]
         if draw.draw(st.integers(0, 4)) == 0:
-            told.append(told[draw.draw(st.integers(0, len(told) - 1))])
-    return told
+            messages.append(messages[draw.draw(st.integers(0, len(messages) - 1))])
+    return messages
 
 
 def rank_of_exit(message: object) -> int | None:
-    """The node that the message says is gone."""
+    """Return the rank of the node that the message reports as gone, or None."""
     match message:
         case AllocationExited(node_rank=rank):
             return rank
@@ -81,7 +81,7 @@ def rank_of_exit(message: object) -> int | None:
 
 
 def breaks(message: object) -> bool:
-    """Whether the rest cannot go on after it."""
+    """Return whether the rest of the gang cannot continue after the message."""
     if not isinstance(message, AllocationExited):
         return True
     return message.reason in ("errored", "start_failed", "lost")
@@ -89,7 +89,7 @@ def breaks(message: object) -> bool:
 
 @FEW
 @given(node_histories(), st.data())
-def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
+def test_gang_ends_once_after_all_nodes_and_never_runs_twice(
     drawn: tuple[int, list[list[object]]], data: st.DataObject
 ) -> None:
     nodes, lives = drawn
@@ -104,13 +104,13 @@ def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
         gone |= {rank} if rank is not None else set()
         allocation = actor.state.allocation
         holds = actor.state.epoch == 1 and allocation is not None
-        # It holds its slots exactly until the last node is gone.
+        # The gang has slots exactly until the last node is gone.
         assert holds == (len(gone) < nodes)
-        asked = [one.epoch for one in actor.all_messages(SlotsRequested)]
+        epochs = [one.epoch for one in actor.all_messages(SlotsRequested)]
         given_back = [one.epoch for one in actor.all_messages(SlotsReleased)]
-        assert asked == list(range(1, actor.state.epoch + 1))
-        # Before slots are asked for again, those of the epoch before were given back.
-        assert given_back[: len(asked) - 1] == asked[:-1]
+        assert epochs == list(range(1, actor.state.epoch + 1))
+        # The slots of the previous epoch are released before new slots are requested.
+        assert given_back[: len(epochs) - 1] == epochs[:-1]
         if holds and is_news and breaks(message):
             assert allocation.desired_state is DesiredState.KILL
         assert actor.state.restarts + actor.state.losses <= 1
@@ -119,10 +119,10 @@ def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
 
 @FEW
 @given(node_histories(), st.data())
-def test_a_gang_that_lost_an_agent_first_has_not_failed(
+def test_gang_that_lost_an_agent_first_has_not_failed(
     drawn: tuple[int, list[list[object]]], data: st.DataObject
 ) -> None:
-    """Whatever the others said before or say after it: a vanished node may be the cause of all."""
+    """A lost node may be the cause of all other ends, reported before or after the loss."""
     nodes, lives = drawn
     lost = data.draw(st.integers(0, nodes - 1))
     lives[lost] = [AllocationLost(1, f"agent {lost} was lost", str(lost))]

@@ -1,9 +1,9 @@
-"""Asynchronous halvings beside the same rules on plain lists, under the same legal events.
+"""Asynchronous halvings compared with the same rules on plain lists, under the same legal events.
 
-What the rules leave open is settled as follows, in both. A trial that exits while it waits for a
-promotion keeps its result, since a rung holds each trial once; a trial that was closed is never
-promoted, which only the removal of invalid results could ask for; where two rungs have one length
-the result counts for both.
+Open points of the rules are decided equally in both. A trial that exits while waiting for a
+promotion keeps its result, since a rung has each trial once. A closed trial is never promoted,
+which only the removal of invalid results could request. Where two rungs have the same length, a
+result counts for both.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Entry = tuple[float, int]
 
 
 class Oracle:
-    """One bracket. Its rungs are sorted lists of (signed metric, trial)."""
+    """A bracket with rungs as sorted lists of (signed metric, trial)."""
 
     def __init__(self, plan: HalvingPlan) -> None:
         self.plan = plan
@@ -152,7 +152,7 @@ class Oracle:
 
 @dataclass
 class Pair:
-    """A search and its oracles, one for each bracket; `owners` has the bracket of each trial."""
+    """A search and an oracle for each bracket; `owners` has the bracket of each trial."""
 
     real: DrivenSearch
     may_be_invalid: bool
@@ -169,11 +169,11 @@ class Pair:
         assert len(self.real.trials) == len(self.owners)
 
     def advance(self, data: st.DataObject) -> None:
-        """Lets one trial do a legal thing, and compares what is asked for."""
+        """Let a trial do a legal step, and compare the operations."""
         real = self.real
         busy = [trial for trial, now in real.trials.items() if now.reached < now.length]
         over = [trial for trial, now in real.trials.items() if now.closed]
-        assert busy or over, "trials wait for a word that never comes"
+        assert busy or over, "all trials wait for the search"
         exits = data.draw(st.integers(0, 7)) == 0
         trial = data.draw(st.sampled_from(sorted(real.trials) if exits else sorted(busy + over)))
         oracle = self.owners[trial]
@@ -190,12 +190,12 @@ class Pair:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether every open trial waits for a word."""
+        """Return whether every open trial waits for an operation."""
         trials = self.real.trials.values()
         return all(now.reached == now.length and not now.closed for now in trials)
 
     def expand_all(self) -> None:
-        """By now everything was closed that is to be."""
+        """Let the search close all trials that are due."""
         assert self.real.expand_all().trains == {}
         over = {trial for trial, now in self.real.trials.items() if now.closed}
         assert over == {t for t in self.real.trials if t in self.owners[t].closed}
@@ -243,7 +243,7 @@ def plans(draw: st.DrawFn) -> HalvingPlan | MultiBracketPlan:
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(plans(), st.data())
-def test_a_halving_asks_for_what_the_rules_ask_for(
+def test_halving_follows_the_rules(
     plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
 ) -> None:
     pair = Pair(DrivenSearch(plan), may_be_invalid=True)
@@ -254,7 +254,7 @@ def test_a_halving_asks_for_what_the_rules_ask_for(
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(plans(), st.data())
-def test_closings_that_wait_come_to_the_same(
+def test_delayed_closings_give_the_same_result(
     plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
 ) -> None:
     pair = Pair(DrivenSearch(plan, expand_max=1, waits=True), may_be_invalid=False)

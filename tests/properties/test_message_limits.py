@@ -1,5 +1,7 @@
-"""No message is too much for a commit: the largest of each type is folded, alone and among others,
-and so is all that comes of it.
+"""No message is too large for a commit.
+
+The largest message of each type is folded, alone and with others, and so are all resulting
+messages.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def _full_table() -> MemoryTable:
 
 
 def _mail(engine: Engine, address: str, messages: Sequence[object], count: int = 1) -> None:
-    """Mail the messages as rows of their sender, `count` of them in all, and advance everybody."""
+    """Send the messages as `count` rows of a sender, and advance all actors."""
     encoded = [encode_message_for(address, message) for message in messages]
     for tick in range(count):
         clock = next_clock(0, NOW_MS) + tick
@@ -58,13 +60,13 @@ def _check_all_folded(table: MailboxTable) -> None:
 
 
 @pytest.mark.parametrize("actor", ACTOR_TYPES)
-def test_each_type_of_message_has_a_largest_one(actor: str) -> None:
+def test_every_message_type_has_a_largest_message(actor: str) -> None:
     """A new type needs an entry in `largest_messages.py`."""
     assert set(LARGEST[actor]) == set(get_args(ACTOR_TYPES[actor].message_union))
 
 
 @pytest.mark.parametrize(("actor", "message_type"), CASES)
-def test_the_largest_message_of_each_type_is_folded_with_all_that_comes_of_it(
+def test_largest_message_of_each_type_is_folded_with_all_effects(
     actor: str, message_type: type
 ) -> None:
     table = MailboxTable(_full_table().snapshot())
@@ -87,7 +89,7 @@ def _batches(actor: str) -> st.SearchStrategy[list[type]]:
 
 @FEW
 @given(st.data())
-def test_the_largest_messages_of_any_types_are_folded_from_one_row(data: st.DataObject) -> None:
+def test_largest_messages_of_any_types_are_folded_from_a_row(data: st.DataObject) -> None:
     actor = data.draw(st.sampled_from(sorted(LARGEST)))
     entries = LARGEST[actor]
     first, *others = data.draw(_batches(actor))
@@ -100,13 +102,13 @@ def test_the_largest_messages_of_any_types_are_folded_from_one_row(data: st.Data
     try:
         check_limits((row,))
     except InvalidCommit:
-        # Whoever sends so much sends it in several rows.
+        # A sender of so much data uses several rows.
         messages = messages[:1]
     _mail(engine, address, messages, count=2)
     _check_all_folded(table)
 
 
-def test_what_no_commit_can_hold_is_refused_with_the_limits_name() -> None:
+def test_command_beyond_the_row_limit_is_refused_with_the_limit() -> None:
     engine = new_engine(_full_table().snapshot())
     submitted = replace(large_experiment(9, 12), config="x" * 500_000)
     text = "at most 409600 are allowed in a row"

@@ -1,4 +1,4 @@
-"""Whatever a cloud does to an offering, it is tried again within an hour, and not too often."""
+"""An offering is tried again within an hour after any failure, and not too often."""
 
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ HOUR_MS = 3_600_000
 
 
 class Event(NamedTuple):
-    """Something that happens to an offering: a failure of the kind, or `LAUNCH`, `CONNECTION`; the
-    jitter that is drawn, from 0 to 1.
+    """An event of an offering: a failure of a kind, `LAUNCH` or `CONNECTION`.
+
+    `jitter` is a drawn number from 0 to 1.
     """
 
     what: str
@@ -36,7 +37,8 @@ events = st.lists(
     ),
     max_size=40,
 )
-# Half of the back-offs for certain, from the first to the ceiling, are so many attempts an hour:
+# At least half of each back-off passes, from the first to the ceiling, which bounds the attempts
+# in an hour:
 # capacity 0, 15, 45, 105, 225, 465 s and each 300 s: 6 + (3600 - 465) / 300 = 16.45, so 17.
 # throttled 0, 2.5, 7.5, 17.5, 37.5, 77.5 s and each 60 s: 6 + (3600 - 77.5) / 60 = 64.7, so 65.
 # quota 0, 60, 180, 420, 900 s and each 900 s: 5 + 2700 / 900 = 8.
@@ -55,7 +57,7 @@ ATTEMPTS_MAX = {
 
 @settings(max_examples=200, deadline=None)
 @given(events, st.integers(0, 10), st.integers(0, HOUR_MS))
-def test_no_offering_is_closed_for_more_than_an_hour(
+def test_offering_is_closed_for_at_most_an_hour(
     happened: list[Event], limit: int, step_ms: int
 ) -> None:
     health, now_ms = offerings.FRESH, NOW_MS
@@ -74,7 +76,7 @@ def test_no_offering_is_closed_for_more_than_an_hour(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(list(ErrorKind)), st.lists(st.floats(0, 0.99), min_size=1, max_size=70))
-def test_the_attempts_of_an_hour_are_bounded(kind: ErrorKind, draws: list[float]) -> None:
+def test_attempts_per_hour_are_bounded(kind: ErrorKind, draws: list[float]) -> None:
     health, now_ms, attempts = offerings.FRESH, NOW_MS, 0
     while now_ms < NOW_MS + HOUR_MS:
         draw = draws[attempts % len(draws)]
@@ -86,7 +88,7 @@ def test_the_attempts_of_an_hour_are_bounded(kind: ErrorKind, draws: list[float]
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 0.99), min_size=1, max_size=9), st.integers(1, 10))
-def test_an_offering_that_never_boots_costs_two_instances_an_hour(
+def test_offering_that_never_boots_costs_two_instances_an_hour(
     draws: list[float], limit: int
 ) -> None:
     health = OfferingHealth(faults=limit - 1)
@@ -94,7 +96,7 @@ def test_an_offering_that_never_boots_costs_two_instances_an_hour(
     for draw in draws:
         health = _health_after(health, Event("LAUNCH", draw), limit, now_ms)
         launches.append(now_ms)
-        # The instance ends as soon as it can: one that is told so takes no time at all.
+        # The instance ends immediately, which is the worst case.
         health = _health_after(health, Event(ErrorKind.BOOT, draw), limit, now_ms)
         assert health.given_up
         now_ms = health.retry_ms
@@ -104,7 +106,7 @@ def test_an_offering_that_never_boots_costs_two_instances_an_hour(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(["boot", "capacity", "notice"]), max_size=25))
-def test_the_boots_of_one_batch_are_one_error(happened: list[str]) -> None:
+def test_failed_boots_of_a_batch_count_as_a_single_error(happened: list[str]) -> None:
     health = offerings.FRESH
     for place, event in enumerate(happened):
         now_ms = NOW_MS
@@ -138,7 +140,7 @@ def _health_after(health: OfferingHealth, event: Event, limit: int, now_ms: int)
 
 
 def _health_an_hour_later(health: OfferingHealth, now_ms: int) -> OfferingHealth:
-    """The health as it would be if an hour passed from `now_ms` to the moment of the plan."""
+    """Return the health as if an hour passed from `now_ms` to the moment of the plan."""
     retry_ms = health.retry_ms - (now_ms + HOUR_MS - NOW_MS)
     return OfferingHealth(
         health.errors, health.faults, health.kind, health.message, 0, retry_ms, health.given_up

@@ -1,7 +1,7 @@
 """A pool under any interleaving of requests, releases, joins and losses, against a simple model.
 
-The model is a dict of requests and a dict of agents. It does not schedule: it takes the pool's
-placements from the messages sent, and compares the pool's state with them.
+The model is a dict of requests and a dict of agents. The model does not schedule, but compares the
+placements in the pool's messages with the pool's state.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ AGENTS = "abc"
 
 @dataclass
 class PoolModel:
-    """A pool, and the messages that trials and agents have received from it."""
+    """A pool, and the messages from the pool to trials and agents."""
 
     actor: ActorHarness = field(default_factory=lambda: ActorHarness("pool#default"))
     trials: int = 0
@@ -42,8 +42,9 @@ class PoolModel:
         self.actor.deliver(PoolConfigured("default"))
 
     def request(self, slots: int, age: int) -> SlotsRequested:
-        """A request of a new trial, which may be older than those before it; trials of one size are
-        one job.
+        """Return a request of a new trial, which may be older than earlier requests.
+
+        Trials of equal size form a job.
         """
         self.trials += 1
         self.groups[self.trials] = slots
@@ -51,14 +52,17 @@ class PoolModel:
         return SlotsRequested(self.trials, 1, slots, self.tickets[self.trials], slots)
 
     def release(self, number: int, knows: bool) -> SlotsReleased:
-        """A release of any trial there ever was, perhaps again, or before it knows its agents."""
+        """Return a release of any trial, possibly repeated.
+
+        Without `knows`, the release is sent before the trial knows its agents.
+        """
         trial = 1 + number % max(1, self.trials)
         agents = self.known_agents(trial) if knows else ()
         group = self.groups.get(trial, 0)
         return SlotsReleased(trial, 1, self.tickets.get(trial, "x"), agents, group)
 
     def known_agents(self, trial: int) -> tuple[str, ...]:
-        """The agents that a trial knows to hold its slots."""
+        """Return the agents of the trial's slots, as far as the trial knows."""
         return self.placed.get(trial, ())
 
     def join(self, agent: str, slots: int) -> AgentJoined:
@@ -87,7 +91,7 @@ class PoolModel:
                 assert int(name) not in self.placed, "a second placement"
                 self.placed[int(name)] = tuple(place.agent for place in places)
             case AllocationLost() | PreemptionRequested():
-                assert int(name) in self.placed, "a loss of what was not placed"
+                assert int(name) in self.placed, "a loss or preemption of a task without places"
             case AllocationPlaced(trial_id, _, slots):
                 desired[trial_id] = slots
             case AllocationRemoved(trial_id, _):
@@ -125,7 +129,7 @@ def message_of(change: Change, model: PoolModel) -> object:
 
 
 def check_agents(model: PoolModel) -> None:
-    """No slot is held twice or unknown, and the head's totals are those of the parts."""
+    """Check that slots are used at most once, and that the head's totals match the parts."""
     agents, state = model.agents(), model.actor.state
     for slots in agents.values():
         held = [
@@ -143,7 +147,7 @@ def check_agents(model: PoolModel) -> None:
 
 
 def check_desired(model: PoolModel) -> None:
-    """The allocations on each agent are exactly those that the pool has there."""
+    """Check that each agent's desired allocations equal the pool's."""
     for agent, slots in model.agents().items():
         running = {
             int(name.partition(".")[0]): held for name, held in slots.slots_by_allocation.items()
@@ -153,7 +157,7 @@ def check_desired(model: PoolModel) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(CHANGES)
-def test_the_books_balance_after_every_message(changes: list[Change]) -> None:
+def test_totals_agree_after_every_message(changes: list[Change]) -> None:
     model = PoolModel()
     for change in changes:
         model.deliver(message_of(change, model))
@@ -164,7 +168,7 @@ def test_the_books_balance_after_every_message(changes: list[Change]) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.lists(CHANGES.filter(bool), max_size=6))
-def test_the_books_balance_after_folds_of_many_messages(folds: list[list[Change]]) -> None:
+def test_totals_agree_after_folds_of_many_messages(folds: list[list[Change]]) -> None:
     model = PoolModel()
     for changes in folds:
         model.deliver(*(message_of(change, model) for change in changes))
@@ -174,7 +178,7 @@ def test_the_books_balance_after_folds_of_many_messages(folds: list[list[Change]
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(CHANGES)
-def test_when_all_let_go_everything_is_free(changes: list[Change]) -> None:
+def test_all_slots_are_free_after_all_releases(changes: list[Change]) -> None:
     model = PoolModel()
     for change in changes:
         model.deliver(message_of(change, model))
@@ -186,7 +190,7 @@ def test_when_all_let_go_everything_is_free(changes: list[Change]) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(CHANGES)
-def test_a_repeated_release_changes_nothing(changes: list[Change]) -> None:
+def test_repeated_release_changes_no_state(changes: list[Change]) -> None:
     model = PoolModel()
     for change in changes:
         message = message_of(change, model)

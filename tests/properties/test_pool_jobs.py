@@ -1,5 +1,7 @@
-"""A pool under any interleaving of requests of jobs, changes of their settings and of the pool's,
-and agents that come, go, close and open, with messages that come twice or late.
+"""A pool under any interleaving of job requests, settings and agents.
+
+Settings of jobs and of the pool change. Agents join, vanish, close and open, and messages are
+repeated or late.
 """
 
 from dataclasses import dataclass, field
@@ -43,7 +45,7 @@ RULES = (
 
 @dataclass
 class PoolModel:
-    """A pool, its trials' requests, and the messages that the trials received."""
+    """A pool, the requests of trials, and the messages to trials."""
 
     rules: SchedulerRules
     stores_idle_jobs_apart: bool = False
@@ -63,14 +65,17 @@ class PoolModel:
         self.actor.deliver(PoolConfigured("default", settings))
 
     def request(self, group: int, slots: int) -> SlotsRequested:
-        """A request of a new trial, for as many slots as others of its job."""
+        """Return a request of a new trial, with as many slots as the job's other trials."""
         slots = self.sizes.setdefault(group, slots)
         number = len(self.trials) + 1
         self.trials[number] = (group, ticket(number, group))
         return SlotsRequested(number, 1, slots, self.trials[number][1], group)
 
     def release(self, number: int, knows: bool) -> SlotsReleased:
-        """A release of any trial there ever was, perhaps again, or before it knows its agents."""
+        """Return a release of any trial, possibly repeated.
+
+        Without `knows`, the release is sent before the trial knows its agents.
+        """
         trial = 1 + number % max(1, len(self.trials))
         group, place = self.trials.get(trial, (1, "x"))
         return SlotsReleased(trial, 1, place, self.placed.get(trial, ()) if knows else (), group)
@@ -92,7 +97,7 @@ class PoolModel:
         return AgentAvailabilityChanged(agent, self.epochs.get(agent, 1), availability)
 
     def deliver(self, *messages: object) -> None:
-        """Deliver messages to the pool, and let it go on until it has scheduled everything."""
+        """Deliver messages to the pool, and let the pool schedule all requests."""
         self.delivered += messages
         self.actor.deliver(*messages)
         self._hear()
@@ -106,7 +111,7 @@ class PoolModel:
                 case SlotsAssigned(_, places):
                     number = int(send.to.removeprefix("trial#"))
                     self.placed[number] = tuple(place.agent for place in places)
-                    # A request that came late or twice is a new one to the pool.
+                    # A late or repeated request is a new request to the pool.
                     self.preempted = [name for name in self.preempted if name != send.to]
                 case PreemptionRequested(forced=False):
                     self.preempted.append(send.to)
@@ -121,7 +126,7 @@ class PoolModel:
         return job_queue_of(self._context())
 
     def running(self) -> dict[str, tuple[int, int]]:
-        """The group and the slots of each allocation."""
+        """Return the group and the slots of each allocation."""
         found: dict[str, tuple[int, int]] = {}
         for agent in self.agents().values():
             for name, part in agent.parts.items():
@@ -130,14 +135,14 @@ class PoolModel:
         return found
 
     def held_slots(self) -> dict[int, int]:
-        """The slots that the allocations of each group hold."""
+        """Return the slots of each group's allocations."""
         held = dict.fromkeys(GROUPS, 0)
         for group, slots in self.running().values():
             held[group] += slots
         return held
 
     def plan_once_more(self) -> tuple[list[str], list[str]]:
-        """The allocations that the scheduler would start and preempt if it ran once more."""
+        """Return the allocations that another scheduler run would start and preempt."""
         books = self._agents()
         jobs = tuple(self.waiting().jobs(42, books.running_allocations))
         plan = schedule_jobs(jobs, tuple(books.capacities(2)), self.rules, ALL)
@@ -194,7 +199,7 @@ def job_of(number: int, slots: int, flag: bool) -> JobRow | None:
 
 
 def check_totals(model: PoolModel) -> None:
-    """No slot is held twice, and all totals are right."""
+    """Check that no slot is used twice, and that all totals are right."""
     state, agents, groups = model.actor.state, model.agents(), model.groups()
     for agent in agents.values():
         held = [slot for part in agent.parts.values() for slot in part.slots]
@@ -221,7 +226,7 @@ def check_totals(model: PoolModel) -> None:
 
 
 def check_gangs(model: PoolModel) -> None:
-    """Each allocation has one part of rank 0, and its parts have the places of the others."""
+    """Check that each allocation has a single rank 0, and that all parts agree on the places."""
     parts: dict[str, dict[str, tuple[int, int]]] = {}
     for name, agent in model.agents().items():
         for allocation, part in agent.parts.items():
@@ -235,7 +240,7 @@ def check_gangs(model: PoolModel) -> None:
 
 
 def check_starts(model: PoolModel, before: dict[str, tuple[int, int]]) -> None:
-    """A started allocation has open slots, on agents of its label."""
+    """Check that a started allocation has open slots, on agents with the group's label."""
     for agent in model.agents().values():
         for name in agent.parts.keys() - before.keys():
             part = agent.parts[name]
@@ -245,7 +250,7 @@ def check_starts(model: PoolModel, before: dict[str, tuple[int, int]]) -> None:
 
 
 def check_limits(model: PoolModel, before: dict[int, int]) -> None:
-    """A job is over its limit only as far as it was before."""
+    """Check that a job exceeds the limit only by slots from before."""
     groups = model.groups()
     for number, slots in model.held_slots().items():
         limit = groups[number].row.max_slots if number in groups else None
@@ -254,16 +259,14 @@ def check_limits(model: PoolModel, before: dict[int, int]) -> None:
 
 
 def check_waiting(model: PoolModel) -> None:
-    """All that could start has started, all that was to leave was asked once, and there is a reason
-    for what waits.
-    """
+    """Check that no start or preemption is left to do, and that waiting jobs have a reason."""
     assert model.plan_once_more() == ([], [])
     assert (model.actor.state.wait_reason != "") == (model.actor.state.queued > 0)
-    assert len(model.preempted) == len(set(model.preempted)), "somebody was asked to go twice"
+    assert len(model.preempted) == len(set(model.preempted)), "a task was preempted twice"
 
 
 def deliver_and_check(model: PoolModel, *changes: Change) -> None:
-    """Deliver messages and check everything."""
+    """Deliver messages and check all invariants."""
     held, ran = model.held_slots(), model.running()
     model.deliver(*(message_of(change, model) for change in changes))
     check_totals(model)
@@ -275,7 +278,7 @@ def deliver_and_check(model: PoolModel, *changes: Change) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(st.sampled_from(RULES), st.booleans(), CHANGES)
-def test_what_must_hold_holds_after_every_message(
+def test_pool_invariants_are_kept_after_every_message(
     rules: SchedulerRules, idle_apart: bool, changes: list[Change]
 ) -> None:
     model = PoolModel(rules, idle_apart)
@@ -285,7 +288,7 @@ def test_what_must_hold_holds_after_every_message(
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.sampled_from(RULES), st.lists(CHANGES.filter(bool), max_size=5))
-def test_it_holds_after_folds_of_many_messages(
+def test_pool_invariants_are_kept_after_folds_of_many_messages(
     rules: SchedulerRules, folds: list[list[Change]]
 ) -> None:
     model = PoolModel(rules)
@@ -295,7 +298,7 @@ def test_it_holds_after_folds_of_many_messages(
 
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(st.sampled_from(RULES), CHANGES)
-def test_what_a_pool_does_is_the_same_where_it_keeps_idle_jobs_apart(
+def test_pool_behaves_equally_with_idle_jobs_stored_apart(
     rules: SchedulerRules, changes: list[Change]
 ) -> None:
     one, other = PoolModel(rules), PoolModel(rules, stores_idle_jobs_apart=True)
@@ -311,21 +314,21 @@ def test_what_a_pool_does_is_the_same_where_it_keeps_idle_jobs_apart(
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.sampled_from(RULES), st.booleans(), CHANGES)
-def test_nothing_waits_for_ever_once_there_is_room(
+def test_every_request_starts_when_slots_are_available(
     rules: SchedulerRules, idle_apart: bool, changes: list[Change]
 ) -> None:
     model = PoolModel(rules, idle_apart)
     for change in changes:
         model.deliver(message_of(change, model))
-    # An agent for the largest request, of no label, and jobs that any agent may take.
+    # An agent for the largest request, without a label, and jobs for any agent.
     model.deliver(*(model.close(name, OPEN) for name in AGENTS), model.join("a", 6))
     model.deliver(*(model.change(group, JobRow()) for group in GROUPS))
-    # All that runs goes on to its end, again and again.
+    # All running trials complete, repeatedly.
     for _ in range(len(model.trials) + 1):
         check_waiting(model)
         names = sorted(model.running())
         model.deliver(*(model.release(int(name.split(".")[0]) - 1, True) for name in names))
     assert (model.actor.state.queued, model.actor.state.running) == (0, 0)
-    # Nothing is kept of jobs that are over.
+    # No data of ended jobs remain.
     model.deliver(*(model.change(group, None) for group in GROUPS))
     assert model.groups() == {}

@@ -1,4 +1,4 @@
-"""The rule by which checkpoints are kept, against the rule as it was first written down."""
+"""The rule for kept checkpoints, compared with the original wording of the rule."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ metrics = st.none() | st.integers(-3, 3).map(float) | st.floats(allow_nan=False,
 
 @st.composite
 def experiments(draw: st.DrawFn) -> list[CheckpointCandidate]:
-    """Checkpoints with few different values, so that there are ties."""
+    """Return checkpoints with few distinct values, so that ties occur."""
     few = st.integers(0, 4)
     count = draw(st.integers(0, 25))
     return [
@@ -25,7 +25,7 @@ def experiments(draw: st.DrawFn) -> list[CheckpointCandidate]:
 
 
 def expected_rank(among: list[CheckpointCandidate], one: CheckpointCandidate, sign: int) -> int:
-    """The rank by signed metric, from 1, without one last, older ones first."""
+    """Return the rank by signed metric, from 1; missing metrics last, older checkpoints first."""
 
     def key(other: CheckpointCandidate) -> tuple[object, ...]:
         missing = other.metric is None
@@ -37,7 +37,7 @@ def expected_rank(among: list[CheckpointCandidate], one: CheckpointCandidate, si
 def is_deleted(
     everything: list[CheckpointCandidate], one: CheckpointCandidate, retention: Retention, sign: int
 ) -> bool:
-    """The rule, one checkpoint at a time."""
+    """Apply the rule to a single checkpoint."""
     of_trial = [other for other in everything if other.trial_id == one.trial_id]
     latest = sorted(of_trial, key=lambda other: (other.steps, other.age), reverse=True)
     if latest.index(one) + 1 <= retention.save_trial_latest:
@@ -50,22 +50,22 @@ def is_deleted(
 
 
 @given(experiments(), retentions, st.booleans(), st.sets(st.integers(0, 24)))
-def test_deleted_is_what_the_rule_says_and_nothing_that_is_held(
+def test_deleted_checkpoints_follow_the_rule_and_exclude_pinned_checkpoints(
     everything: list[CheckpointCandidate], retention: Retention, smaller: bool, held: set[int]
 ) -> None:
     names = {f"{n:04x}" for n in held}
-    found = unwanted_checkpoints(everything, retention, smaller, lambda one: one.uuid in names)
+    unwanted = unwanted_checkpoints(everything, retention, smaller, lambda one: one.uuid in names)
     sign = 1 if smaller else -1
     expected = {
         one.uuid
         for one in everything
         if is_deleted(everything, one, retention, sign) and one.uuid not in names
     }
-    assert {one.uuid for one in found} == expected
+    assert {one.uuid for one in unwanted} == expected
 
 
 @given(experiments(), retentions, st.booleans(), st.data())
-def test_a_collection_that_was_cut_short_ends_as_one_that_was_not(
+def test_interrupted_collection_ends_with_the_same_result(
     everything: list[CheckpointCandidate], retention: Retention, smaller: bool, data: st.DataObject
 ) -> None:
     going = unwanted_checkpoints(everything, retention, smaller, lambda one: False)

@@ -1,4 +1,4 @@
-"""Schedulers on random clusters: against their rules written plainly, and what must hold always."""
+"""Schedulers on random clusters, compared with plainly written rules and with invariants."""
 
 import random
 from collections import Counter
@@ -54,7 +54,7 @@ class Pool:
 
 
 def random_pool(chance: random.Random) -> Pool:
-    """A pool in which slots are held as they could have been given."""
+    """Return a pool with slots in use, as assigned by a scheduler."""
     sizes = chance.choice([(8,), (4,), (4, 8), (0, 1, 2, 4, 8), (2, 3, 5)])
     labels = chance.choice([("",), LABELS])
     busy = chance.choice([0, 1, 4])
@@ -140,7 +140,7 @@ def draw_holdings(
     free: dict[str, int],
     aux_free: dict[str, int],
 ) -> tuple[Placement, ...]:
-    """Places that somebody holds: of one agent, of two whole ones, or beside the slots."""
+    """Return places in use: of an agent, of two whole agents, or without slots."""
     kind = chance.random()
     if kind < 0.15:
         open_ = [name for name in agents if aux_free[name]]
@@ -168,7 +168,7 @@ def flat(plan: SchedulePlan) -> Decision:
 
 @settings(max_examples=1000)
 @given(pools, rules)
-def test_a_plan_is_what_the_rules_say(pool: Pool, rules: SchedulerRules) -> None:
+def test_plan_follows_the_rules(pool: Pool, rules: SchedulerRules) -> None:
     plan = flat(schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED))
     expected = expected_decision(pool.jobs, pool.agents, rules)
     assert plan.starts == expected.starts
@@ -176,7 +176,7 @@ def test_a_plan_is_what_the_rules_say(pool: Pool, rules: SchedulerRules) -> None
 
 
 @given(pools, rules, st.integers(0, 5))
-def test_slots_are_never_given_twice(pool: Pool, rules: SchedulerRules, starts_max: int) -> None:
+def test_scheduler_assigns_slots_once(pool: Pool, rules: SchedulerRules, starts_max: int) -> None:
     plan = schedule_jobs(pool.jobs, pool.agents, rules, starts_max)
     assert len(plan.starts) <= starts_max
     given: Counter[str] = Counter()
@@ -191,7 +191,7 @@ def test_slots_are_never_given_twice(pool: Pool, rules: SchedulerRules, starts_m
 
 
 @given(pools, rules)
-def test_a_gang_gets_whole_unused_agents_or_nothing(pool: Pool, rules: SchedulerRules) -> None:
+def test_gang_gets_whole_unused_agents_or_none(pool: Pool, rules: SchedulerRules) -> None:
     plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     agents = {agent.agent: agent for agent in pool.agents}
     names = [start.request.allocation_id for start in plan.starts]
@@ -212,7 +212,7 @@ def test_a_gang_gets_whole_unused_agents_or_nothing(pool: Pool, rules: Scheduler
 
 
 @given(pools, rules)
-def test_nobody_gets_more_than_its_max_slots(pool: Pool, rules: SchedulerRules) -> None:
+def test_job_gets_at_most_max_slots(pool: Pool, rules: SchedulerRules) -> None:
     plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     for job in pool.jobs:
         given = sum(s.request.slots for s in plan.starts if s.request.group == job.group)
@@ -221,7 +221,7 @@ def test_nobody_gets_more_than_its_max_slots(pool: Pool, rules: SchedulerRules) 
 
 
 @given(pools, rules, st.randoms(use_true_random=False))
-def test_the_order_in_which_things_are_told_makes_no_difference(
+def test_plan_does_not_depend_on_the_order_of_inputs(
     pool: Pool, rules: SchedulerRules, chance: random.Random
 ) -> None:
     jobs, agents = list(pool.jobs), list(pool.agents)
@@ -241,7 +241,7 @@ def test_the_order_in_which_things_are_told_makes_no_difference(
 
 
 @given(pools, rules)
-def test_only_those_go_who_may_be_asked_to(pool: Pool, rules: SchedulerRules) -> None:
+def test_only_preemptible_allocations_are_preempted(pool: Pool, rules: SchedulerRules) -> None:
     plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     names = [victim.allocation.allocation_id for victim in plan.victims]
     assert len(set(names)) == len(names)
@@ -260,7 +260,7 @@ def test_only_those_go_who_may_be_asked_to(pool: Pool, rules: SchedulerRules) ->
 
 
 @given(pools, rules)
-def test_of_a_limited_plan_the_starts_are_the_first_of_the_whole(
+def test_limited_plan_has_the_first_starts_of_the_whole_plan(
     pool: Pool, rules: SchedulerRules
 ) -> None:
     whole = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED).starts
@@ -269,7 +269,7 @@ def test_of_a_limited_plan_the_starts_are_the_first_of_the_whole(
 
 
 @given(pools, rules)
-def test_every_job_that_waits_is_told_why(pool: Pool, rules: SchedulerRules) -> None:
+def test_every_waiting_job_has_a_reason(pool: Pool, rules: SchedulerRules) -> None:
     plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     started = Counter(start.request.group for start in plan.starts)
     waiting = {
@@ -282,7 +282,7 @@ def test_every_job_that_waits_is_told_why(pool: Pool, rules: SchedulerRules) -> 
 
 
 @given(pools, rules, st.randoms(use_true_random=False))
-def test_the_reasons_of_some_jobs_are_theirs_among_all(
+def test_reasons_of_some_jobs_equal_the_reasons_among_all(
     pool: Pool, rules: SchedulerRules, chance: random.Random
 ) -> None:
     groups = [job.group for job in pool.jobs]

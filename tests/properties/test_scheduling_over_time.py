@@ -1,4 +1,4 @@
-"""Schedulers over many plans: those who are asked to leave do, in any order, and wait again."""
+"""Schedulers over many plans: preempted allocations leave in any order, and wait again."""
 
 import random
 
@@ -20,7 +20,7 @@ ROUND_ROBIN = SchedulerRules("round_robin")
     st.sampled_from([2, 4, 8]),
     st.sampled_from([41, 42]),
 )
-def test_a_job_that_was_moved_ahead_has_its_slots_once_those_behind_it_left(
+def test_job_moved_ahead_gets_slots_after_later_jobs_left(
     chance: random.Random, agents: int, size: int, priority: int
 ) -> None:
     pool = PoolOverTime({f"a{n}": size for n in range(agents)}, PREEMPTION)
@@ -43,7 +43,7 @@ def test_a_job_that_was_moved_ahead_has_its_slots_once_those_behind_it_left(
 
 
 def random_pool(chance: random.Random, rules: SchedulerRules) -> PoolOverTime:
-    """Jobs fill the agents, and others come."""
+    """Return a pool with jobs that fill the agents, and further jobs."""
     size = chance.choice([4, 8])
     agents = {f"a{n}": size for n in range(chance.randint(1, 5))}
     if chance.random() < 0.3:
@@ -71,34 +71,32 @@ def random_pool(chance: random.Random, rules: SchedulerRules) -> PoolOverTime:
     st.randoms(use_true_random=False),
     st.sampled_from([FAIR_SHARE, PREEMPTION, ROUND_ROBIN, SchedulerRules("priority")]),
 )
-def test_a_pool_comes_to_rest_and_nothing_moves_then(
-    chance: random.Random, rules: SchedulerRules
-) -> None:
+def test_pool_becomes_stable(chance: random.Random, rules: SchedulerRules) -> None:
     pool = random_pool(chance, rules)
     pool.preemptions = 0
     assert pool.come_to_rest(chance)
-    # Each slot is given up a few times at most for those who came.
+    # Each slot is preempted a few times at most for new jobs.
     assert pool.preemptions <= 3 * sum(pool.agents.values())
     rests = pool.make_plan()
     assert not rests.starts
     assert not rests.victims
 
 
-def test_shares_that_change_with_who_waits_keep_nobody_coming_and_going() -> None:
-    """Four trials would go for one of 8 slots, whose job then has no share that it could use."""
+def test_shares_that_depend_on_waiting_jobs_do_not_oscillate() -> None:
+    """Four trials would leave for a trial of 8 slots; that job then has no usable share."""
     chance = random.Random(33852)
     assert random_pool(chance, FAIR_SHARE).come_to_rest(chance)
 
 
 @given(st.randoms(use_true_random=False))
-def test_at_rest_a_fair_share_leaves_no_slots_idle_that_fit(chance: random.Random) -> None:
+def test_stable_fair_share_leaves_no_fitting_slots_idle(chance: random.Random) -> None:
     pool = random_pool(chance, FAIR_SHARE)
     assert pool.come_to_rest(chance)
     assert not pool.waiting_that_fit()
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_trials_of_one_slot_are_shared_by_weight(chance: random.Random, total: int) -> None:
+def test_trials_of_a_single_slot_are_shared_by_weight(chance: random.Random, total: int) -> None:
     pool = PoolOverTime({"a": total}, FAIR_SHARE)
     weights = [chance.choice([1.0, 2.0, 0.5, 3.0]) for _ in range(chance.randint(1, 5))]
     for group, weight in enumerate(weights, 1):

@@ -1,6 +1,4 @@
-"""The bound on a job's wait: trials of several slots beside a stream of smaller ones, and all in
-pools that have too few slots.
-"""
+"""The bound on a job's wait, in streams of smaller trials and in overloaded pools."""
 
 import random
 from collections.abc import Sequence
@@ -23,27 +21,32 @@ from tests.properties.test_scheduling import random_pool
 FAIR_SHARE = SchedulerRules("fair_share")
 ROUND_ROBIN = SchedulerRules("round_robin")
 PREEMPTION = SchedulerRules("priority", preemption=True)
-# The schedulers that do not make room for a job of the same rank at once.
+# The schedulers that do not immediately make room for a job of the same rank.
 PATIENT = [FAIR_SHARE, SchedulerRules("priority"), ROUND_ROBIN]
-# All times are in minutes: the wait before slots are held, the longest run, and the longest time
-# until a trial that was asked to leave has done so.
+# All times are in minutes: the wait before slots are reserved, the longest run, and the longest
+# time until a preempted trial has left.
 WAIT, RUN_MAX, LEAVE_MAX = 10, 20, 3
-# From the submission until a job's slots are its own: the wait, what ran on its agents before, and
-# in a fair share what borrowed them.
+# From the submission until a job has its slots: the wait, earlier runs on the agents, and in a fair
+# share the borrowers.
 BOUND = WAIT + RUN_MAX + LEAVE_MAX
-# How often each slot of a pool is given up in a minute, on the whole.
+# The average number of preemptions of a slot in a minute.
 GIVEN_UP_MAX = 2
 
 
 def wait_max(before: int) -> int:
-    """The longest wait of a job when so many have waited longer: one of one slot and one of several
-    have slots held for them in turn, and each takes until what ran before has left.
+    """Return the longest wait of a job when `before` jobs have waited longer.
+
+    Slots are reserved in turn for a job of one slot and for a job of several. Each takes until
+    earlier runs have left.
     """
     return WAIT + 2 * (before + 1) * (BOUND - WAIT)
 
 
 class PoolWithClock(PoolOverTime):
-    """A pool planned each minute, in which slots are held after a wait; None: they never are."""
+    """A pool planned each minute, with reservations after `wait` minutes.
+
+    None disables reservations.
+    """
 
     def __init__(self, agents: dict[str, int], rules: SchedulerRules, wait: int | None) -> None:
         super().__init__(agents, rules)
@@ -56,8 +59,9 @@ class PoolWithClock(PoolOverTime):
         self._ends: dict[str, int] = {}
 
     def run_minute(self, chance: random.Random, run_max: int = RUN_MAX) -> SchedulePlan:
-        """End what is over, and plan. A trial is over with its run; one that is asked to leave does
-        so within a few minutes, and waits again.
+        """End completed runs, and plan.
+
+        Preempted trials leave within a few minutes, and wait again.
         """
         self.minute += 1
         for name in [name for name, at in self._ends.items() if at <= self.minute]:
@@ -120,8 +124,9 @@ def minutes_until_each_starts(
     coming: float,
     minutes: int,
 ) -> list[int]:
-    """Let jobs of one slot come each minute, and once the pool is busy jobs of these sizes; return
-    how long each of these waits until it first starts, of those that do.
+    """Add single-slot jobs each minute, and jobs of `sizes` once the pool is busy.
+
+    Return the minutes until each of the latter first starts, for the started jobs.
     """
     group = 0
     large: set[int] = set()
@@ -151,7 +156,7 @@ def random_pool_and_sizes(
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from(PATIENT))
-def test_every_job_that_fits_starts_within_the_bound(seed: int, rules: SchedulerRules) -> None:
+def test_every_fitting_job_starts_within_the_bound(seed: int, rules: SchedulerRules) -> None:
     chance = random.Random(seed)
     pool, sizes = random_pool_and_sizes(chance, rules)
     waits = minutes_until_each_starts(
@@ -167,7 +172,7 @@ def test_every_job_that_fits_starts_within_the_bound(seed: int, rules: Scheduler
 
 
 def add_random_jobs(pool: PoolWithClock, chance: random.Random, first: int, load: float) -> None:
-    """Add jobs, numbered from `first`, that want `load` times the slots which the pool has."""
+    """Add jobs, numbered from `first`, with a demand of `load` times the pool's slots."""
     total = sum(pool.agents.values())
     size = max(pool.agents.values())
     # A trial runs for (1 + RUN_MAX) / 2 minutes on the average.
@@ -185,7 +190,7 @@ def add_random_jobs(pool: PoolWithClock, chance: random.Random, first: int, load
 def test_every_job_of_an_overloaded_pool_starts_within_the_bound(
     seed: int, rules: SchedulerRules
 ) -> None:
-    """Jobs of one slot and of several trials too, and each time that they hold nothing."""
+    """Also for jobs of single slots and of several trials, whenever the job has no slots."""
     chance = random.Random(seed)
     pool, _ = random_pool_and_sizes(chance, rules)
     ahead: dict[tuple[int, int], int] = {}
@@ -201,8 +206,8 @@ def test_every_job_of_an_overloaded_pool_starts_within_the_bound(
 
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(st.integers(0, 2**32))
-def test_in_a_priority_pool_nothing_behind_it_passes_a_trial_of_one_slot(seed: int) -> None:
-    """Trials of one slot wait only for what is ahead of them in the queue."""
+def test_priority_pool_serves_single_slot_trials_in_queue_order(seed: int) -> None:
+    """Trials of a single slot wait only for trials ahead in the queue."""
     chance = random.Random(seed)
     pool, _ = random_pool_and_sizes(chance, SchedulerRules("priority"))
     for minute in range(2 * BOUND):
@@ -215,11 +220,12 @@ def test_in_a_priority_pool_nothing_behind_it_passes_a_trial_of_one_slot(seed: i
 
 
 @pytest.mark.parametrize("rules", PATIENT, ids=lambda rules: rules.kind)
-def test_a_stream_of_small_jobs_starves_a_gang_only_where_nothing_is_held(
+def test_stream_of_small_jobs_starves_a_gang_only_without_reservations(
     rules: SchedulerRules,
 ) -> None:
-    """Jobs of one slot, nine in ten minutes and each for 10 on the average, use 9 of 16 slots; the
-    gang needs all 16 at one moment.
+    """Jobs of a single slot, nine in ten minutes with 10 minutes on average, use 9 of 16 slots.
+
+    The gang needs all 16 at the same moment.
     """
     waits = {
         wait: minutes_until_each_starts(
@@ -238,10 +244,8 @@ def test_a_stream_of_small_jobs_starves_a_gang_only_where_nothing_is_held(
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from(PATIENT))
-def test_between_two_plans_of_the_same_facts_nothing_moves(
-    seed: int, rules: SchedulerRules
-) -> None:
-    """While slots are held, lent and taken back as at any other time."""
+def test_second_plan_with_unchanged_facts_is_empty(seed: int, rules: SchedulerRules) -> None:
+    """Also while slots are reserved, lent and taken back."""
     chance = random.Random(seed)
     pool, sizes = random_pool_and_sizes(chance, rules)
     for minute in range(2 * WAIT):
@@ -256,7 +260,7 @@ def test_between_two_plans_of_the_same_facts_nothing_moves(
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.integers(0, 2**32), st.sampled_from(PATIENT), st.integers(0, 5))
-def test_a_plan_with_held_slots_gives_none_twice(
+def test_plan_with_reserved_slots_assigns_slots_once(
     seed: int, rules: SchedulerRules, starts_max: int
 ) -> None:
     cluster = random_pool(random.Random(seed))
@@ -285,9 +289,10 @@ def test_a_plan_with_held_slots_gives_none_twice(
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from([*PATIENT, PREEMPTION]))
-def test_a_slot_is_given_up_a_few_times_a_minute_at_most(seed: int, rules: SchedulerRules) -> None:
-    """Though jobs come and go, and who is asked to leave does so at once: nothing but the rules
-    keeps trials from taking turns.
+def test_slot_is_preempted_a_few_times_a_minute_at_most(seed: int, rules: SchedulerRules) -> None:
+    """Jobs come and go, and preempted trials leave at once.
+
+    Only the rules keep trials from alternating.
     """
     chance = random.Random(seed)
     pool, sizes = random_pool_and_sizes(chance, rules)

@@ -1,4 +1,4 @@
-"""Every search that a configuration can ask for, under any legal order of events.
+"""Every search of a configuration, under any legal order of events.
 
 A new searcher is a row of `SEARCHERS`.
 """
@@ -45,10 +45,10 @@ from control_plane.searchers.space import (
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.searchers.driven_search import Answer, DrivenSearch
 
-# Invalid trials are replaced without end, so a run has to stop making them.
+# Invalid trials are replaced without a limit, so a run has to stop making them.
 INVALID_MAX = 4
 TRIALS_MAX = 24
-# Floating sums of exact multiples of 1/4 are exact; the division alone rounds.
+# Floating sums of exact multiples of 1/4 are exact; only the division rounds.
 EPSILON = 1e-12
 
 few = st.integers(1, 12)
@@ -56,7 +56,7 @@ concurrencies = st.integers(0, 5)
 divisors = st.sampled_from([1.5, 2.0, 3.0, 4.0])
 modes = st.sampled_from(["aggressive", "standard", "conservative"])
 rungs = st.integers(1, 4)
-# Beside a trial's length: a budget is some trainings to the end and a little.
+# In units of a trial's length: a budget is some complete trainings and a rest.
 budgets = st.integers(1, 6)
 halved = {"divisor": divisors, "num_rungs": rungs}
 adaptive = {"divisor": divisors, "max_rungs": rungs, "mode": modes}
@@ -78,8 +78,9 @@ rounds = {
 
 Fields = Mapping[str, st.SearchStrategy[Any]]
 SEARCHERS: Mapping[str, tuple[str, Fields, Fields]] = {
-    # By name what the step era calls a trial's length, the fields of both eras, and those that the
-    # length era has in addition. A searcher without a step era has its length of the length era.
+    # By name: the step era's field for a trial's length, the fields of both eras, and the
+    # additional fields of the length era. A searcher without a step era uses the length era's
+    # length.
     "single": ("max_steps", {}, {}),
     "random": ("max_steps", {"max_trials": few}, at_once),
     "grid": ("max_steps", {}, at_once),
@@ -94,14 +95,14 @@ SEARCHERS: Mapping[str, tuple[str, Fields, Fields]] = {
     "adaptive_simple": ("max_steps", {**adaptive, "max_trials": few}, {}),
     "pbt": ("steps_per_round", rounds, {}),
 }
-# What the length era calls a trial's length where it is not max_length.
+# The length era's field for a trial's length if other than max_length.
 LENGTH_NAMES = {"pbt": "length_per_round"}
 SYNCHRONOUS = {"sync_halving", "adaptive", "adaptive_simple"}
-# Where more rungs than lengths, or a budget for no trial, are refused.
+# Searchers that refuse more rungs than lengths, or a budget for no trial.
 IMPOSSIBLE = {
     f"searcher.{name}" for name in ("num_rungs", "bracket_rungs", "step_budget", "budget")
 }
-# What these do comes from outside, as do the properties of it.
+# Searchers with external decisions, whose properties are tested elsewhere.
 ADVISED = {"bayesian", "custom"}
 
 counts = st.integers(1, 3)
@@ -123,7 +124,7 @@ spaces = st.dictionaries(names, leaves | nested, max_size=3).map(Group)
 
 @st.composite
 def configs(draw: st.DrawFn, names: Collection[str]) -> ExperimentConfig:
-    """A configuration of either era with at most `TRIALS_MAX` trials."""
+    """Return a configuration of either era with at most `TRIALS_MAX` trials."""
     name = draw(st.sampled_from(sorted(names)))
     in_steps, both, in_lengths = SEARCHERS[name]
     is_steps, length = draw(st.booleans()), draw(st.integers(1, 30))
@@ -149,7 +150,7 @@ def configs(draw: st.DrawFn, names: Collection[str]) -> ExperimentConfig:
 
 @st.composite
 def plans(draw: st.DrawFn, names: Collection[str] = SEARCHERS) -> SearchPlan:
-    """A search plan of any configuration, over any space."""
+    """Return a search plan of any configuration, over any space."""
     plan = draw(configs(names)).search_plan()
     space = draw(spaces)
     assume(not isinstance(plan.method, GridPlan) or grid_size(space) <= TRIALS_MAX)
@@ -158,7 +159,7 @@ def plans(draw: st.DrawFn, names: Collection[str] = SEARCHERS) -> SearchPlan:
 
 @dataclass
 class Run:
-    """A search whose trials do what they like, a report coming twice now and then."""
+    """A search with trials that act at random, and occasionally repeated reports."""
 
     plan: SearchPlan
     create_max: int
@@ -178,7 +179,7 @@ class Run:
         return sum(reason.is_invalid_hparams for reason in self.exits)
 
     def advance(self, data: st.DataObject) -> None:
-        """Creates or closes some trials, or lets one do a legal thing."""
+        """Create or close some trials, or let a trial do a legal step."""
         real = self.real
         movable = sorted(trial for trial, now in real.trials.items() if not now.is_waiting)
         forfeited = 0.0
@@ -187,13 +188,13 @@ class Run:
         elif real.trials and data.draw(st.integers(0, 9)) == 0:
             forfeited = self._exit_trial(data, data.draw(st.sampled_from(sorted(real.trials))))
         else:
-            assert movable, "trials wait for a word that never comes"
+            assert movable, "all trials wait for the search"
             self._move_trial(data, data.draw(st.sampled_from(movable)))
         before, self.done = self.done, real.progress
         assert before - forfeited - EPSILON <= self.done <= 1
 
     def _exit_trial(self, data: st.DataObject, trial: int) -> float:
-        """The share of progress that counts no more."""
+        """Let a trial exit; return the share of progress that no longer counts."""
         reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.is_invalid_hparams]
         reason = data.draw(st.sampled_from(reasons))
         units = self.real.trials[trial].units
@@ -224,14 +225,14 @@ class Run:
                 self._repeat_event(TrialLengthReached(trial, length, metric))
 
     def _repeat_event(self, event: Event) -> None:
-        """A report that comes again says nothing new."""
+        """Repeat a report, and check that the search does not change."""
         real = self.real
         before, contents = real.state.method, dict(real.blobs.contents)
-        # It may go on with what waits, which is not its answer.
+        # The search may continue with waiting operations, which do not answer the report.
         waiting = real.more
-        asked = real.send_event(event)
+        answer = real.send_event(event)
         if not waiting:
-            assert (asked, real.state.method) == (Answer(0, {}, frozenset()), before)
+            assert (answer, real.state.method) == (Answer(0, {}, frozenset()), before)
             assert real.blobs.contents == contents
 
 
@@ -259,7 +260,7 @@ class HasTrials(Protocol):
 
 
 def trials_max(plan: SearchPlan) -> int:
-    """Without the replacements of invalid ones."""
+    """Return the number of trials without replacements of invalid trials."""
     counts = 0
     for one in brackets(plan.method):
         match one:
@@ -276,20 +277,20 @@ def trials_max(plan: SearchPlan) -> int:
 
 
 def replacement_count(run: Run) -> int:
-    """How many trials are made beside those, for the invalid ones."""
+    """Return the number of replacements of invalid trials."""
     method = run.plan.method
     keeps = isinstance(method, SinglePlan | GridPlan | PopulationPlan) or is_synchronous(method)
     return 0 if keeps or method.rules is STEP_ERA else run.invalid
 
 
-def test_every_searcher_is_driven_here() -> None:
+def test_every_searcher_is_tested_here() -> None:
     known = {spec.name for spec in searcher_specs()}
     assert known - ADVISED == set(SEARCHERS)
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(plans(), st.integers(1, 9), st.data())
-def test_every_search_ends_with_all_its_trials_closed(
+def test_every_search_ends_with_all_trials_closed(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = run_to_end(plan, create_max, data)
@@ -297,7 +298,7 @@ def test_every_search_ends_with_all_its_trials_closed(
     assert not run.real.trials
     assert not run.real.more
     expected = trials_max(plan) + replacement_count(run)
-    # A trial that failed has no copies.
+    # A failed trial is not copied.
     fewer = isinstance(plan.method, PopulationPlan) and run.exits
     assert trials <= expected if fewer else trials == expected
     tally = run.real.state.tally
@@ -312,7 +313,7 @@ def test_every_search_ends_with_all_its_trials_closed(
 
 @settings(deadline=None, derandomize=True, max_examples=50)
 @given(plans(SYNCHRONOUS), st.integers(1, 9), st.data())
-def test_a_synchronous_search_fills_its_rungs_exactly(
+def test_synchronous_search_fills_rungs_exactly(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     state = run_to_end(plan, create_max, data).real.state.method
@@ -325,7 +326,7 @@ def test_a_synchronous_search_fills_its_rungs_exactly(
 
 @settings(deadline=None, derandomize=True)
 @given(plans({"single", "random", "grid"}), st.integers(1, 9), st.data())
-def test_no_more_trials_are_open_than_allowed(
+def test_number_of_open_trials_is_limited(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     method = plan.method
@@ -339,7 +340,7 @@ def test_no_more_trials_are_open_than_allowed(
 
 @settings(deadline=None, derandomize=True, max_examples=50)
 @given(plans(SEARCHERS.keys() - {"pbt"}), st.integers(1, 9), st.data())
-def test_neither_chunks_nor_events_change_what_a_trial_draws(
+def test_drawn_hyperparameters_do_not_depend_on_chunks_and_events(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = run_to_end(plan, create_max, data)
@@ -363,6 +364,6 @@ def drawn_values(created: CreateTrial) -> tuple[object, ...]:
 
 @settings(deadline=None, derandomize=True)
 @given(spaces)
-def test_no_two_grid_points_are_equal(space: Group) -> None:
+def test_grid_points_are_distinct(space: Group) -> None:
     points = [repr(grid_point(space, index)) for index in range(grid_size(space))]
     assert len(set(points)) == len(points)

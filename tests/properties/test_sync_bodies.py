@@ -1,4 +1,4 @@
-"""Whatever a trial writes, its agent's call is one that the cluster takes."""
+"""An agent's call is accepted by the cluster for all trial output."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ KINDS = st.sampled_from(["metrics", "checkpoint", "exit", "environment", "exited
 OBJECTS = st.builds(
     lambda kind, rest: {**rest, "kind": kind}, KINDS, st.dictionaries(TEXTS, VALUES, max_size=4)
 )
-# What is written as it is: no JSON, numbers that no float holds, and what is as deep as it may be.
+# Written unchanged: invalid JSON, numbers beyond floats, and values of the largest depth.
 ODD_LINES = st.sampled_from(
     [
         b'{"kind": "metrics", "value": 1e999}',
@@ -58,7 +58,7 @@ LOGS = st.one_of(
 @settings(deadline=None, max_examples=50)
 @given(LINES, st.lists(LINES, max_size=4), LOGS, TEXTS)
 @example(b"{}", [], b"", "\ud800")
-def test_the_cluster_takes_whatever_an_agent_sends_of_a_trial(
+def test_cluster_accepts_every_call_of_an_agent(
     first: bytes, more: list[bytes], log: bytes, message: str
 ) -> None:
     with TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ several = st.lists(halvings, min_size=1, max_size=3)
 
 @dataclass
 class Run:
-    """A search whose trials report whatever they like, `open` ones by the time they came to."""
+    """A search with trials that report at random; `open` has the time of each open trial."""
 
     search: SearchPlan
     create_max: int
@@ -75,7 +75,7 @@ class Run:
         )
 
     def advance(self, data: st.DataObject) -> None:
-        """One of the open trials does a legal thing."""
+        """Let an open trial do a legal step."""
         trial = data.draw(st.sampled_from(sorted(self.open)))
         match data.draw(st.integers(0, 9)):
             case 0:
@@ -85,7 +85,7 @@ class Run:
                 self.send_event(TrialClosed(trial, 0.0))
             case _:
                 metric = data.draw(st.sampled_from([0.0, 1.0, 2.0]) | st.floats(allow_nan=False))
-                # From time to time it says again what it said before a failure.
+                # Sometimes a trial repeats a report from before a failure.
                 time = self.open[trial] + data.draw(st.sampled_from([-1.0, 0.0, 0.5, 3.0, 30.0]))
                 self.open[trial] = max(time, 0.0)
                 self.send_event(TrialValidationReported(trial, self.open[trial], metric))
@@ -124,20 +124,20 @@ class Run:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(several, st.integers(1, 5), st.data())
-def test_a_search_measured_by_time_ends_within_its_trials(
+def test_search_measured_by_time_ends_within_the_number_of_trials(
     brackets: list[HalvingPlan], create_max: int, data: st.DataObject
 ) -> None:
     plan = brackets[0] if len(brackets) == 1 else MultiBracketPlan(tuple(brackets))
     run = Run(SearchPlan(plan, Group({"x": Double(0.0, 1.0)}), 7), create_max)
     done = run.progress
     while not run.over:
-        assert run.open, "nobody is left, and the search goes on"
+        assert run.open, "no trial is left, and the search goes on"
         invalid = run.invalid
         run.advance(data)
-        # A trial that is invalid after all takes its results with it.
+        # Results of a trial that later turns out invalid are removed.
         assert run.invalid > invalid or run.progress >= done - 1e-12
         done = run.progress
-    # Each of them was stopped or failed, and so followed by another.
+    # Each trial was stopped or failed, and so was followed by a further trial.
     assert run.created == sum(one.max_trials for one in brackets) + run.invalid
     assert not run.open
     assert run.progress == 1.0

@@ -1,4 +1,4 @@
-"""A trial under any sequence of messages: terminal is terminal, and slots balance."""
+"""A trial under any sequence of messages: final states are final, and slots balance."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ from tests.unit.actors.sample_messages import checkpoint_reported, trial_created
 OPEN = [Status.ACTIVE, Status.PAUSED]
 STOPPING = [status for status in Status if status.is_stopping]
 EXITS = ["completed", "preempted", "idle", "lost", "killed", "errored", "stop_requested", "?"]
-# Half of the epochs are right at first; later they are older or from nowhere.
+# Half of the epochs are right at first; later most are older or unknown.
 EPOCHS = st.integers(1, 4)
 STEPS = st.sampled_from([0, 50, 100, 200, 400])
 PLACES = st.sampled_from([(Place("a", (0, 1)),), (Place("b", (0, 1)),)])
@@ -59,7 +59,7 @@ MESSAGES = st.one_of(
         lambda steps, epoch: checkpoint_reported(steps, epoch=epoch, number=epoch), STEPS, EPOCHS
     ),
     st.builds(
-        # Of one that an earlier allocation may have written, or of one that nobody has.
+        # A checkpoint of an earlier allocation, or an unknown checkpoint.
         lambda epoch, writer, steps, older: CheckpointDamageReported(
             epoch,
             uuid_of(steps, writer),
@@ -108,7 +108,7 @@ def names(messages: list[SlotsRequested] | list[SlotsReleased]) -> list[int]:
 
 
 def check_slots(actor: ActorHarness) -> None:
-    """Every allocation was requested once, and all but the present one were released once."""
+    """Check that every allocation was requested once, and released once unless present."""
     asked = names(actor.all_messages(SlotsRequested))
     given = names(actor.all_messages(SlotsReleased))
     held = [] if actor.state.allocation is None else [actor.state.epoch]
@@ -117,13 +117,13 @@ def check_slots(actor: ActorHarness) -> None:
 
 
 def check_wants_slots(actor: ActorHarness) -> None:
-    """A trial that wants slots has an allocation."""
+    """Check that a trial that wants slots has an allocation."""
     if actor.state.allocation is None:
         assert not wants_slots(actor.state)
 
 
 def check_end(actor: ActorHarness) -> None:
-    """The experiment is told of the end once, in the step that brings it."""
+    """Check that the experiment got a single message about the end of the trial."""
     assert len(actor.all_messages(TrialEnded)) == actor.state.status.is_final
     if actor.state.status.is_final:
         assert actor.state.allocation is None
@@ -132,7 +132,7 @@ def check_end(actor: ActorHarness) -> None:
 
 @FEW
 @given(CREATED, HISTORIES)
-def test_slots_balance_and_an_end_is_an_end(first: object, history: list[object]) -> None:
+def test_slots_balance_and_final_states_are_final(first: object, history: list[object]) -> None:
     actor = ActorHarness("trial#4")
     for message in (first, *history):
         before = actor.state
@@ -148,9 +148,7 @@ def test_slots_balance_and_an_end_is_an_end(first: object, history: list[object]
 
 @FEW
 @given(CREATED, st.lists(st.one_of(MESSAGES, VERIFIED), max_size=40))
-def test_a_mark_that_is_taken_back_changes_nothing_under_a_run(
-    first: object, history: list[object]
-) -> None:
+def test_verified_checkpoint_changes_no_running_trial(first: object, history: list[object]) -> None:
     actor = ActorHarness("trial#4")
     for message in (first, *history):
         before = actor.state
@@ -174,7 +172,7 @@ def test_a_mark_that_is_taken_back_changes_nothing_under_a_run(
 
 @FEW
 @given(CREATED, HISTORIES)
-def test_counters_never_fall_and_a_length_is_told_once(
+def test_counters_never_fall_and_a_length_is_reported_once(
     first: object, history: list[object]
 ) -> None:
     actor = ActorHarness("trial#4")
@@ -190,13 +188,13 @@ def test_counters_never_fall_and_a_length_is_told_once(
         assert after.restarts <= after.settings.max_restarts + 1
         is_damage = isinstance(message, CheckpointDamageReported)
         assert is_damage or after.checkpoint is not None or before.checkpoint is None
-    told = [message.length for message in actor.all_messages(TrialLengthReached)]
-    assert told == sorted(set(told))
+    lengths = [message.length for message in actor.all_messages(TrialLengthReached)]
+    assert lengths == sorted(set(lengths))
 
 
 @FEW
 @given(CREATED, HISTORIES)
-def test_a_message_of_another_allocation_changes_nothing(
+def test_message_of_a_different_allocation_changes_no_state(
     first: object, history: list[object]
 ) -> None:
     actor = ActorHarness("trial#4")
@@ -211,7 +209,7 @@ def test_a_message_of_another_allocation_changes_nothing(
 
 @FEW
 @given(CREATED, HISTORIES, MESSAGES | CREATED)
-def test_a_dead_letter_ends_an_open_trial_in_error_and_its_experiment_hears_of_it(
+def test_dead_letter_ends_an_open_trial_in_error_and_informs_the_experiment(
     first: object, history: list[object], letter: object
 ) -> None:
     actor = ActorHarness("trial#4")
@@ -225,16 +223,16 @@ def test_a_dead_letter_ends_an_open_trial_in_error_and_its_experiment_hears_of_i
         assert actor.sent == []
     else:
         assert actor.state.status is Status.ERROR
-        (told,) = actor.messages_to("experiment#1")
-        assert isinstance(told, TrialEnded)
-        assert (told.status, told.early_exit) == (Status.ERROR, ExitReason.ERRORED)
+        (ended,) = actor.messages_to("experiment#1")
+        assert isinstance(ended, TrialEnded)
+        assert (ended.status, ended.early_exit) == (Status.ERROR, ExitReason.ERRORED)
     check_slots(actor)
     check_end(actor)
 
 
 @FEW
 @given(MESSAGES | CREATED)
-def test_a_dead_letter_makes_a_trial_only_if_it_was_its_creation(letter: object) -> None:
+def test_dead_letter_creates_a_trial_only_from_the_creation_message(letter: object) -> None:
     actor = ActorHarness("trial#4")
     actor.deliver_dead_letter(letter)
     assert (actor.state is not None) == (isinstance(letter, TrialCreated))
@@ -243,9 +241,7 @@ def test_a_dead_letter_makes_a_trial_only_if_it_was_its_creation(letter: object)
 
 @FEW
 @given(CREATED, LIVES)
-def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
-    first: object, history: list[object]
-) -> None:
+def test_continued_trial_ends_once_in_each_generation(first: object, history: list[object]) -> None:
     actor = ActorHarness("trial#4")
     for message in (first, *history):
         before = actor.state
@@ -272,10 +268,8 @@ def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
 
 @FEW
 @given(CREATED, LIVES)
-def test_a_doubled_word_changes_nothing_the_second_time(
-    first: object, history: list[object]
-) -> None:
-    """A kill, a word to go on, a limit and a minute that is over: the second is late."""
+def test_repeated_command_changes_no_state(first: object, history: list[object]) -> None:
+    """A kill, a continuation, a move or an overdue termination: the repetition is late."""
     actor = ActorHarness("trial#4")
     actor.deliver(first)
     for message in history:

@@ -1,8 +1,8 @@
-"""Agents of the last release work with the API of today, and those of today with that of the last
-release: during a rolling deploy, and after a rollback, both are there.
+"""Agents of the last release with today's API, and today's agents with the last release's API.
 
-`detcloud-VERSION.tar.xz` is the code of a released version as it was: the server's packages and
-`harness`. Both sides run as real processes, and an experiment trains between them.
+Both pairs occur during a rolling deploy and after a rollback. `detcloud-VERSION.tar.xz` is the code
+of a released version: the server's packages and `harness`. Both sides run as real processes, and an
+experiment trains between them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POOLS = "resource_pools: [{pool_name: default}, {pool_name: mixed}]"
 
 
 class ReleasedCluster(EmbeddedCluster):
-    """A local cluster of the code at `code`, whose server is the module `server` there."""
+    """A local cluster of the code at `code`, with the module `server` as the server."""
 
     def __init__(self, home: Path, code: Path, server: str) -> None:
         super().__init__(home)
@@ -48,7 +48,7 @@ class ReleasedCluster(EmbeddedCluster):
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code of the last release."""
+    """Return the folder of the last release's code."""
     folder = tmp_path_factory.mktemp("released")
     with tarfile.open(RELEASE) as archive:
         archive.extractall(folder, filter="data")
@@ -61,7 +61,7 @@ def environment_of(code: Path) -> dict[str, str]:
 
 @contextmanager
 def agent_of(code: Path, client: Client, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an agent of the code in the pool `mixed`, which has no other one."""
+    """Run an agent of the code as the only agent of the pool `mixed`."""
     token = client.create_token(role="join", resource_pool="mixed")
     token_file = folder / "join-token"
     token_file.write_text(str(token.token or ""))
@@ -78,7 +78,7 @@ def agent_of(code: Path, client: Client, folder: Path) -> Iterator[subprocess.Po
 
 
 @pytest.mark.parametrize("is_agent_old", [True, False], ids=["old agent", "old API"])
-def test_an_experiment_trains_between_two_releases(
+def test_experiment_trains_between_two_releases(
     release: Path, tmp_path: Path, is_agent_old: bool
 ) -> None:
     server = (ROOT, "local_cluster") if is_agent_old else (release, "lambdas.embedded")
@@ -93,9 +93,9 @@ def test_an_experiment_trains_between_two_releases(
 
 
 def _train(client: Client, model: Path, log: Path) -> None:
-    """Train two trials, the second after a pause, and look at what was reported of them."""
+    """Train two trials, the second after a pause, and check the reports of both."""
     settings: dict[str, Any] = config(pause_seconds=0.3, batches=6, trials=2)
-    # The server's own agent is in another pool.
+    # The server's own agent is in the default pool.
     experiment = client.create_experiment(
         settings | {"resources": {"resource_pool": "mixed"}}, model
     )

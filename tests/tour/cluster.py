@@ -1,4 +1,4 @@
-"""The tour's cluster: the product's own parts on one table, with a fixed clock and a fake cloud."""
+"""The tour's cluster: the product's parts on a table, with a fixed clock and a fake cloud."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 2, 0.3)
 
 
 class RecordingApp:
-    """The API application, which reports each request and its endpoint to a recorder."""
+    """The API application, which reports each request with the endpoint to a recorder."""
 
     def __init__(self, app: ASGIApp, recorder: Recorder) -> None:
         self._app = app
@@ -65,7 +65,7 @@ class TourAdapters(ApiAdapters):
         return Random(1)
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the fake cloud. Raises ConfigurationError for another type of provider."""
+        """Return the fake cloud. Raises ConfigurationError for a different type of provider."""
         self._check_provider_type(settings)
         return self.cloud
 
@@ -95,7 +95,7 @@ class TourCluster:
         self._cluster.engine.execute_command(addresses.pool(POOL), configured)
 
     def post_experiment(self, config: str) -> Answer:
-        """Store model code and submit an experiment with it, as a user."""
+        """Store model code and submit an experiment with the code, as a user."""
         content = archive_of(("train.py", b"print(1)\n"))
         digest = hashlib.sha256(content).hexdigest()
         self.adapters.object_store.put(model_code_key(digest), content)

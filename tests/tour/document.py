@@ -28,14 +28,14 @@ def journey_text(name: str, *, with_lines: bool = True) -> str:
 
 
 def renewed_document(text: str) -> str:
-    """Return a document whose blocks of code with `tour NAME` contain the journeys of now."""
+    """Return a document whose blocks of code with `tour NAME` contain the present journeys."""
     return BLOCK.sub(
         lambda match: match[1] + journey_text(match[2], with_lines=False) + match[3], text
     )
 
 
 def _hop_lines(number: int, hop: Hop, with_lines: bool) -> Iterator[str]:
-    """Yield the lines of a hop: the message and its handler, the decisions, and the rows."""
+    """Yield the lines of a hop: the message with the handler, the decisions, and the rows."""
     yield f"{number:2} {hop.text}{_place_text(hop.place, with_lines) if hop.place else ''}"
     for place in hop.decisions:
         yield f"     asks{_place_text(place, with_lines)}"

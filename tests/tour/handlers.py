@@ -56,9 +56,10 @@ def file_of(code: CodeType) -> str:
 
 
 def record_call(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Call]:
-    """Call a function of the control plane, and return its result and the recorded call.
+    """Call a function of the control plane; return the result and the recorded call.
 
-    The second argument is the message: each recorded call notes whether it got this object.
+    The second argument is the message: each recorded call notes whether this object was an
+    argument.
     """
     message = arguments[1]
     root = Call(record_call.__code__, True)

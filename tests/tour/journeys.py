@@ -35,7 +35,7 @@ class Journey:
 
 
 def run_journey(name: str, folder: Path) -> list[Hop]:
-    """Run a journey of JOURNEYS in an empty folder, and return its hops."""
+    """Run a journey of JOURNEYS in an empty folder; return the hops."""
     recorder = Recorder()
     JOURNEYS[name].run(folder, recorder)
     return recorder.hops

@@ -1,4 +1,4 @@
-"""The recorder of a journey, and its observers: a table, a cloud and the steps of actor types."""
+"""The recorder of a journey, and the observers: a table, a cloud and the steps of actor types."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ from simulator.faults.table_faults import TableDecorator
 from tests.tour.handlers import Place, decisions_of, file_of, handler_of, place_of, record_call
 
 PRODUCT = ("control_plane/", "provisioner/", "lambdas/", "local_cluster/")
-# Folders that carry out the writes of others.
+# Folders that carry out the writes of other folders.
 CARRIERS = ("control_plane/state/", "control_plane/engine/", "provisioner/ledger.py")
 # Digests and UUIDs in sort keys, some of which are random.
 LONG_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32,}")
@@ -32,7 +32,7 @@ EndFunction = Callable[[Any, StepContext], Any]
 
 @dataclass
 class Hop:
-    """One hop of a journey."""
+    """A hop of a journey."""
 
     text: str
     """The message and its receiver, or the action."""
@@ -67,7 +67,7 @@ class Recorder:
                 _replace(kind, step, end)
 
     def add(self, text: str, place: Place | None = None) -> Hop:
-        """Add a hop that commits nothing itself, and return the hop."""
+        """Add a hop without a commit, and return the hop."""
         hop = Hop(text, place)
         if self._is_on:
             self.hops.append(hop)
@@ -86,7 +86,7 @@ class Recorder:
         self._folded = []
 
     def _recording_step(self, step: StepFunction) -> StepFunction:
-        """Return a function that does the same as `step` and records each message."""
+        """Return a function that calls `step` and records each message."""
 
         def record_step(state: Any, message: Any, context: StepContext) -> Any:
             after, call = record_call(step, state, message, context)
@@ -97,7 +97,7 @@ class Recorder:
         return record_step
 
     def _recording_end(self, end: EndFunction) -> EndFunction:
-        """Return a function that does the same as `end` and records each end with decisions."""
+        """Return a function that calls `end` and records each end with decisions."""
 
         def record_end(state: Any, context: StepContext) -> Any:
             after, call = record_call(end, state, context)
@@ -117,7 +117,7 @@ class RecordingTable(TableDecorator):
         self._recorder = recorder
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Apply all writes atomically, then record them."""
+        """Apply all writes atomically, then record the writes."""
         super().commit(writes)
         self._recorder.add_commit(writes)
 
@@ -129,14 +129,14 @@ class RecordingCloud(FakeCloud):
     """Must be set before the first use."""
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch machines as FakeCloud does, and record them."""
+        """Launch machines by FakeCloud, and record the launch."""
         launched = super().launch(request)
         ids = ", ".join(instance.id for instance in launched)
         self.recorder.add(f"cloud launches {ids} ({request.offering.name})", _caller())
         return launched
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """End machines as FakeCloud does, and record them."""
+        """End machines by FakeCloud, and record the end."""
         super().terminate(ids)
         self.recorder.add(f"cloud ends {', '.join(ids)}", _caller())
 
@@ -181,7 +181,7 @@ def _describe_row(put: Put) -> str:
 
 
 def _row_kind(sort: str) -> str:
-    """Return the kind of a row by its sort key, or the sort key of a row outside of actors."""
+    """Return the kind of a row by sort key, or the sort key of a row outside of actors."""
     if sort == HEAD:
         return "head"
     kinds = {MAIL: "mail", TIMERS: "timer", JOURNAL: "journal"}

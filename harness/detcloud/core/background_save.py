@@ -50,9 +50,10 @@ def may_store_behind(config: Mapping[str, Any]) -> bool:
 
 
 class BackgroundSave:
-    """Runs saves, each after the end of the previous save. A later call raises a background error.
+    """Runs saves of checkpoints: `run` in the calling thread, `start` in a background thread.
 
-    `running` is the save in progress, or None.
+    `wait` and `raise_failure` raise the error of a background save. `start` calls `wait` first; the
+    caller of `run` must do so itself. `running` is the save in progress, or None.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class BackgroundSave:
         """Run `task`, which stores the checkpoint of `save`, in the calling thread.
 
         Record in `save` the end, and the success if `task` returns. Pass on every exception of
-        `task`.
+        `task`. Neither wait for an earlier background save nor raise its error: call `wait` before.
         """
         self.running = save
         try:
@@ -130,7 +131,10 @@ class BackgroundSave:
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
-        """Run a save, and keep an Exception for `raise_failure`, unless `abandon` was called."""
+        """Run a save as `run` does, and keep an Exception of `task` for `wait` and `raise_failure`.
+
+        After `abandon`, discard the exception.
+        """
         try:
             self.run(save, task)
         except Exception as error:

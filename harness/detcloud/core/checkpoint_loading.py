@@ -27,9 +27,10 @@ class LoadWatch:
     def __init__(
         self, latest: CheckpointReference | None, report: Reporter, *, is_reporting: bool
     ) -> None:
-        """Create a watch that reports load failures only if `is_reporting`.
+        """Create a watch of the checkpoint `latest`, or of nothing if `latest` is None.
 
-        `is_reporting` is true on the chief of a trial on a cluster.
+        `report` appends a line to the trial's report file. Load failures are reported only if
+        `is_reporting`, which is true on the chief of a trial on a cluster.
         """
         self._latest = latest
         self._report = report
@@ -83,10 +84,10 @@ class LoadWatch:
         self._is_loading = was_loading
 
     def _report_failure(self, error: BaseException) -> None:
-        """Print the failure to stderr, and report the failure with the checkpoint's UUID and the
-        cause.
+        """Print the failure to stderr, and append a `checkpoint_load_failure` report.
 
-        A failed report is only printed.
+        The report has the checkpoint's UUID and the cause. If the report cannot be written, print
+        the reason and raise nothing.
         """
         assert self._latest is not None
         cause = f"{type(error).__name__}: {error}"[:CAUSE_CHARACTERS_MAX]

@@ -20,8 +20,8 @@ def common_selector(
     rank; the other ranks must answer with a SelectionAnswer. `list_names` returns the names of all
     files and is called only if a rank has a selector.
 
-    Raises DetcloudError if the selector of another rank fails. An exception of the own selector
-    is raised unchanged.
+    Raises DetcloudError if the selector of another rank fails or another rank of the node has
+    exited. Exceptions of the own selector and of `list_names` are raised unchanged.
     """
     ranks.broadcast_local((HAS_SELECTOR, None))
     if not any(ranks.gather_local(selector is not None) or ()):
@@ -53,7 +53,7 @@ class SelectionAnswer:
 
         For the kind HAS_SELECTOR, send whether this rank has a selector. For NAMES, send the names
         that the selector accepts, or the text of the selector's exception, which is kept in
-        `error`.
+        `error`. Raises DetcloudError if the first rank has exited.
         """
         selector = self._selector
         if kind == HAS_SELECTOR:

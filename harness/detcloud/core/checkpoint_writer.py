@@ -47,7 +47,7 @@ Check = Callable[[], None]
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a trial into `store`, with reports.
+    """Writes the checkpoints of a trial into `store`, with reports in the trial's report file.
 
     `metric_at` returns the validation metric that is reported with a checkpoint.
     """
@@ -179,6 +179,9 @@ class CheckpointWriter:
     ) -> dict[str, dict[str, Any]]:
         """Store the metadata as a file, add the key to `stored`, and return the manifest entry by
         name.
+
+        Raises StorageError if the file cannot be stored, and OSError if no temporary folder can be
+        created.
         """
         with make_temporary_folder("detcloud-document-") as folder:
             document = write_document(folder, METADATA, metadata)
@@ -189,8 +192,9 @@ class CheckpointWriter:
     ) -> str:
         """Store the manifest, which completes the checkpoint, and return the manifest's SHA-256.
 
-        Add the manifest's key to `stored`. Raises StorageError if the manifest is too large or
-        cannot be stored.
+        `common` are the fields of all reports of this checkpoint. Afterwards, add the manifest's
+        key to `stored`. Raises StorageError if the manifest is too large or cannot be stored, and
+        OSError if no temporary folder can be created.
         """
         spec = self._spec
         manifest = manifest_content(

@@ -95,10 +95,12 @@ class Context:
         """Return whether to save before leaving: SAVE, or without time for a save FINISH or KEEP.
 
         After SAVE, the caller stores a checkpoint. After FINISH or KEEP, the caller leaves without
-        another save; after FINISH, the caller first waits for the running save. On KEEP, this call
-        abandons the running save: nobody waits for its end. Without a notice that has a deadline,
-        return SAVE. With a notice, print the choice. With several processes, call this on
-        the chief and broadcast the choice.
+        a new save; after FINISH, the caller first waits for the running save. On KEEP, this call
+        abandons the running save: nobody waits for its end.
+
+        Without a notice, return SAVE. A notice is a request to stop with a deadline, at which the
+        process is killed or the machine ends. With a notice, print the choice. With several
+        processes, call this on the chief and broadcast the choice.
 
         `is_saved`: the latest checkpoint, stored or being stored, contains all of the work.
         """

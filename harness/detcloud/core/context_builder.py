@@ -41,11 +41,12 @@ def build_cluster_context(
     """Return the context of a trial on a cluster. The caller closes the context.
 
     Reports go to the report file of this process's rank and to the log. Workers report only the
-    kinds of WORKER_KINDS; other reports of workers are dropped, and progress with a notice. The
+    kinds of WORKER_KINDS; reports of different kinds are dropped, and progress with a notice. The
     threads of the specification are divided among the processes of the node.
 
-    `distributed` is None for a single process of a node. Raises DetcloudError if the checkpoint
-    store cannot be opened.
+    `distributed` is None for a single process of a node. In the mode WorkersAskChief, connected
+    processes start a thread for the agreement to stop. Raises DetcloudError if the checkpoint store
+    cannot be opened, and ValueError for an unknown `mode`.
     """
     spec = directory.spec
     if distributed is not None and spec.threads is not None:
@@ -99,10 +100,15 @@ def build_local_context(
     distributed: DistributedContext | None,
     mode: PreemptMode,
 ) -> Context:
-    """Return a context without a cluster: rank 0 prints metrics, and nothing is reported.
+    """Return a context without a cluster. The caller closes the context.
 
-    Checkpoints and event files go to `checkpoint_dir`, by default the user's data folder. Without
-    `distributed`, the process is alone. Directives are the defaults: no stop and no length.
+    Rank 0 prints metrics and the UUIDs of checkpoints; no report file is written. Checkpoints and
+    event files go to `checkpoint_dir`, by default the user's data folder. Without `distributed`,
+    the process is alone. The directives, elsewhere the cluster's instructions, name no stop and no
+    length.
+
+    In the mode WorkersAskChief, connected processes start a thread for the agreement to stop.
+    Raises ValueError for an unknown `mode`.
     """
     root = (
         Path(checkpoint_dir) if checkpoint_dir is not None else _user_data_folder() / "checkpoints"

@@ -338,7 +338,7 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
     variables of the environment. Return None without a launcher. Otherwise return after all
     processes have connected.
 
-    Raises NoLauncher, a DetcloudError, if other variables of the launcher are missing. Raises
+    Raises NoLauncher, a DetcloudError, if a variable that the launcher sets is missing. Raises
     DetcloudError if a process does not connect within 10 minutes, two processes claim a rank, or
     the chief cannot listen.
     """

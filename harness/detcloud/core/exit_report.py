@@ -75,8 +75,9 @@ def try_to_report_refusal(
 def _report_refusal(directory: TrialDirectory, context: Context, error: object) -> None:
     """Print and report as `early_exit` that the hyperparameters are refused. Any rank may do this.
 
-    Do nothing if this process has reported the refusal. `error` explains the refusal, or is None.
-    Raises DetcloudError if the report cannot be written.
+    The report is a line of the rank's report file. Do nothing if this process has reported the
+    refusal. `error` explains the refusal, or is None. Raises DetcloudError if the report cannot be
+    written.
     """
     refusal = EarlyExitReason.INVALID_HP
     if context.train.early_exit is not refusal:

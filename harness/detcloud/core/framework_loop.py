@@ -219,7 +219,7 @@ class FrameworkLoop:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number or a scalar tensor as a float. Return None for NaN and other values."""
+    """Return a number or a scalar tensor as a float. Return None for NaN and for anything else."""
     value = value.item() if hasattr(value, "item") else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and value == value else None

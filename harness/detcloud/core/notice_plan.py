@@ -43,7 +43,9 @@ class Situation:
     """The facts at a notice."""
 
     seconds_left: float
-    """The time until the deadline; negative if the deadline has passed."""
+    """The time until the deadline, at which the process is killed or the machine ends; negative
+    afterwards.
+    """
     is_saved: bool
     """Whether the latest checkpoint, stored or being stored, contains all of the work."""
     state_bytes: int | None = None

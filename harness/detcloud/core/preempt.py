@@ -33,6 +33,10 @@ class PreemptContext:
 
     A single process reads the directives, the file with the cluster's requests, at most every
     100 ms. In the mode WorkersAskChief, several processes agree on a common check at which to stop.
+
+    The deadline of a request is the time at which the process is killed or the machine ends.
+    SIGTERM counts as a deadline that is reached. Code stops for a request with a deadline at the
+    next batch, for a request without a deadline at a convenient time.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class PreemptContext:
         """Return whether a request to stop has a deadline: an interruption notice, a kill or
         SIGTERM.
 
+        The deadline is the time at which the process is killed or the machine ends.
+
         If this returned True and your code exits, the trial resumes later. Raises InvalidCall on
         ranks other than the chief in the mode ChiefOnly, and DetcloudError if the file of
         directives is malformed.
@@ -112,11 +118,12 @@ class PreemptContext:
         return self._see(pending is not None and pending.deadline_ms is not None)
 
     def is_requested(self) -> bool:
-        """Return whether this process knows of a request to stop. Other processes may not know of
-        it yet.
+        """Return whether this process knows of a request to stop. The trial's other processes may
+        not know of the request yet.
 
-        The call does not count as a promise to stop. The first call runs `on_first_check`. Raises
-        DetcloudError if the file of directives is malformed.
+        The call does not count as a promise to stop. The first call runs `on_first_check`, which on
+        a cluster declares that this process reads requests to stop. Raises DetcloudError if the
+        file of directives is malformed.
         """
         if not self.was_asked:
             self._note_first_check()
@@ -129,9 +136,9 @@ class PreemptContext:
     def notice(self) -> Preemption | None:
         """The request to stop with a deadline, once a check has returned True; None before.
 
-        The call of `note_stop` counts like such a check. The reason is an announced end of the
-        machine or a stop of the trial. SIGTERM does not count, because a signal does not state the
-        remaining time.
+        A call of `note_stop` has the same effect as the check. The reason is an announced end of
+        the machine or a stop of the trial. Remains None for requests without a deadline, and for
+        SIGTERM, because a signal does not state the remaining time.
         """
         agreed = self._agreement.request if self._agreement is not None else None
         for request in (agreed, self._requested, self._directed):

@@ -51,7 +51,7 @@ class ProfilerContext:
             sampling_interval: the seconds between two samples, at least 0.1.
             samples_per_report: the number of samples in each mean, an int of at least 1.
 
-        Raises InvalidValue for other arguments, also in processes that measure nothing.
+        Raises InvalidValue for arguments out of range, also in processes that measure nothing.
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise InvalidValue(
@@ -71,7 +71,7 @@ class ProfilerContext:
         self._thread.start()
 
     def stop_measuring(self) -> None:
-        """Report the mean of the samples since the last report, and end the thread.
+        """Report the mean of the samples since the last `metrics` report, and end the thread.
 
         Wait for the thread. Do nothing if nothing is measured.
         """
@@ -103,9 +103,10 @@ class ProfilerContext:
             print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 
     def _report_mean(self, samples: list[dict[str, Metrics]]) -> None:
-        """Append a `metrics` report with the means of the samples for each group.
+        """Append a `metrics` report for each group, with the means of the group's samples.
 
-        Raises DetcloudError if a report cannot be written.
+        The report's `steps_completed` is the present time in epoch seconds. Do nothing without
+        samples. Raises DetcloudError if a report cannot be written.
         """
         now = int(time.time())
         for group, metrics in mean_of_samples(samples).items():

@@ -8,7 +8,7 @@ from detcloud.shared.json_values import short_text
 
 
 def print_report(kind: str, **fields: object) -> None:
-    """Print a line to stdout for a report of metrics or of a checkpoint; ignore other kinds.
+    """Print a line to stdout for a report of metrics or of a checkpoint; ignore all other kinds.
 
     The kinds `metrics` and `rank_metrics` need the fields `group`, `steps_completed` and `metrics`;
     metrics that are no dict are ignored. The kind `checkpoint` needs `uuid` and `steps_completed`.

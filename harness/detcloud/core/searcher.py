@@ -56,7 +56,7 @@ class SearcherOperation:
         *,
         takes_values: bool = False,
     ) -> None:
-        """Create an open operation. `report` writes the reports of the trial.
+        """Create an open operation. `report` writes a report, a line of the trial's report file.
 
         `length_units` is by default `length`. `await_checkpoint` waits for a background checkpoint
         and raises its error. `takes_values`: the search accepts any JSON value as its metric.
@@ -240,10 +240,10 @@ class SearcherContext:
         `searcher_mode` is ChiefOnly. All errors are raised during the iteration.
 
         Raises InvalidCall if your code asks for the next operation without completing the last one
-        or being preempted. Raises InvalidCall on other ranks than the chief in the mode ChiefOnly.
+        or being preempted. Raises InvalidCall in the mode ChiefOnly on any rank but the chief.
         Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
         length. Raises DetcloudError if the cluster's file of directives is malformed or another
-        process has exited. Raises ValueError for an unknown mode.
+        process of the trial has exited. Raises ValueError for an unknown mode.
         """
         if not self._on_cluster:
             self._current = None
@@ -300,9 +300,12 @@ class SearcherContext:
         """Return whether the searcher decides how long to train.
 
         Return False without a cluster, for a search that stops trials by time, and without
-        searcher.max_length. Wait until the cluster has announced the first length. All ranks must
-        call this. Raises DetcloudError if the cluster's file of directives is malformed or another
-        process has exited.
+        searcher.max_length. On a cluster, wait for the first length, except for a search by time.
+        Return True as well if the search ends or a request to stop arrives before; `operations`
+        then yields nothing. All ranks must call this.
+
+        The first call declares that this process reads requests to stop. Raises DetcloudError if
+        the cluster's file of directives is malformed or another process of the trial has exited.
         """
         if not self._on_cluster or self._is_timed:
             return False
@@ -313,10 +316,11 @@ class SearcherContext:
         return self._distributed.broadcast(gives)
 
     def _await_first_length(self) -> int | None:
-        """Wait for the first length and return the length. Return None if the trial must end
-        before.
+        """Wait for the first length and return the length; ENDLESS without searcher.max_length.
 
-        Raises DetcloudError if the cluster's file of directives is malformed.
+        Return None if the search ends or a request to stop arrives before the first length. The
+        first call declares that this process reads requests to stop. Raises DetcloudError if the
+        cluster's file of directives is malformed.
         """
         while True:
             directives = self._read()
@@ -326,7 +330,7 @@ class SearcherContext:
             time.sleep(POLL_SECONDS)
 
     def is_finished(self) -> bool:
-        """Return whether no operation is open and the cluster will send no more.
+        """Return whether no operation is open and the cluster will send no more operations.
 
         For an endless training, return whether no preemption is requested. Raises DetcloudError if
         the cluster's file of directives is malformed.
@@ -345,7 +349,8 @@ class SearcherContext:
     def _next_step(self, directives: Directives) -> int | Outcome | None:
         """Return the length of the next operation, or the Outcome if the operations have ended.
 
-        Return None if the trial must wait.
+        Return None if the cluster has not decided yet, so that the caller asks again later. Raises
+        DetcloudError if the cluster's file of directives is malformed.
         """
         length, done = directives.length, self._completed_length(directives)
         if done == ENDLESS:

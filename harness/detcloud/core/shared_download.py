@@ -27,9 +27,9 @@ class DownloadMode(Enum):
 
 
 def sharing_ranks(ranks: DistributedContext, mode: DownloadMode) -> DistributedContext | None:
-    """Return `ranks` if the ranks of a node share a download. Return None otherwise.
+    """Return `ranks` if the ranks of this node share a download. Return None otherwise.
 
-    Ranks share unless `mode` is NoSharedDownload, a node has a single rank, or the ranks cannot
+    Ranks share unless `mode` is NoSharedDownload, this node has a single rank, or the ranks cannot
     exchange values. Raises ValueError for an unknown mode.
     """
     shares = DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload

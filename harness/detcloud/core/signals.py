@@ -108,7 +108,8 @@ os.register_at_fork(
 def print_stacks_on_sigusr1() -> None:
     """Make SIGUSR1 print the stack of every thread to stderr, and then call the earlier handler.
 
-    The output shows where a process hangs, even within a library. Do nothing if stderr is no file.
+    The output shows where a process hangs, even within a library. Without an earlier handler, the
+    process continues after the output. Do nothing if stderr is missing or has no file descriptor.
     """
     has_handler, screen = callable(signal.getsignal(signal.SIGUSR1)), sys.__stderr__
     if screen is None:

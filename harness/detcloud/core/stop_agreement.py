@@ -29,8 +29,9 @@ NEVER = sys.maxsize
 class StopAgreement:
     """A rank's part in the agreement, which runs in a thread.
 
-    `read` returns the request that this rank sees, or None. `request` is the latest request that
-    all ranks agreed on, or None. On the chief, `request` is set when the agreement begins.
+    `read` returns the request that this rank sees, or None. Its deadline, if any, is the time at
+    which the process is killed or the machine ends. `request` is the latest request that all ranks
+    agreed on, or None. On the chief, `request` is set when the agreement begins.
     """
 
     def __init__(self, control: Channel, read: Callable[[], Preemption | None]) -> None:
@@ -170,9 +171,10 @@ class StopAgreement:
     def _finish_rounds(self) -> None:
         """On the chief, send the check at which to stop to all workers, if every rank has answered.
 
-        This is the check after the highest count of checks. Set the same check for the chief, and
-        wake its waiting checks. Do nothing while the count of a rank is missing. Workers that have
-        exited are skipped.
+        Requests with and without a deadline have separate rounds of answers. All ranks stop at the
+        check after the highest count of checks. Set the same check for the chief, and wake its
+        waiting checks unless the second round is open. Do nothing while the count of a rank is
+        missing. Workers that have exited are skipped.
         """
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):
@@ -189,8 +191,8 @@ class StopAgreement:
     def _stop(self, urgent: bool, check: int, request: Preemption, is_held: bool) -> None:
         """Set the check at which all ranks stop for `request`, and wake waiting checks.
 
-        `is_held` tells whether checks must continue to wait, for another request's agreement. An
-        earlier check for the same urgency stays.
+        `is_held` tells whether checks must continue to wait, because the agreement on a request of
+        the opposite urgency is open. An earlier check for the same urgency stays.
         """
         with self._lock:
             self._stops[urgent] = min(self._stops[urgent], check)

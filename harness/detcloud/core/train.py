@@ -54,8 +54,9 @@ class TensorboardMode(Enum):
 class TrainContext:
     """Reports metrics, progress and early exits, without waiting for the cluster.
 
-    Metrics of ranks other than the chief are stored separately by rank, and the search ignores
-    them.
+    A report is a line of the rank's report file, which the agent reads; without a cluster, the
+    chief only prints metrics. Metrics of ranks other than the chief are stored separately by rank,
+    and the search ignores them.
     """
 
     def __init__(
@@ -167,9 +168,9 @@ class TrainContext:
     def report_progress(self, progress: float) -> None:
         """Report the completed part of the trial, a number or a scalar tensor in [0, 1].
 
-        Only the chief's progress counts. Other ranks print once that theirs is ignored. Raises
-        InvalidValue for other values, DetcloudError if the report cannot be written, and the error
-        of a failed background checkpoint.
+        Only the chief's progress counts. Every other rank prints once that its progress is ignored.
+        Raises InvalidValue for anything but a number in [0, 1], DetcloudError if the report cannot
+        be written, and the error of a failed background checkpoint.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -197,8 +198,8 @@ class TrainContext:
 
         `detcloud trial describe` shows the metadata, and later runs of the trial can read it. Any
         rank may call this, but `get_metadata` of another rank does not return the new data in this
-        run. Raises DetcloudError for other data, for more than 16 KiB, and if the report cannot be
-        written. Raises the error of a failed background checkpoint.
+        run. Raises DetcloudError for anything but a dict of JSON data, for more than 16 KiB, and if
+        the report cannot be written. Raises the error of a failed background checkpoint.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -223,10 +224,10 @@ class TrainContext:
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Report that the code ends the trial. The code must still return.
 
-        Any rank may report this for all ranks. The first reason counts; a later one is only
-        printed, except that INVALID_HP replaces any other reason. Raises InvalidValue for an
-        unknown reason, DetcloudError if the report cannot be written, and the error of a failed
-        background checkpoint.
+        Any rank may report this for all ranks. The first reason of this process counts. A different
+        reason in a later call is only printed, but INVALID_HP replaces USER_REQUESTED_STOP. Raises
+        InvalidValue for an unknown reason, DetcloudError if the report cannot be written, and the
+        error of a failed background checkpoint.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -309,14 +310,18 @@ class TrainContext:
     ) -> None:
         """Check and report metrics of a group. In the AUTO mode, also write TensorBoard events.
 
-        `extra` are further fields of the report. On a worker whose loop all ranks share, check and
-        remember the metrics only. Other workers print once where their reports are shown.
+        `extra` are fields to add to the report. In the group `validation`, omit values of type
+        bytes with a printed line, and keep the searcher's metric for `metric_at`.
+
+        A worker, a rank other than the chief, writes no events. If all ranks share the loop
+        (`allow_repeats`), a worker only checks and remembers the metrics. Otherwise a worker
+        reports too, and prints once where its metrics are shown.
 
         Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
-        if `steps_completed` is out of range, or for a name that was just reported. Raises
-        InvalidCall for a validation metric of None. Raises DetcloudError for values that JSON
-        cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the error of
-        a failed background checkpoint.
+        if `steps_completed` is out of range, or for a name that was reported for the group's latest
+        batch. Raises InvalidCall for a validation metric of None. Raises DetcloudError for values
+        that JSON cannot contain, and if the report cannot be written or exceeds 256 KiB. Raises the
+        error of a failed background checkpoint.
         """
         _check_steps(steps_completed)
         if group == "validation":

@@ -46,14 +46,14 @@ def init(
     Without a cluster, metrics are printed and checkpoints go to `checkpoint_dir`, by default the
     user's data folder. Only then are `hparams`, `config` and `seed` used.
 
-    A launcher's worker detects the other processes; other groups need `distributed`. In the MANUAL
-    `tensorboard_mode` only your code writes event files. On a cluster, SIGTERM is a preemption.
-    SIGUSR1 prints the stacks of all threads.
+    A launcher's worker detects the trial's other processes; processes that no launcher has started
+    need `distributed`. In the MANUAL `tensorboard_mode` only your code writes event files. On a
+    cluster, SIGTERM is a preemption. SIGUSR1 prints the stacks of all threads.
 
     The block's end waits for a background checkpoint and raises its error. On a cluster, the end
     and the environment are reported, and a thread later ends a process that other threads keep
-    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. Other exceptions pass
-    and count as failures.
+    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. All exceptions but
+    InvalidHP pass, and count as failures unless a SystemExit has the code 0 or None.
 
     Raises DetcloudError if another process has this rank, or if the specification, the checkpoint
     store or a launcher's variables are invalid. ValueError for an unknown `preempt_mode`.
@@ -146,9 +146,10 @@ def _start_describing(directory: TrialDirectory) -> threading.Thread:
 
 
 def _report_environment(directory: TrialDirectory, code: Path) -> None:
-    """Append the `environment` report, except on workers. Print an error instead of raising.
+    """Append the `environment` report: packages, devices, threads, host and the code's digest.
 
-    `code` is the folder of the training code.
+    `code` is the folder of the training code. Do nothing on workers, the ranks other than the
+    chief. Print an error to stderr instead of raising.
     """
     if directory.is_worker:
         return

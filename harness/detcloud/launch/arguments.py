@@ -90,9 +90,10 @@ def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str
 
 
 def _worker_command(trial: str | None, script: list[str]) -> list[str]:
-    """Return the command that trains the trial class, or runs the script with further arguments.
+    """Return the command that trains the trial class, or runs the script with its arguments.
 
-    The script is only used without a trial. A script `.py` runs by this interpreter.
+    `script`, the script and its arguments, is only used without a trial. A script `.py` runs by
+    this interpreter.
     """
     if trial is not None:
         return [sys.executable, "-m", WORKER, trial]

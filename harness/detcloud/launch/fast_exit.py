@@ -32,7 +32,7 @@ def exit_process(status: int) -> NoReturn:
     """Raise SystemExit with `status`, and request the fast exit with this status.
 
     After `install_fast_exit`, the last atexit function ends the process with `status`, without
-    further cleanup. Without `install_fast_exit`, the process ends as usual.
+    the interpreter's cleanup. Without `install_fast_exit`, the process ends as usual.
     """
     requested_status.append(status)
     sys.exit(status)

@@ -49,7 +49,7 @@ class Gang:
 
     @property
     def own_host(self) -> str:
-        """The address at which other nodes reach this node.
+        """The address at which the trial's other nodes reach this node.
 
         The loopback address for a single node, and for a node without an address in `hosts`.
         """

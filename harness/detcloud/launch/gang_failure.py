@@ -121,7 +121,7 @@ def has_refused(rank: int) -> bool:
 
 
 def report_failure(text: str) -> None:
-    """Append an `exit` line to the trial's report file, after a worker's failure ended the others.
+    """Append an `exit` line to the trial's report file, after a worker's failure ended all workers.
 
     Reason and message are those of the first worker whose report refuses the hyperparameters, or
     else of the first reported error. Without either, the reason is `errored`. `text` replaces a

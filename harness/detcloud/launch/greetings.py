@@ -1,5 +1,5 @@
-"""The greetings of connections to a shell. Connections greet in parallel, so that none blocks
-others.
+"""The greetings of connections to a shell. Connections greet in parallel, so that a slow connection
+blocks no other connection.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from detcloud.shared.shell_frames import GREETING_BYTES_MAX, Greeting
 GREETING_SECONDS_MAX = 10.0
 """The time limit for a complete greeting."""
 STRANGERS_MAX = 128
-"""The maximum number of connections that have not sent the token. A further one closes the
-oldest.
+"""The maximum number of connections that have not sent the token. A connection above the maximum
+closes the oldest.
 """
 READ_BYTES = 32_768
 
 
 class GreetingReader:
-    """Collects the first line of a connection from received bytes."""
+    """Collects the first line of a connection, the greeting, from received bytes.
+
+    A greeting contains the token, the terminal and the program to run.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -34,7 +37,7 @@ class GreetingReader:
         """Add received bytes. Return the greeting and the bytes after its line, or None.
 
         None means that the line is not complete yet. Raises ValueError if the line is no greeting,
-        is too long, or contains a wrong token.
+        is too long, or contains a wrong token; the caller closes the connection.
         """
         self._received += received
         line, newline, more = self._received.partition(b"\n")

@@ -50,7 +50,7 @@ class LaunchFolder:
     def trial_directory(self) -> str:
         """Return DETCLOUD_TRIAL_DIR of the trial's environment, or "" if the variable is missing.
 
-        A launch without an environment, as in a container, uses the supervisor's environment.
+        If launch.json names no environment, as in a container, read the supervisor's environment.
         """
         variables = self.launch["environment"]
         return str((os.environ if variables is None else variables).get("DETCLOUD_TRIAL_DIR", ""))

@@ -58,8 +58,8 @@ def has_ended(leader: int) -> bool:
 def kill_group(group: int, number: int) -> None:
     """Send the signal `number` to a process group, or to the leader if no group exists yet.
 
-    The number `group` of a group is the process id of the leader. Do nothing if neither exists or
-    the system forbids the signal.
+    `group` is the process id of the leader, and the number of the group. Do nothing if neither
+    exists or the system forbids the signal.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:

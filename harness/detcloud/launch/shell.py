@@ -43,7 +43,7 @@ from detcloud.shared.shell_frames import (
 
 KIND = "shell"
 SESSIONS_MAX = 32
-"""The maximum number of connections with the token. Further connections wait."""
+"""The maximum number of connections with the token. Connections above the maximum wait."""
 REAPING_SECONDS = 0.1
 """The interval between checks for ended processes, because select does not report their end."""
 PATIENCE_SECONDS = 10
@@ -75,8 +75,8 @@ def accept_connections(listener: socket.socket, token: str) -> None:
     """Serve each connection that has sent the token in a forked process. Never return.
 
     Connections without the token wait in the lobby and do not count as sessions. At most
-    SESSIONS_MAX sessions run; further connections get a notice and wait. Raises OSError if no
-    process can be created.
+    SESSIONS_MAX sessions run; connections above the maximum get a notice and wait. Raises OSError
+    if no process can be created.
     """
     lobby = Lobby(listener, token)
     waiting: deque[GreetedConnection] = deque()

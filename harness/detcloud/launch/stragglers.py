@@ -19,24 +19,30 @@ POLL_SECONDS = 0.25
 class StragglerWatch:
     """A thread of a launcher that kills the remaining workers STRAGGLER_SECONDS after a failure.
 
-    `folder` contains the marks of failures. Torch's launcher would wait half a minute for workers
-    that it has asked to end.
+    `folder` contains the marks of failures, a file for each failed attempt. An attempt is a start
+    of all workers by torch's launcher, which may restart them. Torch's launcher would wait half a
+    minute for workers that it has asked to end.
     """
 
     def __init__(self, folder: str) -> None:
-        """Start the thread."""
+        """Start the thread. `folder` is shared by this node's launcher and workers."""
         self._folder = folder
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread without killing the workers that still run, and wait for the end."""
         self._is_over.set()
         self._thread.join()
 
     def _run(self) -> None:
-        """Mark lost wrappers and act once on each new failure of an attempt, until `close`."""
+        """Watch for failed attempts until `close`, and end the workers of each, once.
+
+        A wrapper of a worker that was killed could not mark its attempt as failed; write the mark
+        in `folder`. Of each newly failed attempt, kill the workers that still run after
+        STRAGGLER_SECONDS. The thread ends with OSError if a mark cannot be read.
+        """
         seen: set[int] = set()
         while not self._is_over.wait(POLL_SECONDS):
             mark_lost_wrappers(self._folder)

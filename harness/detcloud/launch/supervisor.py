@@ -173,9 +173,10 @@ class Supervisor:
         process.
 
         Start a session, reset signals and umask, and change to the trial's folder. The kernel kills
-        this process if the supervisor dies. Exit with 127 unless the parent is `supervisor`. Repeat
-        an earlier kill signal as SIGTERM. A fork that runs no command also closes the supervisor's
-        descriptors. Raises OSError if the folder does not exist.
+        this process if the supervisor dies. Exit with 127 unless the parent is `supervisor`. If
+        SIGTERM has arrived before the reset, send SIGTERM to this process. A fork that runs no
+        command also closes the supervisor's descriptors. Raises OSError if the folder does not
+        exist.
         """
         os.dup2(self._output_end, 1)
         os.dup2(self._output_end, 2)

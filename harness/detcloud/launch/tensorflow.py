@@ -22,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by this node's worker.
 
     The worker's output lines get the node's rank as a prefix. With several nodes, set TF_CONFIG.
-    Print the reason and return 1 for options other than `--port PORT`. Raises SystemExit: 1 for
-    other invalid arguments, 0 after the usage for `-h`. Raises OSError if the system cannot run
-    Python.
+    Print the reason and return 1 for options other than `--port PORT`. Raises SystemExit: 1 without
+    a trial or script or with both, 0 after the usage for `-h`. Raises OSError if the system cannot
+    run Python.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
@@ -47,7 +47,7 @@ def _port(arguments: LauncherArguments, gang: Gang) -> int | None:
     """Return the port of the workers: of `--port`, of the trial, or 12345 without a cluster.
 
     `--port PORT` and `--port=PORT` are the only valid overrides, the user's options before `--`.
-    Return None for any other option, and for a PORT that is no number.
+    Return None for all other overrides, and for a PORT that is no number.
     """
     words = [word for part in arguments.overrides for word in part.split("=", 1)]
     if not words:

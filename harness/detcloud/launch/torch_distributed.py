@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report. If the line cannot be written, only print the error.
 
     Set the workers' environment variables in this process. Raises SystemExit: 1 for invalid
-    arguments, 0 after the usage for `-h`, another code for options that torch cannot parse.
+    arguments, 0 after the usage for `-h`, 2 for options that torch cannot parse.
     """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = _with_free_port(Gang.from_environment())

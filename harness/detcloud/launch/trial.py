@@ -27,7 +27,7 @@ MESSAGE_CHARACTERS_MAX = 2000
 def main() -> int:
     """Run the trial that DETCLOUD_TRIAL_DIR describes, and return the exit code of the process.
 
-    Append an `exit` line to the trial's report unless the trial's code has done this. Return the
+    Append an `exit` line to the trial's report file unless the trial's code has done so. Return the
     code of a command or of a SystemExit, else 0. Return 1 if the directory is missing or invalid,
     or after an exception. The traceback is printed, for a DetcloudError only the message. Raises
     DetcloudError if the exit line cannot be written.
@@ -87,8 +87,8 @@ def _run_header(spec: TrialSpec) -> str:
 def _lost_training(spec: TrialSpec) -> str:
     """Return the text on repeated training in the log's header, for a run without a checkpoint.
 
-    The text names the batches up to the latest validation that the cluster knows. Return "" if no
-    validation is known.
+    The caller has checked that the run has no checkpoint. The text names the batches up to the
+    latest validation that the cluster knows. Return "" if no validation is known.
     """
     lost = spec.validated_steps or 0
     if lost <= 0:
@@ -100,9 +100,9 @@ def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
     """Return the reason and message of the exit, for a command that ended with 0 without a report.
 
     The message is "". In an endless training, the reason is `preempted` after a request to stop,
-    else `completed`. In other trainings, the reason is `completed` if the cluster needs no more,
-    else `stop_requested`. Raises DetcloudError if the directives, the file with the cluster's
-    instructions, are malformed.
+    else `completed`. In a training with a length, the reason is `completed` if the cluster needs no
+    more training, else `stop_requested`. Raises DetcloudError if the directives, the file with the
+    cluster's instructions, are malformed.
     """
     directives = directory.directives.read()
     if directives.length == ENDLESS:

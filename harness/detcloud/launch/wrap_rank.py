@@ -152,8 +152,10 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    After a failure or a refusal of the hyperparameters, write the mark by which other wrappers
-    learn of the failure. A worker that has ended after a signal to this wrapper marks nothing.
+    After a failure or a refusal of the hyperparameters, write the mark of the failure. By this file
+    the trial's other wrappers on this node learn of the failure. After a signal to this wrapper,
+    write no mark.
+
     Return 127 if the command cannot be started, REFUSED_CODE after a refusal, 128 + n after
     signal n.
     """

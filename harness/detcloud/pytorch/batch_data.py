@@ -50,7 +50,7 @@ def move_to_device(data: Any, device: torch.device, warned_types: object = None)
 
     Dicts, lists and tuples are copied, also named tuples. A dict of any class becomes a plain dict.
     Arrays of numbers become tensors, which share the array's memory on the CPU. Tensors on the
-    device and other values, such as arrays of text, are returned unchanged.
+    device, and values that cannot be moved, such as arrays of text, are returned unchanged.
 
     `warned_types` exists for code written for Determined and changes nothing.
     """

@@ -123,8 +123,8 @@ class TorchBatchProcessorContext:
         `reducer` is a MetricReducer, a subclass, or a function of the list of all values. Return
         the MetricReducer, to which the processor adds values by `update(value)`. With `name`, the
         reducer returns the metric; without `name`, a dict of metrics. `for_training` and
-        `for_validation` change nothing. Raises InvalidType for another object, and InvalidValue for
-        a reducer wrapped twice.
+        `for_validation` change nothing. Raises InvalidType for a `reducer` that is none of these,
+        and InvalidValue for a reducer wrapped twice.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 
@@ -143,7 +143,7 @@ class TorchBatchProcessorContext:
                     self._store_output(path, path.relative_to(folder))
 
     def report_task_using_checkpoint(self, checkpoint: object) -> None:
-        """Raise DetcloudError: this function of Determined is not supported."""
+        """Raise DetcloudError: detcloud does not support this function of Determined."""
         raise DetcloudError(
             "report_task_using_checkpoint is not supported: keep the checkpoint's UUID with"
             " core_context.train.set_metadata({...}), which `detcloud trial describe` shows"
@@ -182,7 +182,8 @@ def torch_batch_process(
     """Process a map-style data set once, with batches distributed over the trial's processes.
 
     Store the progress in checkpoints, from which a restarted trial resumes. Report the progress and
-    the reducers' metrics. Return after the last batch, or when the trial must stop.
+    the reducers' metrics to the cluster. Return after the last batch, or after a request to stop
+    the trial, with a checkpoint of the progress.
 
     Args:
         batch_processor_cls: the processor, created in each process.
@@ -190,7 +191,7 @@ def torch_batch_process(
         max_batches: the most batches of each process. Values below 1 or above the data set's
             batches are ignored with a printed notice.
         checkpoint_interval: batches of each process between two checkpoints. A pause takes effect
-            at a checkpoint.
+            at a checkpoint; a stop with a deadline, such as a kill, after the current batch.
         dataloader_kwargs: arguments of torch's DataLoader, without samplers and shuffle.
         distributed_context: the group of processes, unless a launcher of detcloud started them.
 
@@ -243,9 +244,9 @@ class _Processing:
         """Process the remaining batches with a new processor of class `kind`.
 
         Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
-        call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
-        return False. A call after the end returns True without a processor. All processes call
-        this and return the same.
+        call `on_finish` and return True. After an earlier request to stop the trial, store a
+        checkpoint and return False. A call after the end returns True without a processor. All
+        processes call this and return the same.
 
         Raises errors of the processor, the reducers and the data set. Raises DetcloudError if a
         report or checkpoint cannot be stored or another process has exited.
@@ -277,9 +278,13 @@ class _Processing:
         return True
 
     def _must_stop(self, processor: TorchBatchProcessor) -> bool:
-        """Return whether to stop after this batch. Return False after the last batch.
+        """Return whether to stop after this batch, upon a request to stop. False after the last
+        batch.
 
-        At every `checkpoint_interval`, also store a checkpoint and report the progress.
+        A request with a deadline, at which the machine ends or the process is killed, counts at
+        once. A request without a deadline counts at every `checkpoint_interval`th batch; there,
+        also store a checkpoint and report the progress. Raises DetcloudError if either cannot be
+        stored, and errors of the processor.
         """
         if self._core.preempt.must_stop_at_next_batch():
             return self._steps < self._length
@@ -300,7 +305,8 @@ class _Processing:
     def _save(self, processor: TorchBatchProcessor) -> None:
         """Call `on_checkpoint_start`, wait for all processes, and store the progress on the chief.
 
-        Do nothing if a checkpoint has this progress already. Raises DetcloudError if storing fails.
+        Do nothing if a checkpoint has this progress already. Raises DetcloudError if storing fails
+        or another process has exited, and errors of `on_checkpoint_start`.
         """
         if self._saved == self._steps and self._steps:
             return

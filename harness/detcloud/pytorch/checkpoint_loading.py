@@ -61,7 +61,8 @@ def load_trial_from_checkpoint_path(
         trial_class: the class of the trial. With None, the class is imported from the code in the
             checkpoint. That runs this code, so trust the checkpoint.
         trial_kwargs: arguments of the class after the context.
-        torch_load_kwargs: arguments of torch.load, like the further `kwargs`, which replace them.
+        torch_load_kwargs: arguments of torch.load.
+        kwargs: arguments of torch.load, too, which replace equal names in `torch_load_kwargs`.
 
     Raises DetcloudError if the files are no checkpoint of a PyTorchTrial or the class cannot be
     imported. Also if the state cannot be read, or the weights do not fit the models. Exceptions of
@@ -89,7 +90,7 @@ def load_trial_from_checkpoint_path(
 
 
 def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
-    """Raise DetcloudError if the checkpoint names another kind of trial than PyTorchTrial.
+    """Raise DetcloudError if the checkpoint names a kind of trial that is not PyTorchTrial.
 
     `load_data` is the content of the checkpoint's load_data.json. A checkpoint that names no kind
     counts as one of a PyTorchTrial. `folder` is only named in the message.
@@ -105,8 +106,8 @@ def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
 def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
     """Import and return the trial class that the checkpoint's facts name.
 
-    Raises DetcloudError if no class is named or the class cannot be imported. Other exceptions of
-    the imported code are raised unchanged.
+    Raises DetcloudError if no class is named or the class cannot be imported. Exceptions that the
+    imported code raises by itself are raised unchanged.
     """
     place = str(load_data.get("trial_cls_spec") or "")
     module, _, path = place.partition(":")

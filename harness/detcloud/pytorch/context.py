@@ -50,14 +50,16 @@ def init(
     """Yield the context of a trial, with seeded generators and deterministic algorithms.
 
     `hparams` replaces the trial's hyperparameters unless None. The configuration `exp_conf` and
-    `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; any other
-    group of processes needs `distributed`. `aggregation_frequency` replaces the configuration's.
-    Without `enable_tensorboard_logging`, reported metrics are not written as event files.
+    `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; processes
+    that no launcher has started need `distributed`. `aggregation_frequency` replaces the
+    configuration's. Without `enable_tensorboard_logging`, reported metrics are not written as event
+    files.
 
     The processes join torch's process group, and the trial's number of threads is set in torch. The
     block's end closes the context, waits for a background checkpoint and raises its error. On a
     cluster, the end is reported. InvalidHP becomes SystemExit(0); the trial ends without a restart.
-    Other exceptions pass and count as failures.
+    All exceptions but InvalidHP pass, and count as failures unless a SystemExit has the code 0 or
+    None.
 
     Raises DetcloudError if another process has this rank, or for an invalid
     `aggregation_frequency`. Also if the specification, the checkpoint store or a launcher's
@@ -263,7 +265,7 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     ) -> None:
         """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's.
 
-        The other arguments are those of torch.autograd.backward.
+        `gradient`, `retain_graph` and `create_graph` are those of torch.autograd.backward.
         """
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)

@@ -321,7 +321,11 @@ class _BatchOrder(Sampler[list[int]]):
         return batch
 
     def _start_pass(self, number: int) -> None:
-        """Seed the samplers' generators for pass `number`, and call `set_epoch`."""
+        """Prepare the sampler and the batch sampler for pass `number`.
+
+        Replace each one's `generator` by a generator that is seeded for this pass, and call
+        `set_epoch(number)`. Skip a missing attribute or method.
+        """
         for sampler in {id(each): each for each in (self._sampler, self._batches)}.values():
             if hasattr(sampler, "generator"):
                 generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", number))

@@ -191,9 +191,11 @@ class DistributedModel(DistributedDataParallel):
         return False
 
     def _average_at_steps(self, reason: str) -> None:
-        """Average at steps from now on, if all ranks call this. Rank 0 prints the reason.
+        """Wait until all ranks call this, and set `averages_at_step`. Rank 0 prints the reason.
 
-        Raises DetcloudError if a rank does not call this within AGREEMENT_SECONDS.
+        From now on, `settle` averages the gradients before each optimizer step, and the backward
+        pass no longer does. Raises DetcloudError if a rank does not call this within
+        AGREEMENT_SECONDS.
         """
         name = type(self.module).__name__
         try:

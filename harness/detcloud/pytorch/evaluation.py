@@ -34,11 +34,17 @@ class Evaluation:
         self._notice = PartialMetricNotice()
 
     def metrics(self) -> dict[str, Any] | None:
-        """Return the metrics of the validation set, or None if a deadline stopped the validation.
+        """Return the metrics of the validation set, or None if the validation was stopped.
 
-        All processes call this method and get the metrics, also the reducers' metrics. Call the
-        hooks of validation epochs. Raises InvalidCall if the loader has no batch, DetcloudError for
-        invalid metrics, and errors of the trial's code.
+        All processes call this method and get the metrics, also the reducers' metrics. If the trial
+        defines `evaluate_batch`, all processes evaluate and call the hooks of validation epochs. A
+        request to stop with a deadline, at which the machine ends or the process is killed, stops
+        the validation. If the trial defines `evaluate_full_dataset`, only the chief evaluates,
+        without hooks, and nothing stops the validation.
+
+        Raises InvalidCall if `evaluate_batch` gets no batch. Raises DetcloudError for invalid
+        metrics, for a malformed file of directives, and if another process has exited. Raises
+        errors of the trial's code.
         """
         distributed = self._context.distributed
         if evaluates_batches(self._trial):
@@ -65,9 +71,13 @@ class Evaluation:
     def _evaluate_batches(self, loader: Loader) -> dict[str, Any] | None:
         """Return the metrics of `evaluate_batch`, reduced over all processes.
 
-        Return None if a deadline stopped the validation. All processes call this and get the
-        metrics. Call the hooks of validation epochs. Raises InvalidCall if the loader has no batch,
-        DetcloudError for invalid metrics, and errors of the trial's code.
+        Return None if a request to stop with a deadline, at which the machine ends or the process
+        is killed, stopped the validation. All processes call this and get the metrics. Call the
+        hooks of validation epochs.
+
+        Raises InvalidCall if the loader has no batch. Raises DetcloudError for invalid metrics, for
+        a malformed file of directives, the cluster's requests, and if another process has exited.
+        Raises errors of the trial's code.
         """
         distributed, moved_batch = self._core.distributed, self._context.batch_mover()
         batch_metrics = BatchMetrics(self._trial)

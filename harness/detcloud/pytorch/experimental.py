@@ -65,12 +65,13 @@ class PyTorchExperimentalContext:
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the samples are stored first. If
-        the trial must stop meanwhile, the decorated function raises SystemExit with 0. It raises
-        DetcloudError for samples that a cache cannot store, and for failures of the store or disk.
+        a request to stop the trial arrives meanwhile, the decorated function raises SystemExit with
+        0, and the trial resumes later. The decorated function raises DetcloudError for samples that
+        a cache cannot store, and for failures of the store or disk.
 
-        With `shuffle`, each epoch has another order, or the same with `skip_shuffle_at_epoch_end`.
-        `num_workers` processes compute the samples for each process of the trial. Raises
-        DetcloudError for an id or version that cannot name a folder.
+        With `shuffle`, each epoch has its own order. With `skip_shuffle_at_epoch_end` as well, all
+        epochs have the same shuffled order. `num_workers` processes compute the samples for each
+        process of the trial. Raises DetcloudError for an id or version that cannot name a folder.
         """
         return self.data_layer.cache_train_dataset(
             dataset_id,
@@ -92,8 +93,9 @@ class PyTorchExperimentalContext:
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the samples are stored first. If
-        the trial must stop meanwhile, the decorated function raises SystemExit with 0. It raises
-        DetcloudError for samples that a cache cannot store, and for failures of the store or disk.
+        a request to stop the trial arrives meanwhile, the decorated function raises SystemExit with
+        0, and the trial resumes later. The decorated function raises DetcloudError for samples that
+        a cache cannot store, and for failures of the store or disk.
 
         With `shuffle`, all validations have the same shuffled order. `num_workers` processes
         compute the samples for each process of the trial. Raises DetcloudError for an id or version

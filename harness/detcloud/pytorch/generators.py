@@ -61,8 +61,9 @@ def capture_state() -> dict[str, Any]:
 def restore_state(state: dict[str, Any]) -> None:
     """Set the generators of Python, torch, the GPUs and NumPy to a captured state.
 
-    States of GPUs that do not exist here are ignored. GPUs without a state keep their generators.
-    Raises KeyError or another exception for anything but a captured state.
+    States of GPUs that do not exist here are ignored. GPUs without a state keep their generators,
+    and so does NumPy. Raises KeyError, TypeError, ValueError or another Exception for anything but
+    a captured state; some generators may be changed then.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

@@ -65,9 +65,9 @@ class Hooks:
         return any(self._overriding(each) for each in (hook, former) if each is not None)
 
     def observe_validations(self) -> bool:
-        """Return whether a callback overrides a hook of validations.
+        """Return whether a callback overrides a hook of validations, by the present or former name.
 
-        Such a hook may change the training's state during a validation.
+        An overridden hook may change the training's state during a validation.
         """
         return any(self._overriding(hook) for hook in _VALIDATION_HOOKS)
 

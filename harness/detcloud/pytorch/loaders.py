@@ -107,7 +107,9 @@ def share_loaders(
     """Check the loaders that a trial built, and reduce the training loader to this process's share.
 
     The epoch's length is the chief's, so all ranks must call this. The validation loader is not
-    reduced. Raises InvalidCall for other objects, and with `checked` for torch's own DataLoader.
+    reduced. Raises InvalidCall for objects that are no iterable loaders. With `checked`, raises
+    InvalidCall for any loader but our DataLoader. Raises DetcloudError if another process of the
+    trial has exited.
     """
     ours = checked_loader(training, "build_training_data_loader", checked)
     if isinstance(ours, DataLoader) and distributed.can_exchange:
@@ -143,10 +145,10 @@ def _epoch_length(loader: Loader) -> int:
 
 
 def checked_loader(loader: object, method: str, checked: bool) -> Loader:
-    """Return our DataLoader unchanged, and another accepted loader as a PlainLoader.
+    """Return our DataLoader unchanged, and a loader of any other class as a PlainLoader.
 
-    With `checked`, raise InvalidCall, naming `method`, for any loader but ours. Otherwise every
-    iterable is accepted, and other objects raise InvalidCall.
+    With `checked`, raise InvalidCall, naming `method`, for any loader but ours. Otherwise raise
+    InvalidCall only for objects that are not iterable.
     """
     if isinstance(loader, DataLoader):
         return loader

@@ -162,7 +162,7 @@ class MetricAverage:
     def _note_shape(self, name: str, shape: list[int] | None) -> None:
         """Record the shape of a metric's value.
 
-        None, or another shape than before, ends the average.
+        A shape of None, or a shape that differs from the earlier values' shape, ends the average.
         """
         former = self._shapes.get(name, []) if name in self._sums else shape
         if shape is None or shape != former:
@@ -241,8 +241,8 @@ class BatchMetrics:
         """Evaluate a batch by the trial's `evaluate_batch`, and add the metrics.
 
         Raises InvalidType if the result is no dict, and InvalidValue if the names differ from
-        earlier batches. Raises DetcloudError for values that are no numbers, have another shape, or
-        have no reducer.
+        earlier batches. Raises DetcloudError for values that are no numbers, differ in shape from
+        earlier batches, or have no reducer. Raises errors of `evaluate_batch`.
         """
         values = (batch, batch_idx) if self._takes_batch_idx else (batch,)
         metrics = checked_metrics(self._evaluate(*values), "evaluate_batch")
@@ -287,8 +287,8 @@ class BatchMetrics:
     def _checked_number(self, name: str, value: object) -> torch.Tensor:
         """Return the value in double precision, and remember the shape of the metric's first value.
 
-        Raises DetcloudError for a value that is no number, is empty, or has another shape than
-        before.
+        Raises DetcloudError for a value that is no number, is empty, or differs in shape from the
+        metric's first value.
         """
         place, number = f"validation metric {name!r}", to_double(value)
         if number is None:

@@ -27,9 +27,10 @@ class MixedPrecision:
         self._apex_optimizers: list[torch.optim.Optimizer] = []
 
     def make_automatic(self, reason: str) -> None:
-        """Run batches in autocast on a GPU. Without a GPU, print to stderr that nothing changes.
+        """Run later batches in autocast on a GPU, and set `is_automatic`.
 
-        `reason` names the setting in the message.
+        Without a GPU, batches stay in full precision; print this to stderr. `reason`, the text of
+        the setting that requires autocast, begins the message.
         """
         self.is_automatic = True
         if self._device.type != "cuda":

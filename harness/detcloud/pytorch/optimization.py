@@ -36,8 +36,8 @@ _StepMode = StepMode
 class LRScheduler:
     """A scheduler with the moments of its steps, which `create_lr_scheduler` returns.
 
-    Other attributes are those of the scheduler. `LRScheduler.StepMode` exists for code written for
-    Determined.
+    Attributes that this class lacks are read from the scheduler. `LRScheduler.StepMode` exists for
+    code written for Determined.
     """
 
     StepMode = StepMode
@@ -84,7 +84,9 @@ _SINGLE_PARTS = {
 
 
 def rename_former_parts(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's state with the present names of parts. Other parts stay."""
+    """Return a checkpoint's state with the present names of parts. Parts without a former name
+    stay.
+    """
     named = {_FORMER_PARTS.get(name, name): part for name, part in state.items()}
     for former, name in _SINGLE_PARTS.items():
         if former in named:
@@ -336,8 +338,8 @@ class Optimization:
         `state_dict`.
 
         Parts of schedulers that cannot be read without running code are left out and printed.
-        Raises DetcloudError if the numbers of objects or the weights do not match, and other errors
-        of torch.
+        Raises DetcloudError if the numbers of objects or the weights do not match. Raises KeyError
+        for a missing part, and errors of torch for states of optimizers, schedulers and the scaler.
         """
         self.load_models(state)
         _check_counts("optimizers", state[OPTIMIZERS], self.optimizers)
@@ -399,7 +401,10 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 
 
 def _check_counts(name: str, stored: list[Any], wrapped: list[Any]) -> None:
-    """Raise DetcloudError if a checkpoint has another number of objects than the trial."""
+    """Raise DetcloudError if a checkpoint has more or fewer objects than the trial has wrapped.
+
+    `name` is the kind of objects in the message.
+    """
     if len(stored) != len(wrapped):
         raise DetcloudError(
             f"the checkpoint holds {len(stored)} {name}, the trial wrapped {len(wrapped)}: the "

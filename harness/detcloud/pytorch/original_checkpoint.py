@@ -123,9 +123,9 @@ def read_load_data(folder: Path) -> dict[str, Any]:
 
 
 def _read_restricted(path: Path, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a state of Determined, with placeholders for unknown objects.
+    """Return a state of Determined, with a Placeholder for each object of an unknown class.
 
-    Return None for any other file.
+    `options` are arguments of torch.load. Return None if the file is missing or is no such state.
     """
     if not path.is_file() or _may_run_code(path):
         return None
@@ -168,7 +168,7 @@ def _generator_state(random_state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _read_object(place: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file. Return None without the file or for another value.
+    """Return the object in a JSON file. Return None without the file or if the JSON is no object.
 
     Raises DetcloudError if the file is not JSON.
     """

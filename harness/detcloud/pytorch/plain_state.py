@@ -23,7 +23,7 @@ _PLAIN_BASES = (bool, int, float, str)
 def to_plain(value: Any) -> Any:
     """Convert a value to plain types: enums, NumPy values, and subclasses of plain types.
 
-    Return values of other types unchanged. A dict or list without changes is returned itself.
+    Return values of all other types unchanged. A dict or list without changes is returned itself.
     """
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN_BASES or value is None:
@@ -63,8 +63,8 @@ def leave_out_objects(state: dict[str, Any], leave_out: Callable[[str, Any], Non
 def restore_types(present: Any, stored: Any) -> Any:
     """Return the stored value with the types of the present value.
 
-    Enums, NumPy values, deques and subclasses of plain types are rebuilt. A stored value with
-    another structure than the present one stays plain.
+    Enums, NumPy values, deques and subclasses of plain types are rebuilt. A stored value whose
+    structure differs from the present one stays plain.
     """
     kind = type(present)
     if isinstance(present, dict) and isinstance(stored, dict):

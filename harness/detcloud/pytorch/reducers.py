@@ -98,8 +98,8 @@ class Reducers:
 
         With `name`, the reducer returns the metric; with None, a dict of metrics. The metrics are
         reported with training workloads and validations if `for_training` and `for_validation`.
-        Raises InvalidType for another object, and InvalidValue for an object that was wrapped
-        before.
+        Raises InvalidType for an object that is none of these three, and InvalidValue for an object
+        that was wrapped before.
         """
         if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
             reducer = reducer()
@@ -125,10 +125,12 @@ class Reducers:
     def reduce(self, distributed: DistributedContext, *, training: bool) -> dict[str, Any]:
         """Return the metrics of the reducers for training or validation, equal on every process.
 
-        The chief reduces the values of all processes, so every process must call this. Empty
-        without reducers. Raises InvalidType if a reducer without a name returns no dict, or a named
-        reducer returns a dict. Raises errors of the reducers, and DetcloudError if another process
-        has exited.
+        The chief reduces the values of all processes, so every process must call this. Tensors and
+        arrays become numbers or lists. The reducers keep their values; the caller calls `reset`
+        before the next workload. Empty without reducers that were wrapped for this purpose.
+
+        Raises InvalidType if a reducer without a name returns no dict, or a named reducer returns a
+        dict. Raises errors of the reducers, and DetcloudError if another process has exited.
         """
         due = [entry for entry in self._wrapped if _is_due(entry, training)]
         if not due:
@@ -147,7 +149,7 @@ def _is_due(wrapped: _ReducerEntry, training: bool) -> bool:
 
 
 def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[str, Any]:
-    """Return the metrics of the reducers `due`, by name.
+    """Return the metrics of the reducers `due`, by name, with numbers and lists.
 
     `slots` has a list per process with the data of each reducer. Of equal names, the later metric
     counts. Raises InvalidType if a reducer without a name returns no dict, or a named reducer

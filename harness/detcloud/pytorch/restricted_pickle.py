@@ -63,7 +63,7 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
     dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return an allowed class or function, or a placeholder. Import nothing."""
+        """Return an allowed class or function, or a Placeholder with the name. Import nothing."""
         full_name = f"{_FORMER_MODULES.get(module, module)}.{name}"
         allowed = _ALLOWED.get(full_name)
         if allowed is not None:
@@ -73,26 +73,39 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
         return _UnknownGlobal(full_name)
 
     def load_reduce(self) -> None:
-        """Call a function of the file, if allowed."""
+        """Call an allowed function; the call of a Placeholder gives a Placeholder.
+
+        Raises UnpicklingError for any other object, and errors of the function.
+        """
         arguments = self.stack.pop()
         self.stack[-1] = _call(self.stack[-1], arguments)
 
     def load_newobj(self) -> None:
-        """Create an object of a class of the file, if allowed."""
+        """Create an object of an allowed class; a Placeholder gives a Placeholder.
+
+        Raises UnpicklingError for any other object, and errors of the class.
+        """
         arguments = self.stack.pop()
         self.stack[-1] = _call(self.stack[-1], arguments)
 
     def load_newobj_ex(self) -> None:
-        """Create an object, and ignore the named arguments."""
+        """Create an object as `load_newobj` does, and ignore the named arguments."""
         self.stack.pop()
         self.load_newobj()
 
     def _instantiate(self, kind: Any, arguments: Any) -> None:
-        """Create an object of an old protocol, if allowed."""
+        """Create an object of an allowed class, for old protocols; a Placeholder gives a
+        Placeholder.
+
+        Raises UnpicklingError for any other object, and errors of the class.
+        """
         self.append(_call(kind, tuple(arguments)))
 
     def load_build(self) -> None:
-        """Set the state of the last object, if allowed."""
+        """Set the state of the last object; discard the state of a Placeholder.
+
+        Raises UnpicklingError if the object accepts no state.
+        """
         state = self.stack.pop()
         _set_state(self.stack[-1], state)
 
@@ -103,10 +116,14 @@ class Unpickler(_PythonUnpickler):  # type: ignore[misc]
 
 
 def load(file: IO[bytes], **options: Any) -> Any:
-    """Read a pickled object from the file.
+    """Read a pickled object from the file, without running code of the file.
 
-    Raises UnpicklingError for calls and states that are not allowed, and other exceptions for
-    damaged files.
+    Objects, classes and functions that are not allowed become a Placeholder, which contains only
+    the name; `find_placeholder` finds the first. `options` are those of Python's Unpickler, such as
+    `encoding`.
+
+    Raises UnpicklingError if the file calls an object that is no class or function, passes invalid
+    arguments, or sets the state of an unsuitable object. A damaged file may raise any Exception.
     """
     return Unpickler(file, **options).load()
 
@@ -183,7 +200,10 @@ def _set_state(target: Any, state: Any) -> None:
 
 
 def _set_array(array: Any, state: Any) -> None:
-    """Set the content of an array. Raises UnpicklingError if the content does not fit."""
+    """Set the content of an array. Raises UnpicklingError if the content does not fit the type.
+
+    Raises ValueError or another exception of NumPy for a malformed state.
+    """
     _version, _shape, dtype, _is_fortran, content = state
     if not isinstance(dtype, np.dtype) or dtype.hasobject != isinstance(content, list):
         raise UnpicklingError("an array's content does not fit its type")

@@ -57,7 +57,7 @@ class StateStore:
         `is_last`, nothing remains to be trained and everything is stored before the return.
 
         Args:
-            finish: writes the other files into the folder that it gets.
+            finish: is called with the checkpoint's folder, to write all files but the state's.
 
         Raises:
             DetcloudError: the state contains other objects than tensors and plain data, or files

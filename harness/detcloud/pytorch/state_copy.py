@@ -107,7 +107,11 @@ def state_bytes(state: Any) -> int:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is only a view of a storage, without further properties."""
+    """Return whether a tensor is fully described by storage, type, offset, size and stride.
+
+    Return False for subclasses, also Parameter, for sparse, quantized and meta tensors, and for
+    tensors that are conjugated or negated lazily.
+    """
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided

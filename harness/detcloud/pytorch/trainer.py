@@ -99,8 +99,10 @@ class Trainer:
 
         None stands for the experiment's configuration. Without a cluster, `max_length` is required
         (except in test mode), metrics are reported every 100 batches, and the policy is `best`.
-        Return when the search needs no more training, or when the trial must stop after storing its
-        work. At the end, also after an error, call `on_trial_shutdown` and flush the event files.
+        Return when the search needs no more training. Also return after a request of the cluster or
+        of the code to stop the trial, once unsaved work is stored. If the machine ends soon, work
+        is stored only if the time suffices. At the end, also after an error, call
+        `on_trial_shutdown` and flush the event files.
 
         Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
         DetcloudError for an invalid period, policy, callback or data loader, and for a checkpoint
@@ -222,8 +224,9 @@ class Trainer:
     def _loaders(self) -> Loaders:
         """Build and check the trial's data loaders. All processes must call this.
 
-        Raises InvalidCall for other objects and loaders without batches. A validation loader
-        without batches is accepted for `evaluate_full_dataset`.
+        Raises InvalidCall for objects that are no accepted loaders, and for loaders without
+        batches. A validation loader without batches is accepted for `evaluate_full_dataset`. Raises
+        errors of the trial's code, and DetcloudError if another process has exited.
         """
         loaders = share_loaders(
             self._trial.build_training_data_loader(),
@@ -249,7 +252,9 @@ class Trainer:
     def _is_warm_start(self, checkpoint: CheckpointReference | str | None) -> bool:
         """Return whether only weights are loaded, because another trial wrote the checkpoint.
 
-        A UUID other than the cluster's checkpoint counts as this trial's.
+        `checkpoint` is the result of `_checkpoint`. Return False for None, which means a start
+        without a checkpoint. The writer of a UUID is known only for the checkpoint that the cluster
+        names; return False for all other UUIDs.
         """
         spec = self._context.core.info
         latest = spec.latest_checkpoint

@@ -89,11 +89,12 @@ class Training:
         self._notice = PartialMetricNotice()
 
     def run(self) -> None:
-        """Restore the plan's checkpoint; train until the searcher is done or the trial must stop.
+        """Restore the plan's checkpoint; train until the searcher is done or a request to stop.
 
-        Then store unsaved work, and wait for a checkpoint in the background. After an interruption
-        notice, unsaved work is stored only if the time suffices. If the trial's code requested the
-        stop, report the stop to the cluster as an early exit.
+        The cluster or the trial's code requests the stop. Then store unsaved work, and wait for a
+        checkpoint in the background. After an interruption notice, unsaved work is stored only if
+        the time suffices. If the trial's code requested the stop, report the stop to the cluster as
+        an early exit.
 
         Raises errors of the trial's code. Raises DetcloudError if a report or checkpoint cannot be
         stored or loaded, or the searcher's metric is missing.
@@ -152,12 +153,13 @@ class Training:
             generators.restore_state(drawn)
 
     def _run_operation(self, operation: SearcherOperation) -> None:
-        """Run workloads until the operation is done or this process has to stop.
+        """Run workloads until the operation is done, or until a request to stop the trial.
 
-        Complete the operation with the searcher's metric. If the process has to stop earlier,
-        return without completing the operation. If the metric is missing, report the operation's
-        end without a metric to the searcher, and raise DetcloudError. Raises errors of the trial's
-        code, and DetcloudError if a report or checkpoint cannot be stored.
+        Complete the operation with the searcher's metric. After an earlier request to stop, by the
+        cluster or the trial's code, return without completing the operation. If the metric is
+        missing, report the operation's end without a metric to the searcher, and raise
+        DetcloudError. Raises errors of the trial's code, and DetcloudError if a report or
+        checkpoint cannot be stored.
 
         An endless operation ends at the plan's `max_length`, and validates after each scheduling
         unit unless the configuration sets a period. In test mode, train a single batch.
@@ -197,8 +199,12 @@ class Training:
         """Train up to batch `end`, advance the position, and report the averaged metrics.
 
         The chief also reports the operation's progress. Then begin new averages, and call
-        `on_training_workload_end`. If the trial's deadline requires a stop, stop before `end`,
-        advance the position and report nothing. A resumed trial then trains the remaining batches.
+        `on_training_workload_end`.
+
+        After a request to stop with a deadline, stop before `end`, advance the position and report
+        nothing. At the deadline the machine ends or the process is killed. A resumed trial then
+        trains the remaining batches.
+
         Raises DetcloudError if a report cannot be written, and errors of the trial's code.
         """
         self._optimization.set_training(True)
@@ -283,8 +289,8 @@ class Training:
 
         All processes call this. The metrics are reported as the chief's `on_validation_end` has
         changed them. The position then states the metric and whether the policy requires a
-        checkpoint. If a deadline stops the validation, restore the random generators and report
-        nothing, so that the resumed trial validates again.
+        checkpoint. If a request with a deadline stops the validation, restore the random generators
+        and report nothing, so that the resumed trial validates again.
 
         Raises InvalidCall if the loader has no batch, or if the searcher's metric is missing or no
         number. Under the rules of a Determined release that ends the search instead, the metric
@@ -359,10 +365,11 @@ class Training:
         return math.nan
 
     def _must_stop(self) -> bool:
-        """Return whether the trial must stop after this workload, equal on every process.
+        """Return whether to stop after this workload, equal on every process.
 
-        All processes must call this. Raises DetcloudError if the cluster's file of directives is
-        malformed or another process has exited.
+        The code of a process or the cluster may have requested the stop. All processes must call
+        this. Raises DetcloudError if the cluster's file of directives is malformed or another
+        process of the trial has exited.
         """
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 

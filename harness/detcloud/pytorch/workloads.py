@@ -73,8 +73,8 @@ class Position:
     steps: int = 0
     """The trained batches."""
     workload_start: int = 0
-    """The start of the current workload. Below `steps` if a deadline cut the workload, which
-    continues later.
+    """The start of the current workload. Below `steps` if a request to stop with a deadline cut the
+    workload, which continues later.
     """
     last_validation: int = 0
     """The last validation; 0 before the first."""
@@ -168,9 +168,10 @@ Workload = Train | Validate | Checkpoint | Complete
 def next_workload(schedule: Schedule, position: Position, length: int) -> Workload:
     """Return the workload to run at `position`, in an operation that ends at batch `length`.
 
-    Before `length`: first finish a workload that a deadline cut. Otherwise validate if that is due,
-    then store a checkpoint if that is due or wanted, then train. At `length`: validate and store a
-    checkpoint in the order of the era, unless done, and then complete the operation.
+    Before `length`: first finish a workload that a request to stop with a deadline cut. Otherwise
+    validate if that is due, then store a checkpoint if that is due or wanted, then train. At
+    `length`: validate and store a checkpoint in the order of the era, unless done, and then
+    complete the operation.
     """
     if position.steps >= length:
         return _workload_at_end(schedule.rules, position)

@@ -90,9 +90,10 @@ class WrappedObjects:
     ) -> Scheduler:
         """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
 
-        Add the scheduler's state to checkpoints. Raises InvalidType unless `step_mode` is a
-        StepMode. Raises DetcloudError for an optimizer that is not wrapped, a frequency below 1,
-        and a ReduceLROnPlateau without MANUAL_STEP.
+        With MANUAL_STEP, only the trial's code steps the scheduler. Add the scheduler's state to
+        checkpoints. Raises InvalidType unless `step_mode` is a StepMode. Raises DetcloudError for
+        an optimizer that is not wrapped, a frequency below 1, and a ReduceLROnPlateau without
+        MANUAL_STEP.
         """
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not self.optimization.is_wrapped(optimizer):
@@ -128,7 +129,8 @@ class WrappedObjects:
         without `name`, a dict of metrics. Anything else raises InvalidType at the report. Of equal
         names, the reducer that was wrapped later counts.
 
-        Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
+        Raises InvalidType for a `reducer` of any other kind, InvalidValue for a reducer wrapped
+        twice.
         """
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 

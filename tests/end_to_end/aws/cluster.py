@@ -1,4 +1,4 @@
-"""Steps of a cluster on AWS, beside those that all clouds have."""
+"""Steps of a cluster on AWS, in addition to the common steps of all clouds."""
 
 import json
 import time
@@ -21,16 +21,16 @@ POOLS = pools_text("aws", _OFFERINGS)
 
 
 def end(team: Stack, machine: Machine) -> None:
-    """EC2 takes a machine of the first pool away, and its cluster knows it."""
+    """Interrupt a machine of the first pool, and wait until the cluster notices."""
     team.account.ec2.region.interrupt(machine.id, notice_ms=0)
     row = (instances_partition(POOL), machine.id)
     wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
 
 
 def send_warning(team: Stack, kind: str, machine: Machine, action: str = "") -> None:
-    """EC2 says of a machine what its metadata says, too; neither witness needs the other.
+    """Deliver EC2's warning for a machine to the cluster, independently of the machine's metadata.
 
-    Nobody but AWS may send its events, so the rule is asked, and its target called.
+    Only AWS may send these events, so the rule's pattern is tested and the rule's target called.
     """
     event = {
         "id": "1",
@@ -51,8 +51,9 @@ def send_warning(team: Stack, kind: str, machine: Machine, action: str = "") -> 
 
 
 def prove(to: Stack, machine: Machine, kept: Path) -> str:
-    """The join token in a file, proved by the keys in the machine's metadata. Raises
-    IdentityRefused.
+    """Return the join token, after proving the machine's identity with the keys in the metadata.
+
+    The token is stored in `kept`. Raises IdentityRefused.
     """
     metadata = Ec2Metadata(to.account.ec2.metadata_url(machine.id))
 
@@ -64,7 +65,7 @@ def prove(to: Stack, machine: Machine, kept: Path) -> str:
 
 @contextmanager
 def minutes_stopped(deployed: Deployment) -> Iterator[None]:
-    """No tick comes by itself, neither ours nor that of the emulator's rule."""
+    """Stop all periodic ticks: ours and the emulator's rule."""
     events, rule = deployed.aws.client("events"), f"detcloud-{deployed.team}-minute"
     events.disable_rule(Name=rule)
     try:

@@ -1,4 +1,4 @@
-"""One deployed cluster for all tests of this folder, in an account that checks who may do what."""
+"""A deployed cluster for all tests of this folder, in an account with enforced permissions."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,8 +20,10 @@ from tests.end_to_end.laptop import Laptop
 def archives(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, Path]:
-    """The functions, as they are deployed here. Only nightly tests ask for suggestions, whose
-    archive takes as long to build as all else of a deployment: without them it is the others' one.
+    """Build the archives of the functions; return the archives by kind.
+
+    Only nightly tests need suggestions, whose archive takes as long as the rest of a deployment;
+    other runs use the common archive.
     """
     folder = tmp_path_factory.mktemp("functions")
     is_night = any(item.get_closest_marker("nightly") for item in request.session.items)
@@ -34,7 +36,7 @@ def archives(
 def company(
     archives: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Account]:
-    """An account of its own, whose names no other test takes."""
+    """Yield an account for these tests alone, which avoids collisions of names."""
     require_installed("torch")
     require_installed("sklearn")
     folder = tmp_path_factory.mktemp("company")
@@ -51,14 +53,14 @@ def deployment(company: Account) -> Iterator[Deployment]:
 
 @pytest.fixture
 def person(deployment: Deployment, tmp_path: Path) -> Laptop:
-    """Somebody with the `detcloud` command and the administrator's token."""
+    """Return the home of a user with the `detcloud` command and the administrator's token."""
     variables = {"DETCLOUD_URL": deployment.url, "DETCLOUD_TOKEN": deployment.token}
     return Laptop(tmp_path / "home", **variables)
 
 
 @pytest.fixture
 def instance(deployment: Deployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
-    """One that was launched for work and runs nothing: the test speaks for it."""
+    """Yield a launched instance without an agent; the test acts as the agent."""
     deployment.account.ec2.region.sleepers = 1
     experiment = create(person, SHORT, tmp_path)
     (machine,) = instances(deployment)
@@ -69,7 +71,7 @@ def instance(deployment: Deployment, person: Laptop, tmp_path: Path) -> Iterator
 
 @pytest.fixture(autouse=True)
 def restore_cluster(deployment: Deployment) -> Iterator[None]:
-    """Leave a cluster without instances, in a cloud without faults, to the next test."""
+    """Remove all instances and faults of the cloud before the next test."""
     yield
     region, tables = deployment.account.ec2.region, deployment.account.tables
     tables.refused_of = tables.lost_of = 0

@@ -1,11 +1,11 @@
-"""A deployed cluster: the stack of a team, materialised on the emulator, is used as people do.
+"""A deployed cluster: a team's stack, created on the emulator and used as by people.
 
-Every test of this folder runs with the emulator's IAM switched on: it checks the signature of each
-call to the table, the buckets, the queues and the token service, and that the caller's role allows
-the action on the resource, for the functions (each by its own role), for instances and for trials
-(by the keys that they are given, and the session's policy). It does not check the conditions on
-leading keys and on tags, and of EC2 nothing: that is a simulator of ours, which trusts everybody.
-Buckets' refusals of whoever comes without TLS are taken away, for here everybody does.
+Every test of this folder runs with the emulator's IAM enabled. IAM checks the signature of each
+call to the table, the buckets, the queues and the token service. IAM also checks the caller's
+permission for the action on the resource: for functions by their roles, for instances, and for
+trials by their keys and the session's policy. Conditions on leading keys and on tags are not
+checked. EC2 is our simulator, which trusts every caller. Bucket policies that require TLS are
+removed, since no client of the emulator uses TLS.
 """
 
 import json
@@ -36,14 +36,14 @@ from tests.end_to_end.cluster_steps import (
 )
 from tests.end_to_end.laptop import Laptop
 
-# What EC2 gives an instance of its spot market between the warning and the end.
+# EC2's time between the warning and the end of a spot instance.
 NOTICE_SECONDS = 120
 
 
-def test_a_trial_runs_from_create_to_an_empty_pool(
+def test_trial_runs_from_create_to_an_empty_pool(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    # One zone has no room, and what the stream brings comes late and twice.
+    # A zone has no capacity, and the stream delivers late and twice.
     deployment.account.ec2.region.capacity["g5.xlarge", "us-east-1a", "spot"] = 0
     for mapping in deployment.pump.mappings.values():
         mapping.lag_seconds, mapping.repeats = 2.0, 1
@@ -56,18 +56,18 @@ def test_a_trial_runs_from_create_to_an_empty_pool(
     assert checkpoints(deployment, trial["id"])
     assert "validation at batch" in person.run("trial", "logs", trial["id"]).stdout
     assert not any(mapping.lost for mapping in deployment.pump.mappings.values())
-    # Whoever deploys anew still has the code that it boots with.
+    # The bucket keeps the agent code of earlier deployments.
     kept = deployment.aws.client("s3").list_objects_v2(
         Bucket=deployment.outputs["objects"], Prefix="agent-code/"
     )
     assert [content["Key"] for content in kept["Contents"]] == [f"agent-code/{agent_code().sha256}"]
     commands = (deployment.account.machines.disk(machine.id) / "commands.log").read_text()
-    # The machine would end itself, and its credentials are closed, before anything else runs.
+    # The watchdog and the firewall start before all other commands.
     order = [commands.index(f"--now detcloud-{name}") for name in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
 
 
-def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
+def test_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     region = deployment.account.ec2.region
@@ -87,7 +87,7 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
 
 
 @pytest.mark.nightly
-def test_a_model_is_asked_for_the_points_of_a_search(
+def test_model_suggests_the_points_of_a_search(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = run_suggested_search(deployment, person, tmp_path)
@@ -95,7 +95,7 @@ def test_a_model_is_asked_for_the_points_of_a_search(
 
 
 @pytest.mark.nightly
-def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_more(
+def test_instance_with_a_rebalance_advice_finishes_old_work_and_gets_no_more(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     region = deployment.account.ec2.region
@@ -105,7 +105,7 @@ def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_m
     first_checkpoint(deployment, first)
     region.advise(advised.id)
     wait_until(lambda: is_drained(deployment, advised), 30, "a drained agent")
-    # What comes now gets another instance, of which EC2 speaks by its own event instead.
+    # The new job gets a second instance, for which EC2's own event has the advice.
     second = create(person, 2 * LONG, tmp_path)
     wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
     (other,) = (
@@ -117,18 +117,18 @@ def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_m
     for experiment in (first, second):
         described = wait_for(deployment, person, experiment)
         assert (described["restarts"], described["losses"]) == (0, 0)
-    # Advice stops nothing, and brings nothing by itself.
+    # Advice neither stops a trial nor launches an instance.
     assert set(region.machines) - before == {advised.id, other.id}
 
 
 def is_drained(deployment: Deployment, machine: Machine) -> bool:
-    """Whether its agent may finish what it has and gets nothing more."""
+    """Return whether the machine's agent is draining: finishing old work without new work."""
     with deployment.client() as client:
         return client.agent(machine.id).draining
 
 
 @pytest.mark.nightly
-def test_what_is_deleted_leaves_nothing_in_the_buckets(
+def test_deleted_experiment_leaves_no_objects_in_the_buckets(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = create(person, SHORT, tmp_path)
@@ -151,17 +151,17 @@ def test_what_is_deleted_leaves_nothing_in_the_buckets(
         )
 
 
-def test_the_functions_keep_to_the_quotas(
+def test_functions_are_within_the_quotas(
     deployment: Deployment, archives: Mapping[str, Path]
 ) -> None:
     for archive in set(archives.values()):
         with zipfile.ZipFile(archive) as opened:
             names = {info.filename.partition("/")[0] for info in opened.infolist()}
             unpacked = sum(info.file_size for info in opened.infolist())
-        # What AWS takes at once, unpacked, and as the environment of a function.
+        # AWS's limits for a direct upload, the unpacked size and a function's environment.
         assert archive.stat().st_size <= 50_000_000
         assert unpacked <= 250_000_000
-        # Of the SDK there is what functions use, in the version that was tested.
+        # The archive has only the parts of the SDK that functions use, in the tested version.
         assert not names & {"torch", "boto3"}
         assert "botocore" in names
         assert ("numpy" in names) == (archive.name.startswith("suggest"))

@@ -1,4 +1,4 @@
-"""A deployed cluster whose instances, stream, table and API fail."""
+"""A deployed cluster with failing instances, stream, table and API."""
 
 import time
 from pathlib import Path
@@ -32,11 +32,12 @@ from tests.end_to_end.laptop import Laptop
 
 
 @pytest.mark.nightly
-def test_instances_that_fail_to_boot_say_why_and_are_replaced(
+def test_instances_that_fail_to_boot_report_the_cause_and_are_replaced(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     region, machines = deployment.account.ec2.region, deployment.account.machines
-    # The one that is silent has 15 s; the one that breaks has 20 minutes, and tells of it at once.
+    # The silent instance has 15 s. The broken instance has 20 minutes and reports the failure at
+    # once.
     region.sleepers = 1
     experiments = [create(person, SHORT, tmp_path, IMPATIENT)]
     (sleeper,) = running(deployment)
@@ -56,17 +57,17 @@ def test_instances_that_fail_to_boot_say_why_and_are_replaced(
 
 
 @pytest.mark.nightly
-def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
+def test_throttled_table_delays_work_without_repeating_a_trial(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     region, table = deployment.account.ec2.region, deployment.account.tables
     before = len(region.machines)
-    # What is refused passes with the next try, but a lost answer to a single write is an error.
+    # A refused write succeeds when retried, but a lost answer to a single write is an error.
     table.refused_of, table.lost_of = 5, 9
     experiment = create(person, SHORT, tmp_path)
     described = wait_for(deployment, person, experiment)
     wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
-    # Reads and transactions met both.
+    # Reads and transactions met both faults.
     for operation in ("Query", "TransactWriteItems"):
         assert table.refused[operation], operation
     assert table.lost.total()
@@ -76,7 +77,7 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
 
 
 @pytest.mark.nightly
-def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
+def test_api_outage_of_a_minute_stops_no_training_and_loses_no_report(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = create(person, LONGEST, tmp_path, settings=(KEEP_ALL,))
@@ -85,30 +86,30 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     trial = first_checkpoint(deployment, experiment)
     client = deployment.aws.client("lambda")
     name = deployment.function_name("api")
-    # One tick comes in it, as in any minute, however long that is on a slow machine.
+    # A single tick during the outage, however slow the machine is.
     with minutes_stopped(deployment):
-        # The emulator applies what is reserved for a function to its unpublished version alone.
+        # The emulator applies reserved concurrency only to the unpublished version of a function.
         version = client.get_alias(FunctionName=name, Name="live")["FunctionVersion"]
         client.update_alias(FunctionName=name, Name="live", FunctionVersion="$LATEST")
         client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
         down_until = time.monotonic() + 60.0
         try:
-            # Its work goes on to the end, and then it waits with what it has to say.
+            # The trial trains to the end, and then waits with its reports.
             assert len(checkpoints(deployment, trial)) <= LONGEST
             wait_until(
                 lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
             )
-            # What the gateway says of a function that may not run.
+            # The gateway's answer for a function that may not run.
             assert status_of(deployment.client().agents) == 429
             wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
-            # The agent's lease has lapsed, for which nobody blames it.
+            # The agent's lease has expired, without a loss.
             assert lease_of(deployment, machine.id).renewed_ms < now_ms() - LEASE_MS
             forget_passes(deployment)
             deployment.invoke("tick", {})
         finally:
             client.delete_function_concurrency(FunctionName=name)
             client.update_alias(FunctionName=name, Name="live", FunctionVersion=version)
-        # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
+        # The agent retries at least every 15 s, and so succeeds before the next minute's tick.
         up_ms = now_ms()
         wait_until(
             lambda: lease_of(deployment, machine.id).renewed_ms > up_ms, 60, "the agent's call"
@@ -121,7 +122,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
 
 
 @pytest.mark.nightly
-def test_an_actor_that_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nobody(
+def test_unreadable_actor_goes_to_the_dead_letters_without_delaying_others(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     table = deployment.aws.client("dynamodb")

@@ -1,7 +1,8 @@
-"""Two teams in one account never see each other's data or instances.
+"""Two teams in an account never see each other's data or instances.
 
-The account's IAM is enforced, see test_aws.py, but for EC2: that a tick may end only instances with
-its own cluster's tag is read from the policies in tests/unit/infra; here it is seen never to ask.
+The account's IAM is enforced (see test_aws.py), except for EC2. Unit tests of tests/unit/infra read
+the policy that a tick ends only instances with its own cluster's tag; this module checks that a
+tick never tries.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from tests.emulators.minutes import TICK_SECONDS
 from tests.end_to_end.aws.cluster import prove, send_warning
 from tests.end_to_end.cluster_steps import POOL, status_of, wait_until
 
-# It holds one instance without work.
+# A pool with an instance even without work.
 SPEECH = f"""
 resource_manager: {{default_compute_resource_pool: {POOL}, default_aux_resource_pool: {POOL}}}
 resource_pools:
@@ -40,14 +41,14 @@ OLD_MS = 600_000
 
 @pytest.fixture(scope="module")
 def speech(company: Account) -> Stack:
-    """The second team, for which no time goes by unless a test lets it."""
+    """Return the second team's stack; ticks run only on request."""
     made = stack(company, "speech", SPEECH)
     made.invoke("tick", {})
     return made
 
 
 @pytest.mark.nightly
-def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
+def test_tokens_and_instances_of_a_team_are_refused_by_the_second_teams_api(
     deployment: Deployment,
     speech: Stack,
     instance: Machine,
@@ -67,7 +68,7 @@ def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
 
 
 @pytest.mark.parametrize("function", ["api", "advance", "tick", "checkpoint_gc"])
-def test_the_functions_of_a_team_read_nothing_of_the_others(
+def test_functions_of_a_team_cannot_read_data_of_the_second_team(
     function: str, deployment: Deployment, speech: Stack
 ) -> None:
     sts = speech.aws.client("sts")
@@ -89,13 +90,13 @@ def test_the_functions_of_a_team_read_nothing_of_the_others(
     bucket.close()
 
 
-def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
+def test_function_with_the_second_teams_table_is_refused(
     deployment: Deployment, speech: Stack
 ) -> None:
     client, name = speech.aws.client("lambda"), speech.function_name("checkpoint_gc")
-    said = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    variables = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     speech.invoke("checkpoint_gc", {})
-    sent = {**said, "DETCLOUD_TABLE": deployment.outputs["table"]}
+    sent = {**variables, "DETCLOUD_TABLE": deployment.outputs["table"]}
     client.update_function_configuration(FunctionName=name, Environment={"Variables": sent})
     with pytest.raises(AssertionError, match="failed"):
         speech.invoke("checkpoint_gc", {})
@@ -103,14 +104,14 @@ def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
 
 
 @pytest.mark.nightly
-def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others(
+def test_team_ends_unclaimed_instances_of_the_team_only(
     deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:
     region = deployment.account.ec2.region
     region.sleepers = 1
     speech.invoke("tick", {})
     (own,) = speech.billed_instances()
-    # What was launched for nobody, long ago; and those who are somebody's are as old.
+    # An old unclaimed launch of each team; the claimed instances are equally old.
     strays = {team.team: stray(team, of) for team, of in ((deployment, instance), (speech, own))}
     for machine in (instance, own):
         machine.launched_ms -= OLD_MS
@@ -131,20 +132,20 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
 
 
 @pytest.mark.nightly
-def test_a_warning_about_a_teams_instance_leaves_nothing_at_the_others(
+def test_warning_about_a_teams_instance_leaves_no_row_at_the_second_team(
     deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:
     row = (instances_partition(POOL), instance.id)
     wait_until(lambda: row in deployment.rows(), 30, "the instance in its cluster's books")
     for team in (speech, deployment):
         send_warning(team, "EC2 Instance Rebalance Recommendation", instance)
-    told = (NOTICES, f"{instance.id}#rebalance")
-    assert [told in team.rows() for team in (speech, deployment)] == [False, True]
+    row_key = (NOTICES, f"{instance.id}#rebalance")
+    assert [row_key in team.rows() for team in (speech, deployment)] == [False, True]
     assert not any(instance.id in line for line in speech.log_messages("spot_notice"))
 
 
 def stray(team: Stack, like: Machine) -> Machine:
-    """One more instance like a team's own, of a launch that the team knows nothing of."""
+    """Add an instance like a team's own, from a launch without a row in the team's table."""
     region = team.account.ec2.region
     tags = {**like.tags, INTENT_TAG: "nobodys"}
     name = f"i-{region.number():017x}"
@@ -156,7 +157,10 @@ def stray(team: Stack, like: Machine) -> Machine:
 
 
 def is_allowed(call: Callable[..., Any], **request: Any) -> bool:
-    """Raises ClientError where it fails for another reason."""
+    """Return whether the call is allowed.
+
+    Raises ClientError for other failures.
+    """
     try:
         call(**request)
     except ClientError as error:

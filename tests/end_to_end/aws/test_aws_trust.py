@@ -1,6 +1,4 @@
-"""Trust in a deployed cluster: tokens that were stolen or are over, and a machine that somebody
-started by hand.
-"""
+"""Trust in a deployed cluster: stolen or expired tokens, and manually started machines."""
 
 import json
 import signal
@@ -38,7 +36,7 @@ OTHER_NAME = "i-0123456789abcdef0"
 
 
 @pytest.mark.nightly
-def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
+def test_credentials_of_an_instance_are_not_transferable_and_expire_at_the_end(
     deployment: Deployment,
     person: Laptop,
     instance: Machine,
@@ -52,7 +50,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
 
     check_proof_scope(deployment, proof, instance.id, OTHER_NAME)
     assert not alarms(deployment, instance)
-    # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
+    # A thief of the instance's keys can sign for a second token, but too late and with an alarm.
     with pytest.raises(IdentityRefused, match="has already proved its identity"):
         prove(deployment, instance, tmp_path / "thiefs.token")
     assert len(alarms(deployment, instance)) == 1
@@ -63,14 +61,12 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
 
 
 def alarms(deployment: Stack, machine: Machine) -> list[str]:
-    """Lines of the API's log for which its team is woken."""
+    """Return the lines of the API's log that alert the team."""
     lines = deployment.log_messages("api")
     return [line for line in lines if '"level": "CRITICAL"' in line and machine.id in line]
 
 
-def test_a_persons_token_ends_when_it_expires_or_is_revoked(
-    deployment: Deployment, person: Laptop
-) -> None:
+def test_user_token_ends_on_expiry_or_revocation(deployment: Deployment, person: Laptop) -> None:
     with deployment.client() as admin:
         expiring = admin.create_token("ada", expires_days=1).data["token"]
         revoked = admin.create_token("ada").data
@@ -79,20 +75,20 @@ def test_a_persons_token_ends_when_it_expires_or_is_revoked(
             with deployment.client(token) as ada:
                 assert ada.whoami()["user"] == "ada"
                 assert status_of(partial(ada.post, "/agents/node/disable")) == 403
-        # A day goes by for the row.
+        # The row is changed to be a day older.
         row = {"p": {"S": "tokens"}, "s": {"S": token_digest(expiring)}}
-        found = table.get_item(TableName=deployment.outputs["table"], Key=row)["Item"]
-        fields = json.loads(found["b"]["B"])
+        item = table.get_item(TableName=deployment.outputs["table"], Key=row)["Item"]
+        fields = json.loads(item["b"]["B"])
         assert 23 * HOUR_MS < fields["expires_ms"] - time.time() * 1000 <= 24 * HOUR_MS
         body = json.dumps({**fields, "expires_ms": fields["expires_ms"] - 24 * HOUR_MS}).encode()
-        table.put_item(TableName=deployment.outputs["table"], Item={**found, "b": {"B": body}})
+        table.put_item(TableName=deployment.outputs["table"], Item={**item, "b": {"B": body}})
         person.run("token", "revoke", revoked["id"])
     for token in (expiring, revoked["token"]):
         with deployment.client(token) as ada:
             assert status_of(ada.whoami) == 401
 
 
-def test_whoever_has_no_token_is_told_so(deployment: Deployment) -> None:
+def test_request_without_a_token_is_refused_with_a_message(deployment: Deployment) -> None:
     with pytest.raises(urllib.error.HTTPError) as raised:
         urllib.request.urlopen(f"{deployment.url}/api/v1/experiments", timeout=ANSWER_SECONDS_MAX)
     assert raised.value.code == 401
@@ -101,10 +97,10 @@ def test_whoever_has_no_token_is_told_so(deployment: Deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
+def test_manually_started_machine_joins_only_the_pool_of_the_token(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    # As docs/resource-pools.md says it.
+    # As described in docs/resource-pools.md.
     (tmp_path / "join.token").write_text(person.run("token", "create", "--join", DESK).stdout)
 
     def agent(pool: str) -> subprocess.Popen[str]:
@@ -130,10 +126,10 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
     try:
         described = wait_for(deployment, person, create(person, SHORT, tmp_path, DESK))
         assert described["best_metric"] > 0.8
-        # It has no keys of AWS: those for its trial's checkpoints come from the cluster.
+        # The machine has no keys of AWS: the cluster issues the keys for its trial's checkpoints.
         assert checkpoints(deployment, described["id"])
     finally:
         joined.send_signal(signal.SIGTERM)
-        said = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
-    assert joined.returncode == 0, said
+        errors = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
+    assert joined.returncode == 0, errors
     assert not deployment.billed_instances()

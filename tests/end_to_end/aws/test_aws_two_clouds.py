@@ -1,10 +1,10 @@
-"""One cluster on AWS with a pool there and one on Google Cloud: a job goes where it prefers to be,
-and on to the other cloud where that has nothing to give.
+"""A cluster on AWS with a pool on AWS and a pool on Google Cloud.
 
-Machines of both are processes that boot from the scripts of their launches. At Google's nothing
-has a key of Google's: the token service has the emulator of AWS say whose signature it is shown,
-Compute Engine takes the tokens that follow from that and no others, and a machine gets the agent's
-code from the cluster's bucket by the proof of who it is. The cluster checks Google's signatures.
+A job runs in its preferred cloud, and in the other cloud if the first has no capacity. Machines of
+both clouds are processes that boot from the scripts of their launches. No part has a Google key:
+the token service verifies AWS signatures with the emulator, and Compute Engine accepts only the
+resulting tokens. A machine proves its identity to get the agent's code from the cluster's bucket.
+The cluster checks Google's signatures.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ SIDE = {"project": "tests-1", "projectNumber": "123456789012", "region": REGION}
 
 @dataclass
 class Duo:
-    """A cluster with its remote account on Google Cloud."""
+    """A cluster with a remote account on Google Cloud."""
 
     cluster: Deployment
     remote: SimulatedRemote
 
     def machines_on_aws(self) -> set[str]:
-        """The machines of EC2 that its cluster ever had."""
+        """Return all machines of EC2 that the cluster ever launched."""
         region = self.cluster.account.ec2.region
         return {
             machine.id
@@ -82,12 +82,12 @@ def duo(company: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def owner(duo: Duo, tmp_path: Path) -> Laptop:
-    """Somebody with the `detcloud` command and the token of that cluster's administrator."""
+    """Return the home of a user with the token of this cluster's administrator."""
     variables = {"DETCLOUD_URL": duo.cluster.url, "DETCLOUD_TOKEN": duo.cluster.token}
     return Laptop(tmp_path / "home", **variables)
 
 
-def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
+def test_job_that_prefers_the_remote_cloud_runs_remotely_and_leaves_an_empty_pool(
     duo: Duo, owner: Laptop, tmp_path: Path
 ) -> None:
     project = duo.remote.project
@@ -99,11 +99,11 @@ def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
     [machine] = project.machines.values()
     assert machine.name.startswith(f"detcloud-{TEAM}--vm-")
     assert duo.machines_on_aws() == set()
-    # Its checkpoints lie with the cluster, by keys that came from there.
+    # The checkpoints are in the cluster's bucket, written with the cluster's keys.
     assert checkpoints(duo.cluster, trial["id"])
     assert "validation at batch" in owner.run("trial", "logs", trial["id"]).stdout
-    # No bucket is in its script and nothing of Google's in the cluster: two exchanges, at least,
-    # for the process of each function that launched, and a machine that asked for no token.
+    # The script names no bucket, and the cluster stores no Google key. At least two token exchanges
+    # happened for each launching function, and the machine requested no token.
     script = machine.metadata["startup-script"]
     assert "code_place=''" in script
     assert agent_code().sha256 in script
@@ -113,7 +113,7 @@ def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
     check_ticks(duo.cluster)
 
 
-def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
+def test_job_runs_at_home_if_the_remote_cloud_has_no_capacity(
     duo: Duo, owner: Laptop, tmp_path: Path
 ) -> None:
     project = duo.remote.project
@@ -126,16 +126,14 @@ def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
     assert trial["best_metric"] > 0.8
     assert set(project.machines) == before
     assert len(duo.machines_on_aws()) == 1
-    # What both cost is one list.
+    # The prices of both clouds are in the same list.
     pools = {item["name"]: item for item in owner.json("resource-pool", "list")}
     prices = {name: pools[name]["offerings"][0]["price_per_hour"] for name in (ON_AWS, ON_GCP)}
     assert all(price > 0 for price in prices.values()), prices
     wait_until(lambda: not duo.cluster.billed_instances(), 60, "an empty pool")
 
 
-def test_google_lets_the_tick_act_and_no_other_function(
-    duo: Duo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_google_accepts_only_the_tick_function(duo: Duo, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in duo.remote.environment.items():
         monkeypatch.setenv(name, value)
     sts, tokens = duo.cluster.aws.client("sts"), duo.remote.tokens

@@ -1,4 +1,4 @@
-"""Steps of a cluster on Google Cloud, beside those that all clouds have."""
+"""Steps of a cluster on Google Cloud, in addition to the common steps of all clouds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.end_to_end.laptop import Laptop
 if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
 
-# What the code of trials may read, and where it may write; gs://BUCKET/FOLDER of the second.
+# The bucket that trials' code may read, and the bucket and folder that the code may write.
 PHOTOS, SCRATCH = "our-photos", "our-scratch/vision"
 TYPE, FULL_ZONE, OTHER_ZONE = "g2-standard-4", "us-central1-a", "us-central1-b"
 POOLS = pools_text(
@@ -33,11 +33,11 @@ def create(
     batch_seconds: float = 0.0,
     settings: Sequence[str] = (),
 ) -> int:
-    """One digits trial, which is told where Cloud Storage is here; its experiment."""
+    """Create a digits trial with the address of the storage emulator; return the experiment."""
     place = f"environment.environment_variables=[{variable(deployment)}]"
     return cluster_steps.create(person, epochs, folder, pool, batch_seconds, (place, *settings))
 
 
 def variable(deployment: GcpDeployment) -> str:
-    """Return the variable that names the store to a trial, at which it needs a token."""
+    """Return the variable with the address of the store for a trial, which then needs a token."""
     return f"STORAGE_EMULATOR_HOST={deployment.storage}"

@@ -1,4 +1,4 @@
-"""One cluster on Google Cloud's emulators for all tests of this folder."""
+"""A cluster on Google Cloud's emulators for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
 
 
-# Without a search that waits for its model.
+# The functions of a cluster without model-based searches.
 FUNCTIONS = ("api", "advance", "tick", "checkpoint_gc")
 
 
@@ -32,7 +32,10 @@ def deployment(
     gcs_server: FakeGcs,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[GcpDeployment]:
-    """A cluster whose configuration is in force. Only nightly tests ask for suggestions."""
+    """Yield a cluster with an applied configuration.
+
+    Only nightly tests need suggestions.
+    """
     for package in ("pulumi_gcp", "cryptography"):
         require(package)
     for package in ("torch", "sklearn"):
@@ -53,14 +56,14 @@ def deployment(
 
 @pytest.fixture
 def person(deployment: GcpDeployment, tmp_path: Path) -> Laptop:
-    """Somebody with the `detcloud` command and the administrator's token."""
+    """Return the home of a user with the `detcloud` command and the administrator's token."""
     variables = {"DETCLOUD_URL": deployment.url, "DETCLOUD_TOKEN": deployment.token}
     return Laptop(tmp_path / "home", **variables)
 
 
 @pytest.fixture(autouse=True)
 def restore_cluster(deployment: GcpDeployment) -> Iterator[None]:
-    """Leave a cluster without instances, in a cloud without faults, to the next test."""
+    """Remove all instances and faults of the cloud before the next test."""
     yield
     project, events = deployment.project, deployment.events
     events.faults.refused_of = events.faults.lost_of = 0
@@ -69,6 +72,6 @@ def restore_cluster(deployment: GcpDeployment) -> Iterator[None]:
     project.capacity.clear()
     project.sleepers, project.late = 0, False
     wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
-    # Google would have let each function do what it did, and answered what it asked.
+    # Google would have allowed each call of the functions, and the emulators served each request.
     assert refused_uses(deployment) == []
     assert deployment.permissions.unserved == []

@@ -1,4 +1,4 @@
-"""The permissions that a cluster's accounts needed beside those that its stack grants them."""
+"""The permissions that a cluster's accounts needed, compared with the stack's grants."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 # Permissions that Google asks for in places that no emulator has.
 NOT_ASKED_FOR_HERE: Final = {
-    # The key of functions here signs by itself: tests/unit/gcp/test_gcp_signed_urls.py.
+    # The functions' key in this test signs locally: tests/unit/gcp/test_gcp_signed_urls.py.
     "iam.serviceAccounts.signBlob",
-    # Cloud Run lets in who starts a function, and Google's own services act by the other.
+    # Cloud Run checks the first when a function is called, and Google's own services use the
+    # second.
     "run.routes.invoke",
     "eventarc.events.receiveEvent",
 }
-# Those of the build of images, which is Cloud Build's.
+# The account of the image build, which belongs to Cloud Build.
 BUILD: Final = "build"
 
 _DATABASE: Final = re.compile(r'resource\.name == "([^"]+)"')
@@ -34,7 +35,7 @@ _NAMED: Final = re.compile(
 
 
 def refused_uses(deployment: GcpDeployment) -> list[Use]:
-    """Return what its accounts needed and Google would have refused."""
+    """Return the uses by the cluster's accounts that Google would have refused."""
     grants = _grants(deployment)
     return [
         use for use in _all_uses(deployment) if not any(_allows(grant, use) for grant in grants)
@@ -42,9 +43,7 @@ def refused_uses(deployment: GcpDeployment) -> list[Use]:
 
 
 def idle_permissions(deployment: GcpDeployment) -> set[tuple[str, str, str]]:
-    """Return the permissions that a grant gives and nothing has needed, with their accounts and
-    places.
-    """
+    """Return the granted but unused permissions, with account and place."""
     uses = _all_uses(deployment)
     return {
         (grant.account, permission, grant.place.name)
@@ -62,7 +61,7 @@ def _grants(deployment: GcpDeployment) -> list[Grant]:
 
 
 def _all_uses(deployment: GcpDeployment) -> set[Use]:
-    """Return what was noted, and what trials' tokens were made by and used for."""
+    """Return the recorded uses, and the uses of trials' tokens."""
     record, tokens = deployment.permissions, deployment.tokens
     found = set()
     for action, bucket, name in tokens.used.copy():
@@ -81,15 +80,17 @@ def _all_uses(deployment: GcpDeployment) -> set[Use]:
 
 
 def _shows(grant: Grant, use: Use) -> bool:
-    """Whether a use shows that a grant is needed. Rows are the same for all functions: which of
-    them creates one, and which deletes it, is decided by chance.
+    """Return whether a use proves that a grant is needed.
+
+    Permissions on rows count for all functions, since chance decides which function creates or
+    deletes a row.
     """
     account = use.account if grant.role == "rows" else grant.account
     return _allows(replace(grant, account=account), use)
 
 
 def _allows(grant: Grant, use: Use) -> bool:
-    """Whether a grant covers a use."""
+    """Return whether a grant covers a use."""
     return (
         grant.account == use.account
         and use.permission in grant.permissions
@@ -106,7 +107,7 @@ def _terms(condition: str) -> Iterable[str]:
 
 
 def _alternatives(term: str) -> Iterable[str]:
-    """Split a term into those of which one is enough, unless brackets hold it together."""
+    """Split a term into alternatives, unless brackets enclose the term."""
     return [term] if term.startswith("(") else term.split(" || ")
 
 
@@ -116,6 +117,6 @@ def _holds(term: str, resource: str) -> bool:
     if match := _FOLDER.fullmatch(term):
         return resource.startswith(match[1])
     match = _NAMED.fullmatch(term)
-    assert match, f"a condition that nobody can evaluate: {term}"
+    assert match, f"a condition that this fake cannot evaluate: {term}"
     folder, _, name = resource.partition("/")
     return folder != match[1] or name.startswith(match[2])

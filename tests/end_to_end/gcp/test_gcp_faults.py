@@ -1,4 +1,4 @@
-"""A cluster on Google Cloud whose machines, zones, database, events and API fail."""
+"""A cluster on Google Cloud with failing machines, zones, database, events and API."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nightly
 
 
-def test_machines_that_fail_to_boot_say_why_and_are_replaced(
+def test_gcp_machines_that_fail_to_boot_report_the_cause_and_are_replaced(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     project, machines = deployment.project, deployment.machines
-    # The one that is silent has 15 s; the one that breaks has 20 minutes, and tells of it at once.
+    # The silent machine has 15 s. The broken machine has 20 minutes and reports the failure at
+    # once.
     project.sleepers = 1
     experiments = [create(deployment, person, SHORT, tmp_path, IMPATIENT)]
     (sleeper,) = running(deployment)
@@ -55,14 +56,14 @@ def test_machines_that_fail_to_boot_say_why_and_are_replaced(
         described = wait_for(deployment, person, experiment)
         assert (described["restarts"], described["losses"]) == (0, 0)
     boot = failed_boot(person, "usermod")
-    # The silent one was deleted, and so was the one that had switched itself off.
+    # Both the silent machine and the machine that shut itself down were deleted.
     ended = {sleeper.name, boot["id"]}
     wait_until(lambda: all(project.machines[item].deleted for item in ended), 60, "their end")
     with deployment.client() as client:
         assert not ended & {agent.id for agent in client.agents()}
 
 
-def test_a_zone_that_turns_out_to_be_full_is_told_by_the_operation_and_another_is_asked(
+def test_machine_is_launched_in_a_second_zone_after_a_zone_reports_exhaustion(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     project = deployment.project
@@ -77,7 +78,7 @@ def test_a_zone_that_turns_out_to_be_full_is_told_by_the_operation_and_another_i
     assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS" in codes
 
 
-def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_runs_twice(
+def test_database_faults_delay_work_without_repeating_a_trial(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     before, faults = set(deployment.project.machines), deployment.events.faults
@@ -85,7 +86,7 @@ def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_
     experiment = create(deployment, person, SHORT, tmp_path)
     described = wait_for(deployment, person, experiment)
     wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
-    # Reads and commits met both.
+    # Reads and commits met both faults.
     for method in ("runQuery", "commit"):
         assert faults.refused[method], method
     assert faults.lost["commit"]
@@ -95,19 +96,19 @@ def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_
     assert validation_steps(deployment, described["id"]) == [44]
 
 
-def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
+def test_gcp_api_outage_of_a_minute_stops_no_training_and_loses_no_report(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = create(deployment, person, LONGEST, tmp_path, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     launched = len(deployment.project.machines)
     trial = first_checkpoint(deployment, experiment)
-    # One tick comes in it, as in any minute, however long that is on a slow machine.
+    # A single tick during the outage, however slow the machine is.
     with ticks_stopped(deployment):
         deployment.functions.stop("api")
         down_until = time.monotonic() + 60.0
         try:
-            # Its work goes on to the end, and then it waits with what it has to say.
+            # The trial trains to the end, and then waits with its reports.
             assert len(checkpoints(deployment, trial)) <= LONGEST
             wait_until(
                 lambda: len(checkpoints(deployment, trial)) > LONGEST,
@@ -115,13 +116,13 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
                 "training without API",
             )
             wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
-            # The agent's lease has lapsed, for which nobody blames it.
+            # The agent's lease has expired, without a loss.
             assert lease_of(deployment, machine.name).renewed_ms < now_ms() - LEASE_MS
             forget_passes(deployment)
             deployment.tick()
         finally:
             deployment.functions.start("api")
-        # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
+        # The agent retries at least every 15 s, and so succeeds before the next minute's tick.
         up_ms = now_ms()
         wait_until(
             lambda: lease_of(deployment, machine.name).renewed_ms > up_ms, 60, "the agent's call"
@@ -133,7 +134,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     assert validation_steps(deployment, trial) == [898]
 
 
-def test_an_actor_that_cannot_be_read_is_called_again_and_holds_up_nobody(
+def test_unreadable_actor_is_retried_without_delaying_others(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     trigger = deployment.events.triggers["advance"]
@@ -144,13 +145,13 @@ def test_an_actor_that_cannot_be_read_is_called_again_and_holds_up_nobody(
     described = wait_for(deployment, person, create(deployment, person, SHORT, tmp_path))
     assert (described["restarts"], described["losses"]) == (0, 0)
     assert trigger.refused > refused
-    # Eventarc gives an event up after a day, the emulator of it sooner.
+    # Eventarc abandons an event after a day, the emulator sooner.
     path = document_path(message)
     wait_until(lambda: path in trigger.lost, 120, "an event that is given up")
 
 
 def describe_launches(deployment: GcpDeployment) -> str:
-    """Return what ticks decided of instances, and what became of these."""
+    """Return the ticks' decisions about instances, and the past instances."""
     decided = [
         str(line["message"])
         for line in deployment.log_lines("tick")

@@ -1,5 +1,6 @@
-"""Google's functions-framework beside ours: what it makes of the requests that our functions get,
-and our tick in its server.
+"""Google's functions-framework compared with ours.
+
+Both get the same requests, and our tick also runs in Google's server.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Headers = Mapping[str, str]
 
 POOL_ADDRESS = addresses.pool(IMPATIENT)
 HEADERS = event_headers("tests-1", "vision", document_path(Key(POOL_ADDRESS, f"{MAIL}0#gone")))
-# The same event as one document, as CloudEvents' structured mode has it.
+# The same event as a single document, in CloudEvents' structured mode.
 WHOLE = {
     "specversion": "1.0",
     "id": HEADERS["ce-id"],
@@ -53,7 +54,7 @@ def without(name: str) -> Headers:
     return {key: value for key, value in HEADERS.items() if key != name}
 
 
-# What both answer alike, by the class of the status.
+# Requests that both answer alike, with the class of the status.
 ALIKE: Mapping[str, tuple[Headers, bytes, int]] = {
     "an event": (HEADERS, b"", 2),
     "an event with the document": (HEADERS, b"\x0a\x03abc", 2),
@@ -66,15 +67,15 @@ ALIKE: Mapping[str, tuple[Headers, bytes, int]] = {
     "no document in structured mode": (STRUCTURED, b"", 4),
     "what is no document in structured mode": (STRUCTURED, b"{", 4),
 }
-# What Google's framework takes and ours refuses: the classes of theirs and of ours.
+# Requests that Google's framework accepts and ours refuses, with the classes of both statuses.
 UNLIKE: Mapping[str, tuple[Headers, bytes, int, int]] = {
-    # Eventarc sends an event of Firestore in headers alone, and ours reads nothing else.
+    # Eventarc sends an event of Firestore in headers alone, and our function reads only headers.
     "structured mode": (STRUCTURED, json.dumps(WHOLE).encode(), 2, 4),
-    # Theirs fails on it, which Eventarc would repeat just the same.
+    # Google's framework fails; Eventarc would repeat the event after either answer.
     "batched mode": (BATCHED, json.dumps([WHOLE]).encode(), 5, 4),
-    # Eventarc's are of 1.0.
+    # Eventarc's events have version 1.0.
     "a version of former times": ({**HEADERS, "ce-specversion": "0.3"}, b"", 2, 4),
-    # Which rows a function is called for is its own affair: theirs is for any.
+    # Our function accepts only its own rows; Google's framework accepts any event.
     "another type": ({**HEADERS, "ce-type": CREATED.replace("created", "deleted")}, b"", 2, 4),
     "an empty type": ({**HEADERS, "ce-type": ""}, b"", 2, 4),
     "no document named": (without("ce-document"), b"", 2, 4),
@@ -83,13 +84,13 @@ UNLIKE: Mapping[str, tuple[Headers, bytes, int, int]] = {
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventFunction]:
-    """A function of events, as Google's framework serves it."""
+    """Yield a function of events, served by Google's framework."""
     with event_function(tmp_path_factory.mktemp("google")) as function:
         yield function
 
 
 def post(url: str, headers: Headers, body: bytes) -> int:
-    """Return the status with which a function answers."""
+    """Return the status of a function's answer."""
     answer = urllib3.request(
         "POST", url, headers=dict(headers), body=body, timeout=ANSWER_SECONDS_MAX, retries=False
     )
@@ -97,14 +98,14 @@ def post(url: str, headers: Headers, body: bytes) -> int:
 
 
 def advanced_actors(deployment: GcpDeployment) -> set[object]:
-    """Return the actors that the deployed function found mail of."""
+    """Return the actors with messages that the deployed function processed."""
     lines = deployment.log_lines("advance")
     return {
         line.get("actor") for line in lines if line["message"] == "served" and line.get("had_mail")
     }
 
 
-def test_google_hands_a_function_the_row_that_ours_reads(
+def test_google_framework_and_ours_read_the_same_row(
     deployment: GcpDeployment, google: EventFunction
 ) -> None:
     received: list[tuple[Headers, bytes]] = []
@@ -119,12 +120,12 @@ def test_google_hands_a_function_the_row_that_ours_reads(
 
     triggers = deployment.events.triggers
     with serve_requests(Recorder) as address:
-        # One more trigger of the same events as ours.
+        # A second trigger for the same events as ours.
         of_google = Trigger(triggers["advance"].pattern, f"http://{address}")
         triggers["google"] = of_google
         try:
             engine = Engine(deployment.table, now_ms, UNHURRIED)
-            # What is sent is left to the deployed function.
+            # The message is left to the deployed function.
             engine.advance_until_idle = lambda *_, **__: None  # type: ignore[method-assign]
             engine.post_message(POOL_ADDRESS, BudgetChecked(over_budget=False), sender="a test")
             wait_until(lambda: POOL_ADDRESS in advanced_actors(deployment), 20, "our function")
@@ -142,22 +143,23 @@ def test_google_hands_a_function_the_row_that_ours_reads(
         assert event.attributes["subject"] == f"documents/{path}"
         database = f"databases/{deployment.outputs['database']}"
         assert event.attributes["source"].endswith(f"/projects/tests-1/{database}")
-        # The moment of the commit is the same: then, the sender has all of its time left.
+        # At the time of the commit the sender has all of its time left.
         committed = datetime.fromisoformat(event.attributes["time"]).timestamp()
         assert seconds_of_sender(headers, committed) == pytest.approx(SENDER_SECONDS)
         assert seconds_of_sender(headers, committed + SENDER_SECONDS) == pytest.approx(0, abs=1e-5)
         assert (event.data or b"") == body
 
 
-def test_google_hands_a_function_the_document_that_ours_leaves(google: EventFunction) -> None:
+def test_google_framework_passes_the_document_that_ours_ignores(google: EventFunction) -> None:
     assert post(google.url, HEADERS, b"\x0a\x03abc") // 100 == 2
     assert google.events()[-1].data == b"\x0a\x03abc"
 
 
-def test_ours_refuses_the_requests_that_google_refuses(
+def test_our_server_refuses_every_request_that_google_refuses(
     deployment: GcpDeployment, google: EventFunction, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    # One of its own: the deployed one logs what it refuses, which would be an error of the cluster.
+    # A separate function: a refusal that the deployed function logs would be an error of the
+    # cluster.
     url, folder = f"http://127.0.0.1:{free_port()}", tmp_path_factory.mktemp("ours")
     environment = deployment.functions.environments["advance"]
     with run_function("advance", url, folder, environment):
@@ -171,14 +173,14 @@ def test_ours_refuses_the_requests_that_google_refuses(
         assert get.status == urllib3.request("GET", google.url, retries=False).status == 405
 
 
-def test_the_tick_runs_in_googles_server(
+def test_tick_runs_in_googles_server(
     deployment: GcpDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("tick")
     environment = deployment.functions.environments["tick"]
     with tick_function(folder, environment) as url:
         assert post(url, {}, b"") == 204
-        # A row that is gone asked for what was done.
+        # A missing row requests a tick that has already run.
         row = {**HEADERS, "ce-document": document_path(Key("notices", "i-gone"))}
         assert post(url, row, b"") == 204
         assert post(url, {**row, "ce-specversion": "2.0"}, b"") == 400

@@ -1,8 +1,8 @@
-"""A cluster on Google Cloud, from a command to machines that boot, train, are taken away, and end.
+"""A cluster on Google Cloud, from a command to machines that boot, train, are preempted, and end.
 
-Its functions are processes, called by the events of Firestore's commits and by the clock; its
-machines are processes that boot from the startup script of their bulk insert. What Google checks
-and no emulator does, IAM and the signatures of URLs, is not tested here.
+Functions are processes that the events of Firestore's commits and the clock call. Machines are
+processes that boot from the startup script of their bulk insert. Checks of Google without an
+emulator, IAM and signatures of URLs, are not tested here.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
 
-# What Compute Engine gives a machine between the notice and the end.
+# Compute Engine's time between the notice and the end of a machine.
 NOTICE_SECONDS = 30
-# What a cluster's accounts may do, and need for what this test does not have.
+# Permissions that the accounts need for operations outside this test.
 NEEDED_ELSEWHERE = {
     # Users upload, list and download checkpoints.
     *(("api", f"storage.objects.{name}", "checkpoints") for name in ("create", "get", "list")),
-    # Google says of what is not there that it is forbidden, unless one may list.
+    # Without the right to list, Google reports a missing object as forbidden.
     ("api", "storage.objects.list", "objects"),
     ("storage", "storage.objects.list", "checkpoints"),
-    # Experiments with much of a log, and checkpoints that no row knows.
+    # Experiments with long logs, and checkpoints without a row.
     ("checkpoint_gc", "storage.objects.delete", "objects"),
     ("checkpoint_gc", "storage.objects.get", "checkpoints"),
     # Machines that do not boot, inserts anywhere in a region, and code that was kept already.
     ("tick", "compute.instances.getSerialPortOutput", ""),
     ("tick", "compute.regionOperations.get", ""),
     ("tick", "storage.objects.get", "objects"),
-    # Code that uses data: the test of it below.
+    # Code that uses data, in a later test of this module.
     ("api", "iam.serviceAccounts.getAccessToken", "data"),
     *(("data", f"storage.objects.{name}", "") for name in ("create", "delete", "get", "list")),
 }
-# A program of a user, whose client has no other credentials than the machine's would be. Google's
-# client of an emulator takes none by itself.
+# A user's program without credentials other than the machine's. With an emulator, Google's client
+# uses no credentials by itself.
 USE_DATA = """
 import google.auth
 from google.api_core.exceptions import Forbidden
@@ -92,15 +92,15 @@ for name, act in {
 """
 
 
-def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty_pool(
+def test_trial_resumes_on_a_second_machine_and_leaves_an_empty_pool(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     project = deployment.project
-    # One zone has no room, and every event comes twice, and up to half a second late by chance.
+    # A zone has no capacity, and every event arrives twice and up to half a second late.
     project.capacity[TYPE, FULL_ZONE, "spot"] = 0
     for trigger in deployment.events.triggers.values():
         trigger.lag_seconds, trigger.repeats = 0.5, 1
-    # Three epochs of 7 s each: the notice is heard in the middle of the second.
+    # Three epochs of 7 s each: the notice arrives in the middle of the second.
     experiment = create(deployment, person, 3, tmp_path, batch_seconds=0.3, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     assert machine.zone == OTHER_ZONE
@@ -112,12 +112,12 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     assert time.monotonic() - noticed < NOTICE_SECONDS, "the replacement comes before the end"
     described = wait_for(deployment, person, experiment)
     check_replacement(deployment, trial, described)
-    # Trials wrote with a token each, good for nothing else; machines got the code from its bucket.
+    # Each trial wrote with a restricted token; machines got the agent's code from its bucket.
     assert len(deployment.tokens.issued) >= 2
     kept = deployment.stored_objects("objects", "agent-code/")
     assert kept == [f"agent-code/{agent_code().sha256}"]
     commands = (deployment.machines.disk(machine.name) / "commands.log").read_text()
-    # The machine would end itself, and its credentials are closed, before anything else runs.
+    # The watchdog and the firewall start before all other commands.
     order = [commands.index(f"--now detcloud-{name}") for name in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
     wait_until(lambda: not deployment.billed_instances(), 60, "an empty pool")
@@ -133,13 +133,13 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     wait_until(lambda: not remaining_names(), 60, "the end of checkpoints and logs")
     check_ticks(deployment)
     assert all(item.sent and not item.lost for item in deployment.events.triggers.values())
-    # Each did what it may and nothing else, and needed all of it.
+    # Each account used all of its permissions and needed no others.
     assert refused_uses(deployment) == []
     assert idle_permissions(deployment) <= NEEDED_ELSEWHERE
 
 
 @pytest.mark.nightly
-def test_the_trials_of_a_search_run_on_machines_of_one_bulk_insert(
+def test_trials_of_a_search_run_on_machines_of_a_single_bulk_insert(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     before = set(deployment.project.machines)
@@ -153,12 +153,12 @@ def test_the_trials_of_a_search_run_on_machines_of_one_bulk_insert(
         assert [len(list(trial.metrics("validation"))) for trial in experiment.trials()] == [1, 1]
         assert len(list(experiment.checkpoints())) == 2
     assert len(set(deployment.project.machines) - before) == 2
-    # A launch whose operation is not over is asked for again, by the id of its request.
+    # An unfinished launch is requested again with the same request id.
     assert deployment.project.calls.count("bulkInsert") > inserts
 
 
 @pytest.mark.nightly
-def test_a_model_is_asked_for_the_points_of_a_search(
+def test_model_on_gcp_suggests_the_points_of_a_search(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     require_installed("optuna")
@@ -170,7 +170,7 @@ def test_a_model_is_asked_for_the_points_of_a_search(
 
 
 @pytest.mark.nightly
-def test_a_users_program_reads_and_writes_the_data_that_the_deployment_names_without_keys(
+def test_user_program_reads_and_writes_the_deployments_data_without_keys(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
     deployment.gcs.upload(PHOTOS, "cats/1.jpg", b"a cat")

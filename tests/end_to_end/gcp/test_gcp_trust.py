@@ -1,4 +1,4 @@
-"""Trust in a cluster on Google Cloud: what an instance proves and holds, in the hands of others."""
+"""Trust in a cluster on Google Cloud: proofs and tokens of an instance in the hands of others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER_NAME = "detcloud-vision--vm-0123456789ab-012345-0"
 
 @pytest.fixture
 def machine(deployment: GcpDeployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
-    """One that was launched for work and runs nothing: the test speaks for it."""
+    """Yield a launched machine without an agent; the test acts as the agent."""
     deployment.project.sleepers = 1
     experiment = create(deployment, person, SHORT, tmp_path)
     (launched,) = running(deployment)
@@ -46,14 +46,17 @@ def machine(deployment: GcpDeployment, person: Laptop, tmp_path: Path) -> Iterat
 
 
 def end(deployment: GcpDeployment, machine: Machine) -> None:
-    """A machine of the first pool switches itself off, and its cluster knows it."""
+    """Shut down a machine of the first pool, and wait until the cluster notices."""
     deployment.project.shut_down(machine.name)
     row = Key(instances_partition(POOL), machine.name)
     wait_until(lambda: deployment.table.get(row) is None, 60, f"the end of {machine.name}")
 
 
 def prove(deployment: GcpDeployment, host: str, kept: Path) -> str:
-    """The join token in a file, proved by the metadata at `host`. Raises IdentityRefused."""
+    """Return the join token, after proving the machine's identity with the metadata at `host`.
+
+    The token is stored in `kept`. Raises IdentityRefused.
+    """
     metadata, cluster = GceMetadata(host), deployment.outputs["cluster"]
 
     def make_proof(digest: str) -> IdentityProof:
@@ -62,7 +65,7 @@ def prove(deployment: GcpDeployment, host: str, kept: Path) -> str:
     return obtain_join_token(kept, deployment.url, POOL, make_proof, lambda line: None)
 
 
-def test_what_a_machine_has_is_good_for_it_alone_and_ends_with_it(
+def test_credentials_of_a_machine_are_not_transferable_and_expire_at_the_end(
     deployment: GcpDeployment,
     person: Laptop,
     machine: Machine,
@@ -76,7 +79,8 @@ def test_what_a_machine_has_is_good_for_it_alone_and_ends_with_it(
 
         check_proof_scope(deployment, proof, machine.name, OTHER_NAME)
         assert not alarms(deployment, machine)
-        # Who reads the machine's metadata can prove a token of theirs: too late, and not unnoticed.
+        # A reader of the machine's metadata can prove a second token, but too late and with an
+        # alarm.
         with pytest.raises(IdentityRefused, match="has already proved its identity"):
             prove(deployment, host, tmp_path / "thiefs.token")
         assert len(alarms(deployment, machine)) == 1
@@ -87,7 +91,7 @@ def test_what_a_machine_has_is_good_for_it_alone_and_ends_with_it(
 
 
 def alarms(deployment: GcpDeployment, machine: Machine) -> list[object]:
-    """Lines of the API's log for which its team is woken."""
+    """Return the lines of the API's log that alert the team."""
     lines = deployment.log_lines("api")
     return [
         line["message"]

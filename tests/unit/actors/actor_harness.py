@@ -102,9 +102,9 @@ class ActorHarness:
         self.state = state
 
     def _write_row(self, row: WriteRow) -> None:
-        found = self.row(row.partition, row.sort)
-        assert row.expected is None or row.expected == found, "a guard would fail the commit"
+        stored = self.row(row.partition, row.sort)
+        assert row.expected is None or row.expected == stored, "a guard would fail the commit"
         if row.body is None:
             self.rows.pop((row.partition, row.sort), None)
         else:
-            self.rows[row.partition, row.sort] = ObservedRow(found.revision + 1, row.body)
+            self.rows[row.partition, row.sort] = ObservedRow(stored.revision + 1, row.body)

@@ -74,9 +74,9 @@ def agents(actor: ActorHarness) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def slots_of(actor: ActorHarness, agent: str) -> AgentSlots:
-    found = agents_of(StepContext(actor.address, 0, actor)).get(agent)
-    assert found is not None
-    return found
+    state = agents_of(StepContext(actor.address, 0, actor)).get(agent)
+    assert state is not None
+    return state
 
 
 def group_of(actor: ActorHarness, number: int) -> Group:

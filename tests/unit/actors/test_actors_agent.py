@@ -76,7 +76,7 @@ def test_lost_agent_may_enrol_again() -> None:
     assert lease(actor) == {"epoch": 2, "renewed_ms": actor.now_ms, "lost": False}
 
 
-def test_placed_allocation_is_desired_until_its_removal() -> None:
+def test_placed_allocation_is_desired_until_removal() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)), AllocationPlaced(5, 1, (1,)))
     assert actor.state.desired == (DesiredAllocation(4, 1, (0,)), DesiredAllocation(5, 1, (1,)))
     actor.deliver(AllocationRemoved(4, 1))
@@ -121,7 +121,7 @@ def test_lost_agent_has_no_desired_allocations() -> None:
     assert actor.state.desired == ()
 
 
-def test_loss_of_an_older_session_changes_nothing() -> None:
+def test_loss_of_an_older_session_changes_no_state() -> None:
     actor = agent(ENROLLED, AllocationPlaced(4, 1, (0,)))
     before = actor.state
     actor.deliver(AgentDeclaredLost(1))
@@ -166,7 +166,7 @@ def test_pool_is_notified_of_disabled_and_enabled_agents() -> None:
     assert actor.reasons == ["the agent is draining", "the agent is draining, without slot 0"]
 
 
-def test_unchanged_availability_notifies_nobody() -> None:
+def test_unchanged_availability_sends_no_message() -> None:
     actor = agent()
     assert actor.deliver(AgentEnableRequested()) == "a"
     assert actor.sent == []
@@ -220,7 +220,7 @@ def partitions_with_rows(actor: ActorHarness) -> set[str]:
     return {partition for (partition, _), row in actor.rows.items() if row.body is not None}
 
 
-def test_forgotten_agent_loses_its_token_and_rows() -> None:
+def test_forgotten_agent_loses_the_token_and_all_rows() -> None:
     actor = agent(AgentDeclaredLost(1))
     add_token(actor, 1)
     assert actor.deliver(AgentForgotten(1)) is True
@@ -247,7 +247,7 @@ def test_token_of_a_newer_session_is_not_removed() -> None:
     assert {"token-holders", "tokens"} <= partitions_with_rows(actor)
 
 
-def test_forgotten_agent_may_enrol_again_with_its_availability() -> None:
+def test_forgotten_agent_may_enrol_again_with_the_old_availability() -> None:
     actor = agent(AgentDisableRequested(slot=0), AgentDeclaredLost(1), AgentForgotten(1))
     assert actor.deliver(ENROLLED) == 2
     assert actor.row("agents", "a").body == b"default"

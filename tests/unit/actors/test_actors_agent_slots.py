@@ -1,4 +1,4 @@
-"""The capacities and running allocations of agents, as the scheduler gets them."""
+"""The capacities and running allocations of agents, as input of the scheduler."""
 
 from dataclasses import replace
 

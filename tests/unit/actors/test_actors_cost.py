@@ -1,4 +1,4 @@
-"""The cost of trials and experiments: rates from the assignment of slots to their release.
+"""The cost of trials and experiments: rates from the assignment of slots to the release.
 
 Instances cost $3.60 an hour, which is 1,000 micro-dollars a second, and have 4 slots.
 """
@@ -55,11 +55,11 @@ def _slots_assigned(*places: Place) -> SlotsAssigned:
 
 
 class TestTrials:
-    def test_allocation_costs_its_share_of_the_instance(self) -> None:
+    def test_allocation_costs_a_share_of_the_instance(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))
-        told = TrialMetered(3, 1, 0, TWO * 3600, START_MS, True)
-        assert actor.messages_to("experiment#1") == [told]
+        metered = TrialMetered(3, 1, 0, TWO * 3600, START_MS, True)
+        assert actor.messages_to("experiment#1") == [metered]
         actor.now_ms += 10_000
         actor.deliver(AllocationExited(1, "preempted"))
         # 2 of 4 slots for 10 s.
@@ -70,7 +70,7 @@ class TestTrials:
         (usage,) = [row for (part, _), row in actor.rows.items() if part == USAGE]
         assert decode_usage(usage.body).micros == 10 * TWO
 
-    def test_repeated_or_late_messages_cost_nothing(self) -> None:
+    def test_repeated_or_late_messages_add_no_cost(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))
         actor.now_ms += 10_000
@@ -90,7 +90,7 @@ class TestTrials:
         assert actor.state.cost_micros == 0
         assert not [key for key in actor.rows if key[0] == USAGE]
 
-    def test_machine_that_enrolled_before_its_row_has_costs(self) -> None:
+    def test_machine_that_enrolled_before_the_instance_row_has_costs(self) -> None:
         actor = _trial()
         actor.deliver(_slots_assigned(_place("a", 4)))
         actor.rows[f"instances#{POOL}", "a"] = _row("a")
@@ -98,7 +98,7 @@ class TestTrials:
         actor.deliver(AllocationExited(1, "preempted"))
         assert actor.state.cost_micros == 10 * FOUR
 
-    def test_lost_machine_costs_until_its_last_sign_of_life(self) -> None:
+    def test_lost_machine_costs_until_the_last_sign_of_life(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 4)))
         heard_ms = actor.now_ms + 10_000
@@ -106,7 +106,7 @@ class TestTrials:
         actor.deliver(AllocationLost(1, "gone", "a", heard_ms))
         assert actor.state.cost_micros == 10 * FOUR
 
-    def test_gang_costs_each_machine_until_its_loss(self) -> None:
+    def test_gang_costs_each_machine_until_the_loss(self) -> None:
         actor = _trial("a", "b")
         actor.deliver(_slots_assigned(_place("a", 4), _place("b", 4)))
         heard_ms = actor.now_ms + 10_000
@@ -151,7 +151,7 @@ def _deliver_metered(
 
 
 class TestExperiments:
-    def test_experiment_costs_the_sum_of_its_trials(self) -> None:
+    def test_experiment_costs_the_sum_of_all_trials(self) -> None:
         actor = _experiment(None)
         _deliver_metered(actor, 0, HOUR_RATE)
         actor.now_ms += 5_000
@@ -166,8 +166,9 @@ class TestExperiments:
         assert actor.state.bill.spent_micros(actor.now_ms) == 5 * FOUR
         assert actor.state.bill.worked_time_ms(actor.now_ms) == 5_000
 
-    def test_experiment_is_paused_before_its_limit_and_killed_near_it(self) -> None:
-        # $1 lasts for 1,000 s: it is asked to stop 60 s before that and made to 15 s before.
+    def test_experiment_is_paused_before_the_limit_and_killed_near_the_limit(self) -> None:
+        # $1 lasts for 1,000 s: the experiment is paused 60 s before the end, and killed 15 s
+        # before.
         actor = _experiment(1.0)
         _deliver_metered(actor, 0, HOUR_RATE)
         began_ms = actor.now_ms
@@ -187,7 +188,7 @@ class TestExperiments:
         assert stop.epoch == 1
 
     def test_small_limits_have_shorter_times(self) -> None:
-        # 40 s: a quarter of it is 10 s, and a quarter of that 2.5 s.
+        # 40 s: a quarter is 10 s, and a quarter of that 2.5 s.
         actor = _experiment(0.04)
         _deliver_metered(actor, 0, HOUR_RATE)
         assert actor.timers[-1].due_ms == actor.now_ms + 30_000

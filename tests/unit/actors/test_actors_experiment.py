@@ -166,7 +166,7 @@ def test_paused_submission_creates_paused_trials() -> None:
     ]
 
 
-def test_second_submission_changes_nothing() -> None:
+def test_second_submission_changes_no_state() -> None:
     actor = experiment()
     before = actor.state
     actor.deliver(experiment_submitted(random_plan(9)))
@@ -184,7 +184,7 @@ def test_only_a_submission_creates_an_experiment(message: object) -> None:
     assert actor.sent == []
 
 
-def test_experiment_completes_if_one_trial_did_not_fail() -> None:
+def test_experiment_completes_if_any_trial_did_not_fail() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(trial_errored(0), trial_errored(2))
     assert actor.state.status is Status.ACTIVE
@@ -214,9 +214,7 @@ def test_trials_stopped_by_code_count_as_failed_only_in_the_step_era(
 @pytest.mark.parametrize(
     ("rules", "final"), [(STEP_ERA, Status.ERROR), (LENGTH_ERA, Status.CANCELED)]
 )
-def test_search_whose_trials_were_all_killed_is_not_completed(
-    rules: SearchRules, final: Status
-) -> None:
+def test_search_with_only_killed_trials_is_not_completed(rules: SearchRules, final: Status) -> None:
     # In the step era every early exit counts as a failure.
     actor = experiment(random_plan(2, rules=rules))
     for number in (0, 1):
@@ -239,7 +237,7 @@ def test_stopping_experiment_creates_no_trials() -> None:
     assert actor.state.status is Status.STOPPING_CANCELED
 
 
-def test_paused_experiment_applies_operations_of_its_search() -> None:
+def test_paused_experiment_applies_operations_of_the_search() -> None:
     # Trial 0 ends before the pause is complete, and the search creates a paused trial instead.
     actor = experiment(random_plan(5, concurrent=2))
     actor.deliver(PAUSE)
@@ -249,7 +247,7 @@ def test_paused_experiment_applies_operations_of_its_search() -> None:
     ]
 
 
-def test_trial_at_its_length_gets_one_answer_unless_it_expects_none() -> None:
+def test_trial_at_the_assigned_length_gets_an_answer_unless_closed() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
     assert actor.messages_to("trial#1") == [WorkAssigned(None, False)]
@@ -264,7 +262,7 @@ def test_stopping_experiment_answers_a_waiting_trial() -> None:
     assert actor.messages_to("trial#1") == [WorkAssigned(None, False)]
 
 
-def test_search_without_its_metric_ends_in_error() -> None:
+def test_search_without_the_metric_ends_in_error() -> None:
     actor = experiment()
     actor.deliver(
         TrialLengthReached(
@@ -324,7 +322,8 @@ def test_fallback_stops_trials_and_ends_the_experiment_in_error() -> None:
 
 
 def test_fallback_counts_the_end_of_a_trial() -> None:
-    # The trial has ended and will not say so again: without it the experiment stops for ever.
+    # The trial has ended and sends no second message: without this count the experiment would stop
+    # for ever.
     actor = experiment(random_plan(2))
     actor.deliver_dead_letter(trial_ended(0))
     assert actor.state.status == Status.STOPPING_ERROR

@@ -102,7 +102,7 @@ def test_incomplete_trials_are_continued() -> None:
     assert decode_listing(actor.row("experiments", "000000000001").body).state == "ACTIVE"
 
 
-def test_continued_search_counts_as_if_its_trials_had_never_ended() -> None:
+def test_continued_search_counts_as_if_no_trial_had_ended() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(
         TrialValidationReported(1, 40.0, 0.5),
@@ -115,7 +115,7 @@ def test_continued_search_counts_as_if_its_trials_had_never_ended() -> None:
     assert (tally.requested, tally.created, tally.closed) == (3, 3, 1)
     assert (tally.exited, tally.errored, tally.open_units) == (0, 0, 40.0)
     assert not actor.state.search.shutdown
-    # One of three trainings is done, and 40 of 100 batches of another: 1.4 / 3.
+    # One of three trainings is done, and 40 of 100 batches of a second: 1.4 / 3.
     assert actor.state.progress == pytest.approx(1.4 / 3)
 
 
@@ -129,13 +129,13 @@ def test_continued_experiment_ends_again() -> None:
     actor.deliver(trial_errored(1, run_generation=1))
     assert actor.state.status is COMPLETED
     assert (actor.state.trials_completed, actor.state.trials_errored) == (1, 1)
-    # And may go on again: only the other trial is left.
+    # A second continuation is possible: only the other trial is left.
     actor.deliver(CONTINUE)
     assert continued_trials(actor) == ["trial#2"]
     assert actor.state.run_generation == 2
 
 
-def test_trials_that_fail_again_fail_the_search_again() -> None:
+def test_repeated_failure_of_all_trials_fails_the_search_again() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(
         trial_errored(0), trial_errored(1), CONTINUE, trial_errored(0, 1), trial_errored(1, 1)
@@ -144,7 +144,7 @@ def test_trials_that_fail_again_fail_the_search_again() -> None:
     assert actor.state.trials_errored == 2
 
 
-def test_messages_of_an_earlier_run_generation_change_nothing() -> None:
+def test_messages_of_an_earlier_run_generation_change_no_state() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(trial_errored(0), trial_errored(1), CONTINUE)
     before = actor.state
@@ -173,7 +173,7 @@ def test_continued_search_creates_the_rest_of_a_canceled_backlog(rules: SearchRu
     assert lives == {1}
 
 
-def test_end_that_was_only_counted_is_answered_by_the_continued_search() -> None:
+def test_uncontinued_end_is_answered_by_the_continued_search() -> None:
     # Two of four trials run at a time. Trial 0 completes during the cancellation. The continued
     # search replaces trial 0 by trial 2.
     actor = experiment(random_plan(4, concurrent=2))
@@ -245,15 +245,15 @@ def test_new_max_restarts_apply_to_continued_and_new_trials() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1))
     actor.deliver(ContinueRequested("{}", max_restarts=9, limits_open_trials=True))
-    told = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
+    continued = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
     actor.deliver(trial_completed(0, 1))
-    told += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
-    assert [message.settings.max_restarts for message in told] == [9, 9]
+    continued += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
+    assert [message.settings.max_restarts for message in continued] == [9, 9]
     actor.deliver(trial_completed(0, 1), trial_completed(1, 1))
     assert actor.all_messages(TrialCreated)[-1].settings.max_restarts == 9
 
 
-def test_continued_experiment_writes_its_job_row_with_changed_settings() -> None:
+def test_continued_experiment_writes_the_job_row_with_changed_settings() -> None:
     actor = experiment(random_plan(1))
     key = ("jobs#default", "000000000001")
     actor.deliver(trial_errored(0), SettingsChanged(max_slots=4, max_slots_given=True))
@@ -267,8 +267,8 @@ def test_continued_trials_run_in_the_pool_of_the_experiment() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(PoolChanged("spot"), trial_errored(0))
     actor.deliver(CONTINUE)
-    [told] = actor.all_messages(TrialContinued)
-    assert told.settings.pool == "spot"
+    [continued] = actor.all_messages(TrialContinued)
+    assert continued.settings.pool == "spot"
     assert actor.row("jobs#spot", "000000000001").revision > 0
 
 
@@ -320,9 +320,7 @@ def test_completed_open_ended_trial_is_continued() -> None:
 
 
 def continued_addresses(actor: ActorHarness, number: int, end: TrialEnded) -> list[str]:
-    """Return the addresses of trials that continue or are created after the end of trial
-    `number`.
-    """
+    """Deliver the end of trial `number`; return the addresses of continued and created trials."""
     actor.deliver(end)
     return [
         send.to for send in actor.sent if isinstance(send.message, TrialContinued | TrialCreated)
@@ -343,7 +341,7 @@ def test_continued_trials_respect_the_limit_of_open_trials() -> None:
     actor = all_failed(5, concurrent=2)
     assert continued_trials(actor) == ["trial#1", "trial#2"]
     assert (actor.state.trials_open, actor.state.trials_errored) == (5, 0)
-    # Each end lets the next one go on, however the trial ended.
+    # Each end lets the next trial continue, however the trial ended.
     assert continued_addresses(actor, 1, trial_completed(1, 1)) == ["trial#3"]
     assert continued_addresses(actor, 0, trial_errored(0, 1)) == ["trial#4"]
     assert continued_addresses(actor, 3, trial_completed(3, 1)) == ["trial#5"]
@@ -402,11 +400,11 @@ def test_trial_that_continues_in_a_paused_experiment_is_paused() -> None:
     ]
 
 
-def test_search_without_a_limit_continues_all_trials_at_once() -> None:
+def test_search_without_a_limit_continues_all_trials_together() -> None:
     assert len(continued_trials(all_failed(5, concurrent=0))) == 5
 
 
-def test_continuation_of_an_earlier_version_opens_all_trials_at_once() -> None:
+def test_continuation_of_an_earlier_version_opens_all_trials_together() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     for number in range(3):
         actor.deliver(trial_errored(number))

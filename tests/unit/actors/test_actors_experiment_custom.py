@@ -1,6 +1,4 @@
-"""An experiment with an external search method: the effects of posts on the experiment and its
-trials.
-"""
+"""An experiment with an external search method: the effects of posts."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,14 +59,14 @@ def post_operations(actor: ActorHarness, *operations: dict[str, object]) -> Any:
     return actor.deliver(next_post(actor, *operations))
 
 
-def test_custom_search_waits_for_its_method() -> None:
+def test_custom_search_waits_for_the_method() -> None:
     actor = custom_experiment()
     assert actor.state.status is Status.ACTIVE
     assert actor.sent == [Send("pool#default", JobChanged(1))]
     assert actor.state.search.method.newest == 1
 
 
-def test_post_creates_trials_and_the_reply_has_its_number() -> None:
+def test_post_creates_trials_and_the_reply_has_the_post_number() -> None:
     actor = custom_experiment()
     reply = post_operations(
         actor, create_operation(5), validate_after_operation(5, 3), create_operation(6)
@@ -99,7 +97,7 @@ def test_next_of_several_lengths_is_assigned_without_the_method() -> None:
     assert actor.messages_to("trial#1") == [WorkAssigned(7, False)]
 
 
-def test_repeated_post_creates_nothing_twice() -> None:
+def test_repeated_post_creates_no_second_trial() -> None:
     actor = custom_experiment()
     message = next_post(actor, create_operation(5), validate_after_operation(5, 3))
     first = actor.deliver(message)
@@ -109,7 +107,7 @@ def test_repeated_post_creates_nothing_twice() -> None:
     assert actor.sent == []
 
 
-def test_refused_post_changes_nothing() -> None:
+def test_refused_post_changes_no_state() -> None:
     actor = custom_experiment()
     before, parts = actor.state, dict(actor.parts)
     with pytest.raises(CommandRefused) as refused:
@@ -132,7 +130,7 @@ def test_epochs_need_a_batch_size(size: object) -> None:
         "epochs in batches"
     )
     assert post_operations(actor, create_operation(1, {"global_batch_size": 64}))
-    # Only the trials know how many batches these have.
+    # Only the trials know the number of batches of these epochs.
     assert post_operations(
         custom_experiment(lengths=Lengths("epochs")), create_operation(1, hparams)
     )
@@ -163,7 +161,7 @@ def test_shutdown_without_trials_completes_the_experiment() -> None:
     assert actor.state.status is Status.COMPLETED
 
 
-def test_experiment_waits_for_its_method_after_all_trials_ended() -> None:
+def test_experiment_waits_for_the_method_after_all_trials_ended() -> None:
     actor = custom_experiment()
     post_operations(actor, create_operation(5))
     actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
@@ -192,7 +190,7 @@ def test_post_that_ended_the_experiment_may_be_repeated() -> None:
     assert actor.deliver(message) == first
 
 
-def test_paused_experiment_applies_posts_and_its_trials_wait() -> None:
+def test_paused_experiment_applies_posts_and_trials_wait() -> None:
     actor = custom_experiment()
     actor.deliver(PauseRequested())
     post_operations(actor, create_operation(5))
@@ -209,7 +207,7 @@ def test_progress_may_decrease() -> None:
     assert actor.state.progress == 0.5
 
 
-def test_other_searches_refuse_posts() -> None:
+def test_posts_to_a_built_in_search_are_refused() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
     with pytest.raises(
@@ -226,6 +224,6 @@ def test_written_parts_do_not_grow_with_the_event_queue() -> None:
     for number in range(300):
         actor.deliver(TrialValidationReported(number, 5.0, 0.5))
         actor.deliver(TrialLengthReached(number, 5, 0.5, closed=False))
-        # The trial's summary and its piece, and the piece of the queue.
+        # The trial's summary and piece, and the piece of the queue.
         assert len(actor.parts_written) == 3
     assert max(len(actor.parts[name]) for name in actor.parts if name.startswith("search/")) <= 1024

@@ -43,8 +43,8 @@ def trial_canceled(number: int) -> TrialEnded:
 
 
 def collection(actor: ActorHarness) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(actor.row("collections", "000000000001").body)
-    return found
+    body: dict[str, Any] = json.loads(actor.row("collections", "000000000001").body)
+    return body
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])
@@ -97,7 +97,7 @@ def test_canceled_step_era_experiment_may_be_canceled_again() -> None:
     assert actor.sent == []
 
 
-def test_graceful_cancel_forces_nothing() -> None:
+def test_graceful_cancel_sends_no_forced_stop() -> None:
     actor = experiment_in(STEP_ERA, Status.ACTIVE)
     actor.deliver(CANCEL)
     assert actor.messages_to("trial#1") == [ExperimentStatusChanged(Status.STOPPING_CANCELED)]
@@ -121,7 +121,7 @@ def test_final_progress_depends_on_the_era(
     actor = experiment(rules)
     actor.deliver(TrialEnded(0, Status.COMPLETED, ""))
     assert (actor.state.status, actor.state.progress) == (Status.COMPLETED, completed)
-    # 50 of 100 batches were trained when it was canceled.
+    # 50 of 100 batches were trained before the cancellation.
     actor = experiment(rules)
     actor.deliver(TrialValidationReported(0, LENGTH / 2, 0.5), CANCEL, trial_canceled(0))
     assert (actor.state.status, actor.state.progress) == (Status.CANCELED, stopped)
@@ -154,7 +154,7 @@ def test_collection_is_not_requested_before_the_end() -> None:
     assert actor.row("collections", "000000000001").body == b""
 
 
-def test_stopping_experiment_counts_events_of_its_search() -> None:
+def test_stopping_experiment_counts_events_of_the_search() -> None:
     # Two of five trials run. Both end while the experiment stops, and are not replaced.
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(5, concurrent=2)))

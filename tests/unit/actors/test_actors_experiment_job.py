@@ -1,4 +1,4 @@
-"""An experiment's job row in the partition of its pool, from the submission to the end."""
+"""An experiment's job row in the pool's partition, from the submission to the end."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -53,7 +53,7 @@ def test_submission_writes_a_job_row_and_notifies_the_pool() -> None:
     assert actor.messages_to(POOL) == TOLD
 
 
-def test_ended_experiment_removes_its_job_row() -> None:
+def test_ended_experiment_removes_the_job_row() -> None:
     actor = experiment(1)
     actor.deliver(CancelRequested())
     assert row(actor) is not None
@@ -115,7 +115,7 @@ def test_invalid_job_settings_are_refused(change: SettingsChanged, text: str) ->
     assert row(actor) == JobRow(SUBMITTED_MS)
 
 
-def test_moved_job_has_one_row_and_notifies_pools_and_trials() -> None:
+def test_moved_job_has_a_single_row_and_notifies_pools_and_trials() -> None:
     actor = experiment(3)
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
     assert actor.deliver(PoolChanged("spot")) == 1

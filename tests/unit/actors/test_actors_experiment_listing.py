@@ -47,7 +47,7 @@ def test_new_experiment_has_figures() -> None:
     assert figures(experiment()) == Figures(None, 0.0, 0)
 
 
-def test_running_experiment_has_no_figures_in_its_row() -> None:
+def test_running_experiment_has_no_figures_in_the_row() -> None:
     actor = experiment()
     assert writes(actor) == 1
     actor.deliver(TrialMetered(0, 1, 0, RATE, START_MS, True))
@@ -57,7 +57,7 @@ def test_running_experiment_has_no_figures_in_its_row() -> None:
     assert (figures(actor), writes(actor)) == (None, 2)
 
 
-def test_ended_experiment_has_figures_in_its_row() -> None:
+def test_ended_experiment_has_figures_in_the_row() -> None:
     actor = experiment()
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
@@ -75,7 +75,7 @@ def test_late_bill_updates_the_row() -> None:
     assert figures(actor) == Figures(None, 0.0, 2_500)
 
 
-def test_continued_experiment_has_no_figures_in_its_row() -> None:
+def test_continued_experiment_has_no_figures_in_the_row() -> None:
     actor = experiment()
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.ERROR, "ERRORED"))

@@ -1,4 +1,4 @@
-"""An experiment with several preferred pools, and its moves to the next pool."""
+"""An experiment with several preferred pools, and moves to the next pool."""
 
 from dataclasses import replace
 
@@ -52,11 +52,11 @@ def test_job_row_has_the_patience() -> None:
     assert row(experiment(FIRST, SECOND), FIRST) == stay(0)
     alone = experiment(FIRST)
     assert row(alone, FIRST) == JobRow(SUBMITTED_MS)
-    # The row of a job with one pool has no patience.
+    # The row of a job with a single pool has no patience.
     assert b"patience" not in alone.row(f"jobs#{FIRST}", SORT).body
 
 
-def test_job_moves_to_the_next_pool_and_trials_keep_their_slots() -> None:
+def test_job_moves_to_the_next_pool_and_trials_keep_slots() -> None:
     actor = experiment(FIRST, SECOND)
     actor.now_ms += 7
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
@@ -82,15 +82,15 @@ def test_first_pool_follows_the_last_in_the_next_round() -> None:
 @pytest.mark.parametrize(
     "late",
     [
-        # Doubled.
+        # Repeated.
         WaitEnded(FIRST, 0, START_MS, WHY),
-        # Of the earlier stay in the pool that it is in.
+        # About the earlier stay in the job's present pool.
         WaitEnded(SECOND, 0, START_MS, WHY),
-        # Of a stay that has not begun.
+        # About a stay that has not begun.
         WaitEnded(SECOND, 2, START_MS, WHY),
     ],
 )
-def test_message_about_another_stay_changes_nothing(late: WaitEnded) -> None:
+def test_message_about_a_different_stay_changes_no_state(late: WaitEnded) -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
     before = actor.state
@@ -98,7 +98,7 @@ def test_message_about_another_stay_changes_nothing(late: WaitEnded) -> None:
     assert (actor.state, actor.sent) == (before, [])
 
 
-def test_message_about_an_earlier_stay_in_the_same_pool_changes_nothing() -> None:
+def test_message_about_an_earlier_stay_in_the_same_pool_changes_no_state() -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY), WaitEnded(SECOND, 1, START_MS, WHY))
     assert actor.state.pool == FIRST
@@ -127,7 +127,7 @@ def test_removed_pools_are_skipped() -> None:
     assert actor.reasons == ["stays in pool third: none of its other pools exists"]
 
 
-def test_paused_or_stopping_experiment_stays_in_its_pool() -> None:
+def test_paused_or_stopping_experiment_stays_in_the_pool() -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(PauseRequested())
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
@@ -141,7 +141,7 @@ def test_paused_or_stopping_experiment_stays_in_its_pool() -> None:
     assert (actor.state.pool, actor.sent, row(actor, FIRST)) == (FIRST, [], None)
 
 
-def test_job_with_one_pool_does_not_move() -> None:
+def test_job_with_a_single_pool_does_not_move() -> None:
     actor = experiment(FIRST)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
     assert (actor.state.pool, actor.sent) == (FIRST, [])
@@ -154,7 +154,7 @@ def test_rounds_are_counted_from_the_last_run() -> None:
     assert row(actor, SECOND) == stay(3, rounds=1, since_ms=START_MS)
     actor.deliver(TrialValidationReported(0, 10, 0.5))
     assert row(actor, SECOND) == stay(3)
-    # Those that follow write no row.
+    # Later validations write no row.
     actor.deliver(TrialValidationReported(0, 20, 0.5))
     assert JobChanged(1) not in [send.message for send in actor.sent]
     actor.deliver(WaitEnded(SECOND, 3, START_MS + 9, WHY))

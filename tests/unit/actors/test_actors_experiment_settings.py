@@ -52,8 +52,8 @@ def listing_row(actor: ActorHarness) -> ListingRow:
 
 
 def collection(actor: ActorHarness) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(actor.row(*COLLECTION).body)
-    return found
+    body: dict[str, Any] = json.loads(actor.row(*COLLECTION).body)
+    return body
 
 
 def refusal(actor: ActorHarness, command: object) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def test_missing_values_keep_the_settings() -> None:
     assert listing_row(actor) == ListingRow("ACTIVE", "ada", "letters", ("a", "b"))
 
 
-def test_unchanged_settings_write_nothing() -> None:
+def test_unchanged_settings_write_no_part() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(name="digits", description="", labels=(), max_slots_given=True))
     assert actor.parts_written == []
@@ -98,7 +98,7 @@ def test_new_retention_requests_a_collection_while_trials_run() -> None:
     assert collection(actor) == {"generation": 2, "retention": [0, 0, 1], "delete": False}
 
 
-def test_same_retention_requests_another_collection() -> None:
+def test_same_retention_requests_a_second_collection() -> None:
     # 0, 1 and 1 are the defaults. A first collection applies them to the checkpoints so far.
     actor = experiment()
     actor.deliver(SettingsChanged(retention=Retention(0, 1, 1)))
@@ -142,7 +142,7 @@ def test_listing_row_of_an_old_release_is_decoded() -> None:
     assert decode_listing(b"ACTIVE\nada") == ListingRow("ACTIVE", "ada", "", (), False)
 
 
-def test_end_of_a_collection_removes_its_row() -> None:
+def test_end_of_a_collection_removes_the_row() -> None:
     actor = ended_experiment()
     actor.deliver(CollectionEnded(1))
     assert actor.row(*COLLECTION) == ABSENT
@@ -167,7 +167,7 @@ def test_failed_collection_is_recorded_and_removed() -> None:
 
 
 @pytest.mark.parametrize("status", [*ENDED, Status.DELETE_FAILED])
-def test_deletion_requests_the_removal_of_everything(status: Status) -> None:
+def test_deletion_requests_the_removal_of_all_files(status: Status) -> None:
     actor = ended_experiment(status)
     assert actor.deliver(DELETE) == 1
     assert actor.state.status == Status.DELETING
@@ -199,7 +199,7 @@ def test_failed_deletion_has_a_message_and_may_be_repeated() -> None:
     assert collection(actor)["generation"] == 3
 
 
-def test_deleted_experiment_keeps_only_its_head() -> None:
+def test_deleted_experiment_keeps_only_the_head() -> None:
     actor = ended_experiment()
     actor.deliver(SettingsChanged(name="letters", labels=("a",)))
     actor.deliver(DELETE)
@@ -207,7 +207,7 @@ def test_deleted_experiment_keeps_only_its_head() -> None:
     assert actor.state.status == Status.DELETED
     assert actor.parts == {}
     assert [row for row in actor.rows if row[0] != "counters"] == []
-    # Whatever comes later finds nobody.
+    # Later messages are ignored.
     actor.deliver(CollectionEnded(2), DeletionContinued(), TrialEnded(0, Status.ERROR, "ERRORED"))
     assert actor.state.status == Status.DELETED
     assert actor.rows.keys() == {("counters", "trial")}

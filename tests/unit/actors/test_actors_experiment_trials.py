@@ -1,4 +1,4 @@
-"""The experiment's trials and their ids, the summaries, the best metric and the progress."""
+"""The experiment's trials, trial ids, summaries, best metric and progress."""
 
 from dataclasses import replace
 
@@ -54,12 +54,12 @@ def deliver_own_messages(actor: ActorHarness) -> ActorHarness:
 
 
 def summaries(actor: ActorHarness, part: int = 0) -> Summaries:
-    found = actor.part(f"trials/{part}")
-    assert isinstance(found, Summaries)
-    return found
+    stored = actor.part(f"trials/{part}")
+    assert isinstance(stored, Summaries)
+    return stored
 
 
-def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
+def test_trials_are_created_in_order_with_the_draws_of_the_search() -> None:
     actor = experiment(random_plan(3))
     created = actor.all_messages(TrialCreated)
     assert [(c.trial_id, c.number, c.length, c.closed) for c in created] == [
@@ -93,11 +93,11 @@ def test_continued_backlog_adds_reasons() -> None:
     actor = deliver_own_messages(experiment(replace(random_plan(1), method=rungs)))
     for number in range(100):
         actor.deliver(TrialLengthReached(number, 1, float(number), closed=False))
-    said = []
+    reasons = []
     while SearchContinued() in actor.messages_to(actor.address):
         actor.deliver(SearchContinued())
-        said += actor.reasons
-    assert said == ["trials closed: 48", "trials closed: 3"]
+        reasons += actor.reasons
+    assert reasons == ["trials closed: 48", "trials closed: 3"]
 
 
 def test_backlog_draws_the_same_values_as_a_single_commit() -> None:
@@ -111,7 +111,7 @@ def test_backlog_draws_the_same_values_as_a_single_commit() -> None:
     ]
 
 
-def test_backlog_is_continued_by_one_message_at_a_time() -> None:
+def test_backlog_is_continued_by_a_message_at_a_time() -> None:
     # A SearchContinued is queued when trial 0 ends. The end creates 48 trials and sends no other.
     actor = experiment(random_plan(150))
     assert actor.messages_to("experiment#1") == [SearchContinued()]
@@ -124,7 +124,7 @@ def test_backlog_is_continued_by_one_message_at_a_time() -> None:
     assert actor.state.trials == 150
 
 
-def test_continuation_without_a_backlog_changes_nothing() -> None:
+def test_continuation_without_a_backlog_changes_no_state() -> None:
     actor = experiment(random_plan(2))
     before = actor.state
     actor.deliver(SearchContinued())
@@ -132,7 +132,7 @@ def test_continuation_without_a_backlog_changes_nothing() -> None:
     assert actor.sent == []
 
 
-def test_canceled_experiment_creates_no_trials_of_its_backlog() -> None:
+def test_canceled_experiment_creates_no_trials_of_the_backlog() -> None:
     actor = experiment(random_plan(100))
     actor.deliver(CancelRequested())
     actor.deliver(SearchContinued())
@@ -148,7 +148,7 @@ def test_summaries_are_stored_in_parts_of_64() -> None:
     assert summaries(actor, 2).trials[0].trial_id == 129
 
 
-def test_event_writes_only_the_part_of_its_trial() -> None:
+def test_event_writes_only_the_part_of_the_trial() -> None:
     actor = deliver_own_messages(experiment(random_plan(150)))
     actor.deliver(TrialValidationReported(130, 50.0, 0.5))
     assert actor.parts_written == ["trials/2"]
@@ -173,7 +173,7 @@ def test_repeated_end_of_a_trial_counts_once() -> None:
 
 
 @pytest.mark.parametrize("number", [3, 64, 10_000, -1])
-def test_unknown_trial_changes_nothing(number: int) -> None:
+def test_message_about_an_unknown_trial_changes_no_state(number: int) -> None:
     actor = experiment(random_plan(3))
     before = actor.state
     for message in (
@@ -186,7 +186,7 @@ def test_unknown_trial_changes_nothing(number: int) -> None:
         assert actor.sent == []
 
 
-def test_validation_of_an_ended_trial_changes_nothing() -> None:
+def test_validation_of_an_ended_trial_changes_no_state() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialEnded(0, ENDED, ""))
     actor.deliver(
@@ -200,7 +200,7 @@ def test_validation_of_an_ended_trial_changes_nothing() -> None:
     ("smaller_is_better", "best", "best_trial", "of_trial_0"),
     [(True, 0.2, 2, 0.4), (False, 0.6, 1, 0.6)],
 )
-def test_best_metric_follows_its_sign(
+def test_best_metric_follows_the_sign(
     smaller_is_better: bool, best: float, best_trial: int, of_trial_0: float
 ) -> None:
     actor = experiment(random_plan(3), smaller_is_better=smaller_is_better)
@@ -226,7 +226,7 @@ def test_non_finite_metric_is_never_the_best() -> None:
     assert summaries(actor).trials[0] == TrialSummary(1, "", 30.0, 0.5)
 
 
-def test_stopping_experiment_updates_its_best_metric() -> None:
+def test_stopping_experiment_updates_the_best_metric() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(CancelRequested())
     actor.deliver(TrialValidationReported(0, 10.0, 0.5))
@@ -243,15 +243,15 @@ def test_progress_is_the_share_of_all_training() -> None:
 
 
 def test_progress_never_decreases() -> None:
-    # Trial 0 is found invalid after 50 of 400 units: its work no longer counts, yet 0.125 stays.
+    # Trial 0 is found invalid after 50 of 400 units: the work no longer counts, but 0.125 stays.
     actor = experiment(random_plan(4))
     actor.deliver(TrialValidationReported(0, 50.0, 0.5))
     actor.deliver(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
     assert actor.state.progress == 0.125
 
 
-def test_failed_search_does_not_complete_its_progress() -> None:
-    # Its only trial failed after 80 of 100 units; the search, which is shut down, is over.
+def test_failed_search_does_not_complete_the_progress() -> None:
+    # The only trial failed after 80 of 100 units, which ends the search.
     actor = experiment(random_plan(1))
     actor.deliver(TrialValidationReported(0, 80.0, 0.5))
     actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
@@ -298,7 +298,7 @@ def test_message_reports_that_invalid_trials_are_not_replaced() -> None:
     assert "the search replaces none" in actor.state.message
 
 
-def test_concurrent_trials_are_replaced_when_they_end() -> None:
+def test_concurrent_trials_are_replaced_after_they_end() -> None:
     actor = experiment(random_plan(4, concurrent=2))
     assert actor.state.trials == 2
     actor.deliver(TrialEnded(0, ENDED, ""), TrialEnded(1, Status.ERROR, ExitReason.ERRORED))
@@ -318,7 +318,7 @@ def test_small_experiments_have_consecutive_ids() -> None:
         actor.deliver(replace(submitted, has_growing_id_blocks=True))
     one.deliver(TrialEnded(0, ENDED, ""))
     two.deliver(TrialEnded(0, ENDED, ""))
-    # 16 each at first; of 16 an eighth is reserved for the one that follows, and another.
+    # 16 each at first. An eighth of 16 is reserved for the next id, and a further block after that.
     assert [message.trial_id for message in one.all_messages(TrialCreated)] == [*range(1, 17), 33]
     assert [message.trial_id for message in two.all_messages(TrialCreated)] == [*range(17, 33), 35]
 
@@ -343,9 +343,7 @@ def test_generator_key_is_written_once_in_624_draws() -> None:
 
 
 def script_next_answer(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> None:
-    """Let the search answer the next event with the given operations, as a method with
-    rungs would.
-    """
+    """Let the search answer the next event with these operations, as a method with rungs would."""
 
     def handle(
         plan: SearchPlan, state: SearchState, generator: Generator, event: Event, *_: object
@@ -356,7 +354,7 @@ def script_next_answer(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperat
     monkeypatch.setattr(search, "handle_event", handle)
 
 
-def test_promoted_trial_gets_its_length_and_the_reporter_waits(
+def test_promoted_trial_gets_a_length_and_the_reporter_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actor = experiment(random_plan(2))
@@ -366,7 +364,7 @@ def test_promoted_trial_gets_its_length_and_the_reporter_waits(
     assert actor.messages_to("trial#2") == [WorkAssigned(400, False)]
 
 
-def test_last_length_is_assigned_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_length_is_assigned_in_a_single_message(monkeypatch: pytest.MonkeyPatch) -> None:
     actor = experiment(random_plan(2))
     script_next_answer(monkeypatch, TrainTo(0, 400), Close(0), Close(1))
     actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
@@ -404,7 +402,7 @@ TIMED = SearchPlan(
 )
 
 
-def test_validation_may_stop_its_trial() -> None:
+def test_validation_may_stop_the_trial() -> None:
     actor = experiment(TIMED)
     actor.deliver(TrialValidationReported(0, 10.0, 0.5, time=1.0))
     assert actor.sent == []
@@ -416,7 +414,7 @@ def test_validation_may_stop_its_trial() -> None:
     assert actor.sent == []
 
 
-def test_non_finite_metric_is_the_worst_of_its_rung() -> None:
+def test_non_finite_metric_is_the_worst_of_the_rung() -> None:
     actor = experiment(TIMED)
     actor.deliver(
         TrialValidationReported(0, 10.0, 5.0, time=1.0),

@@ -40,7 +40,7 @@ def test_ids_of_a_reserved_block_need_no_write() -> None:
 
 
 def test_block_is_used_up_before_the_next() -> None:
-    # 48 wanted, 49..64 are left: 16 of them and 32 of the block from 193 on, which ends at 257.
+    # 48 requested, 49..64 are left: 16 of these and 32 of the block from 193 on, which ends at 257.
     context = context_with(3, b"193")
     block, ids = take_ids("trial", IdBlock(49, 65), 48, context)
     assert ids == [*range(49, 65), *range(193, 225)]
@@ -63,7 +63,7 @@ def test_zero_ids_need_no_write() -> None:
 
 def test_small_block_has_the_requested_size() -> None:
     context = context_with(2, b"17")
-    # 1 is wanted of a block of 2, which is 17 and 18; of 5 with a size of 2 none stays over.
+    # 1 of a block of 2, which is 17 and 18; a request for 5 with a size of 2 leaves no rest.
     assert take_ids("trial", IdBlock(), 1, context, size=2) == (IdBlock(18, 19), [17])
     assert take_ids("trial", IdBlock(), 5, context, size=2) == (IdBlock(22, 22), [*range(17, 22)])
     assert [row.body for row in context.rows][-1] == b"22"

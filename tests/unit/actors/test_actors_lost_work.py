@@ -73,7 +73,7 @@ def test_restart_from_the_beginning_discards_every_validation(
     actor = running_trial()
     validate(actor, *order)
     actor.deliver(AllocationExited(1, "errored"))
-    # Nothing is void before the next run has slots.
+    # No metric is discarded before the next run has slots.
     assert actor.state.best_metric == 0.5
     actor.deliver(SlotsAssigned(2, (Place("a", (0, 1)),)))
     assert facts(actor.state) == (None, None, None)
@@ -83,18 +83,19 @@ def test_restart_from_the_beginning_discards_every_validation(
     assert facts(actor.state) == (0.6, 0.6, 5)
 
 
-def test_restart_from_a_checkpoint_keeps_validations_up_to_its_batch() -> None:
+def test_restart_from_a_checkpoint_keeps_validations_up_to_the_checkpoint() -> None:
     actor = running_trial()
     validate(actor, (20, 0.8), (40, 0.9))
     actor.deliver(checkpoint_reported(40))
     validate(actor, (60, 0.1), (30, 0.7))
     restart(actor, "lost")
-    # 0.1 at batch 60 is lost. The best and the last validation up to batch 40 is the one at 30.
+    # 0.1 at batch 60 is lost. The best and the last validation up to batch 40 is the validation at
+    # 30.
     assert facts(actor.state) == (0.7, 0.7, 30)
     assert actor.state.discarded_from == 41
 
 
-def test_run_that_saved_its_work_loses_nothing() -> None:
+def test_run_that_saved_all_work_loses_no_metrics() -> None:
     actor = running_trial()
     validate(actor, (40, 0.9))
     actor.deliver(checkpoint_reported(40))
@@ -164,7 +165,7 @@ def test_trials_of_older_releases_keep_the_best_of_all_runs() -> None:
         max_size=4,
     ),
 )
-def test_best_metric_is_that_of_the_validations_that_count(
+def test_best_metric_ignores_discarded_validations(
     smaller: bool, runs: list[tuple[list[tuple[int, int]], int]]
 ) -> None:
     """Use at most 24 validations, which a head can store, in any order of their batches."""
@@ -191,7 +192,7 @@ def test_best_metric_is_that_of_the_validations_that_count(
 
 def test_head_keeps_the_best_of_many_validations_at_every_batch() -> None:
     actor = running_trial()
-    # The best metric of the batches up to 50 is 0.50 at batch 50; later ones are worse.
+    # The best metric of the batches up to 50 is 0.50 at batch 50; later metrics are worse.
     metrics = [(steps, 1.0 - steps / 100 if steps <= 50 else 1.0) for steps in range(90)]
     validate(actor, *metrics)
     assert len(actor.state.validations) == VALIDATIONS_MAX
@@ -212,7 +213,7 @@ def test_new_run_start_replaces_later_starts() -> None:
     assert many[-1] == RunStart(299, 299)
 
 
-def test_experiment_finds_its_best_trial_again() -> None:
+def test_experiment_recomputes_the_best_trial() -> None:
     actor = ActorHarness(EXPERIMENT)
     actor.deliver(experiment_submitted(random_plan(3)))
     for number, metric in enumerate((0.3, 0.1, 0.2)):
@@ -220,7 +221,7 @@ def test_experiment_finds_its_best_trial_again() -> None:
     first = actor.state.best_trial - 1
     actor.deliver(TrialMetricsDiscarded(1, None))
     assert (actor.state.best_metric, actor.state.best_trial) == (0.2, first + 2)
-    # The best of a trial that is not the experiment's best one changes nothing.
+    # A change of a trial other than the experiment's best has no effect.
     actor.deliver(TrialMetricsDiscarded(0, 0.9))
     assert (actor.state.best_metric, actor.state.best_trial) == (0.2, first + 2)
     actor.deliver(TrialMetricsDiscarded(2, 0.95))

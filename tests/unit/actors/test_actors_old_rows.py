@@ -55,9 +55,9 @@ def test_experiment_of_an_older_release_is_decoded() -> None:
     definition = older_settings(
         without_fields(actor.parts["definition"], "retention", "warm_start", "rules")
     )
-    found = EXPERIMENT.decode_part("definition", definition)
-    assert isinstance(found, Definition)
-    assert (found.rules, found.retention) == (rules.LENGTH_ERA, Retention(0, 1, 1))
+    decoded = EXPERIMENT.decode_part("definition", definition)
+    assert isinstance(decoded, Definition)
+    assert (decoded.rules, decoded.retention) == (rules.LENGTH_ERA, Retention(0, 1, 1))
 
 
 def test_summaries_of_an_older_release_are_continued() -> None:
@@ -74,7 +74,7 @@ def test_summaries_of_an_older_release_are_continued() -> None:
     assert actor.state.trials_open == 2
 
 
-def test_settings_are_those_of_the_definition_until_they_are_changed() -> None:
+def test_settings_equal_the_definition_until_changed() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(2)))
     assert actor.part("settings") is None

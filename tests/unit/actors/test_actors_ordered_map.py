@@ -16,7 +16,7 @@ from control_plane.engine.actor_types import ACTOR_TYPES
 
 
 class PartStore:
-    """The parts of an actor. `written` has the names of the parts that the last change wrote."""
+    """The parts of an actor; `written` has the names of parts from the last change."""
 
     def __init__(self, leaf_max: int) -> None:
         self.parts: dict[str, object] = {}
@@ -98,7 +98,7 @@ def test_ordered_map_behaves_as_a_sorted_dict(
     assert all(1 <= len(leaf.entries) <= leaf_max for leaf in leaves)
     nodes = [part for part in shelf.leaves() if part not in leaves]
     assert all(1 <= len(node.entries) <= NODE_MAX for node in nodes)
-    # None is left that nothing leads to.
+    # Every stored part is reachable.
     assert len(shelf.parts) == ("queue" in shelf.parts) + len(leaves) + len(nodes)
 
 
@@ -110,7 +110,7 @@ def test_empty_map_has_no_entries() -> None:
     assert shelf.written == []
 
 
-def test_removal_of_an_absent_key_writes_nothing() -> None:
+def test_removal_of_an_absent_key_writes_no_part() -> None:
     shelf = filled_store(3)
     for key in ("", "000001x", "zzz"):
         shelf.remove(key)
@@ -181,7 +181,7 @@ def test_new_first_key_updates_the_first_leaf() -> None:
     assert shelf.map().get("000000") == 0
 
 
-def test_change_writes_one_leaf_whatever_the_size() -> None:
+def test_change_writes_a_single_leaf_in_any_size() -> None:
     shelf = filled_store(2000)
     shelf.put("000777", "changed")
     assert len(shelf.written) == 1

@@ -52,9 +52,9 @@ def queue(actor: ActorHarness) -> list[str]:
 
 
 def slots_of(actor: ActorHarness, agent: str) -> AgentSlots:
-    found = agents_of(StepContext(actor.address, 0, actor)).get(agent)
-    assert found is not None
-    return found
+    state = agents_of(StepContext(actor.address, 0, actor)).get(agent)
+    assert state is not None
+    return state
 
 
 def counts(actor: ActorHarness) -> tuple[int, int, int, int, int]:
@@ -103,7 +103,7 @@ def test_requests_start_in_the_order_of_their_tickets() -> None:
     assert queue(actor) == [ticket(3)]
 
 
-def test_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
+def test_smaller_request_passes_a_larger_request_that_does_not_fit() -> None:
     actor = pool(
         agent_joined("a", 2),
         slots_requested(1, slots=1),
@@ -124,11 +124,11 @@ def test_release_starts_the_next_request_on_the_same_slots() -> None:
 def test_only_free_slots_are_assigned() -> None:
     actor = pool(agent_joined("a", 3), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(slots_released(2, "a"), slots_requested(4))
-    # 1 holds 0, 3 holds 2: the free one is 1.
+    # 1 uses slot 0, 3 uses slot 2: slot 1 is free.
     assert actor.messages_to("trial#4") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
-def test_repeated_release_frees_nothing() -> None:
+def test_repeated_release_frees_no_slots() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     actor.deliver(slots_released(1, "a"))
     before = actor.state
@@ -153,7 +153,7 @@ def test_release_without_agents_finds_a_placed_allocation() -> None:
     assert actor.messages_to(f"agent#{holder}") == [AllocationRemoved(2, 1)]
 
 
-def test_release_of_an_older_allocation_keeps_the_current_one() -> None:
+def test_release_of_an_older_allocation_keeps_the_present_allocation() -> None:
     # Both requests were sent in one millisecond, so the tickets are equal.
     actor = pool(slots_requested(1, epoch=2))
     actor.deliver(slots_released(1, epoch=1))
@@ -182,7 +182,7 @@ def test_zero_slot_request_waits_for_an_agent() -> None:
     assert pool(slots_requested(1, slots=0)).state.queued == 1
 
 
-def test_agent_that_joins_again_keeps_its_allocations() -> None:
+def test_agent_that_joins_again_keeps_all_allocations() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     actor.deliver(agent_joined("a", 2, epoch=2))
     assert actor.sent == []
@@ -193,7 +193,7 @@ def test_agent_that_joins_again_keeps_its_allocations() -> None:
 def test_agent_that_joins_again_with_fewer_slots_loses_allocations() -> None:
     actor = pool(agent_joined("a", 3), slots_requested(1, slots=1), slots_requested(2, slots=2))
     actor.deliver(agent_joined("a", 2, epoch=2))
-    # 2 held the slots 1 and 2, and 2 is gone.
+    # 2 used the slots 1 and 2, and slot 2 is gone.
     assert [type(message) for message in actor.messages_to("trial#2")] == [AllocationLost]
     assert actor.messages_to("agent#a") == [AllocationRemoved(2, 1)]
     assert actor.messages_to("trial#1") == []
@@ -214,7 +214,7 @@ def test_older_session_does_not_join(epoch: int) -> None:
     assert actor.state == before
 
 
-def test_lost_agent_removes_its_slots_and_notifies_its_trials() -> None:
+def test_lost_agent_removes_all_slots_and_notifies_trials() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(AgentLost("a", 1, "silence"))
     text = "agent a was lost: silence"
@@ -238,7 +238,7 @@ def test_release_after_the_loss_of_an_agent_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(("agent", "epoch"), [("a", 1), ("a", 3), ("b", 2)])
-def test_loss_of_another_session_is_ignored(agent: str, epoch: int) -> None:
+def test_loss_of_a_different_session_is_ignored(agent: str, epoch: int) -> None:
     actor = pool(agent_joined("a", 2, epoch=2), slots_requested(1))
     before = actor.state
     actor.deliver(AgentLost(agent, epoch, "silence"))
@@ -262,7 +262,7 @@ def test_audit_releases_queued_and_running_allocations() -> None:
 
 
 def test_scheduler_runs_once_in_a_fold_and_only_after_a_change() -> None:
-    # All three requests come in one fold, before anything is placed: 1 is not overtaken by 9.
+    # All three requests are in the same fold before any placement: 9 does not overtake 1.
     actor = pool(agent_joined("a", 1))
     actor.deliver(slots_requested(9), slots_requested(1))
     assert list(slots_of(actor, "a").slots_by_allocation) == ["1.1"]
@@ -304,7 +304,7 @@ def test_pool_drops_a_message_that_it_cannot_process() -> None:
     before = actor.state
     actor.deliver_dead_letter(slots_released(1, "a"))
     assert actor.state == before
-    # The trial has let go of it, which the audit will find.
+    # The trial has released the allocation, which the audit finds.
     actor.deliver(StaleAllocationsFound((slots_released(1, "a"),)))
     assert counts(actor) == (1, 2, 2, 0, 0)
 

@@ -57,7 +57,7 @@ def test_allocation_on_a_disabled_agent_is_stopped_immediately() -> None:
     assert totals(actor) == (1, 0, 0, 1)
 
 
-def test_draining_agent_finishes_its_work_and_starts_none() -> None:
+def test_draining_agent_finishes_work_and_starts_no_allocation() -> None:
     actor = pool(JOINED, slots_requested(1))
     actor.deliver(availability_changed(DRAINING), slots_requested(2))
     assert actor.sent == []
@@ -130,7 +130,7 @@ def test_availability_survives_the_next_session(availability: Availability) -> N
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_availability_of_another_session_changes_nothing(epoch: int) -> None:
+def test_availability_of_a_different_session_changes_no_state(epoch: int) -> None:
     actor = pool(JOINED, AgentJoined("a", 2, (0, 1, 2)))
     before = actor.state
     actor.deliver(availability_changed(DISABLED, epoch), AgentAvailabilityChanged("b", 1, DISABLED))

@@ -27,9 +27,7 @@ BOTH = (0, 1)
 
 
 def gang() -> ActorHarness:
-    """Create a pool with trial 1 on two agents of two slots, and a third agent without
-    allocations.
-    """
+    """Create a pool of three agents of two slots, with trial 1 on two of the agents."""
     actor = pool(*(agent_joined(name, 2) for name in "abc"))
     actor.deliver(slots_requested(1, 1, slots=4))
     return actor
@@ -39,7 +37,7 @@ def members(actor: ActorHarness) -> list[str]:
     return [name for name, running in agents(actor).items() if running]
 
 
-def test_large_request_starts_on_whole_agents_in_the_order_of_their_names() -> None:
+def test_large_request_starts_on_whole_agents_in_order_of_names() -> None:
     actor = gang()
     first, second = members(actor)
     assert first < second
@@ -47,7 +45,7 @@ def test_large_request_starts_on_whole_agents_in_the_order_of_their_names() -> N
     assert actor.messages_to("trial#1") == [SlotsAssigned(1, places)]
     assert actor.messages_to(f"agent#{first}") == [AllocationPlaced(1, 1, BOTH, 0, 2)]
     assert actor.messages_to(f"agent#{second}") == [AllocationPlaced(1, 1, BOTH, 1, 2)]
-    # It is one allocation.
+    # The gang is a single allocation.
     assert (actor.state.running, actor.state.free, actor.state.queued) == (1, 2, 0)
     assert (group_of(actor, 1).running, group_of(actor, 1).held) == (1, 4)
 
@@ -127,7 +125,7 @@ def test_agent_that_comes_back_smaller_is_a_lost_member() -> None:
     assert slots_of(actor, second).parts["1.1"].leaving
 
 
-def test_gang_leaves_all_agents_when_one_is_disabled() -> None:
+def test_gang_leaves_all_agents_after_an_agent_is_disabled() -> None:
     actor = gang()
     first, second = members(actor)
     actor.deliver(AgentAvailabilityChanged(first, 1, Availability(enabled=False)))
@@ -148,11 +146,11 @@ def test_gang_is_preempted_once_for_all_agents() -> None:
     assert group_of(actor, 1).leaving == 4
 
 
-def test_gang_larger_than_a_commit_does_not_start_or_block_others() -> None:
+def test_gang_larger_than_a_commit_neither_starts_nor_blocks_later_requests() -> None:
     count = AGENTS_MAX + 1
     actor = pool(*(agent_joined(f"node-{n:02d}", 2) for n in range(count)))
     actor.deliver(slots_requested(1, 1, slots=2 * count), slots_requested(2, 2))
     assert running(actor) == [2]
-    # 1 would have taken the agents by then.
+    # 1 would have occupied the agents by now.
     actor.deliver(slots_requested(3, 3, slots=2 * (count - 1)))
     assert 1 not in running(actor)

@@ -48,7 +48,7 @@ def test_only_the_row_of_a_non_preemptible_job_has_the_field() -> None:
 
 
 @pytest.mark.parametrize(("preemptible", "asked"), [(True, ["trial#1"]), (False, [])])
-def test_non_preemptible_job_keeps_its_slots(preemptible: bool, asked: list[str]) -> None:
+def test_non_preemptible_job_keeps_all_slots(preemptible: bool, asked: list[str]) -> None:
     row = JobRow(priority=50, preemptible=preemptible)
     actor = pool(
         agent_joined("a", 1),
@@ -63,7 +63,7 @@ def test_non_preemptible_job_keeps_its_slots(preemptible: bool, asked: list[str]
 
 
 def test_fair_share_does_not_preempt_non_preemptible_jobs() -> None:
-    # Of the 2 slots each job's share is 1, and the first holds both.
+    # Of the 2 slots each job's share is 1, and the first job has both.
     actor = pool(
         agent_joined("a", 2),
         slots_requested(1, 1),
@@ -76,13 +76,13 @@ def test_fair_share_does_not_preempt_non_preemptible_jobs() -> None:
     assert preempted_trials(actor) == []
 
 
-def test_job_position_is_its_submission_unless_it_was_moved() -> None:
+def test_job_position_is_the_submission_unless_moved() -> None:
     # Positions are in us: 7 ms are 7,000.
     assert JobRow(7).queue_position() == Decimal(7000)
     assert JobRow(7, position="6999.5").queue_position() == Decimal("6999.5")
 
 
-def test_job_without_a_row_has_the_submission_time_of_its_tickets() -> None:
+def test_job_without_a_row_has_the_submission_time_of_the_tickets() -> None:
     assert group_of(pool(slots_requested(1, group=5)), 5) == Group(JobRow(5), pending={1: 1})
 
 
@@ -94,7 +94,7 @@ def test_settings_are_read_with_the_first_request() -> None:
     assert actor.state.wait_reason == "max_slots 2 reached"
 
 
-def test_changed_row_is_read_after_its_message() -> None:
+def test_changed_row_is_read_after_the_message() -> None:
     actor = pool(
         agent_joined("a", 4),
         *(slots_requested(n, 1) for n in range(1, 5)),
@@ -107,7 +107,7 @@ def test_changed_row_is_read_after_its_message() -> None:
     assert running(actor) == [1, 2, 3]
 
 
-def test_change_that_was_read_before_changes_nothing() -> None:
+def test_already_read_change_has_no_effect() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow())
     before = actor.state
     actor.deliver(JobChanged(1), JobChanged(1), JobChanged(9))
@@ -115,7 +115,7 @@ def test_change_that_was_read_before_changes_nothing() -> None:
     assert set(actor.parts_written) <= {"groups/0"}
 
 
-def test_job_at_its_limit_does_not_block_others() -> None:
+def test_job_at_the_limit_does_not_block_the_queue() -> None:
     actor = pool(
         agent_joined("a", 3), *(slots_requested(n, 1) for n in (1, 2, 3)), job1=JobRow(max_slots=1)
     )
@@ -149,7 +149,7 @@ def test_lower_limit_preempts_the_excess() -> None:
     actor.deliver(JobChanged(1))
     assert preempted_trials(actor) == ["trial#1", "trial#2"]
     assert group_of(actor, 1) == Group(JobRow(1, max_slots=2), True, {}, 4, 4, leaving=2)
-    # They come back at once to wait, and do not start before two have left.
+    # The trials request slots again immediately, and do not start before two have left.
     actor.deliver(slots_released(1, 1, "a"), slots_requested(1, 1, epoch=2))
     assert running(actor) == [2, 3, 4]
     actor.deliver(slots_released(2, 1, "a"), slots_requested(2, 1, epoch=2))
@@ -208,7 +208,7 @@ def test_most_important_job_starts_first() -> None:
         assert number in running(actor)
 
 
-def test_job_moved_ahead_preempts_the_job_behind_it() -> None:
+def test_job_moved_ahead_preempts_the_next_job() -> None:
     actor = pool(
         agent_joined("a", 1),
         slots_requested(1, 1),
@@ -233,7 +233,7 @@ def test_job_is_not_preempted_without_preemption() -> None:
     assert (preempted_trials(actor), running(actor)) == ([], [1])
 
 
-def test_job_runs_only_on_agents_with_its_label() -> None:
+def test_job_runs_only_on_agents_with_the_label() -> None:
     actor = pool(agent_joined("plain", 2), slots_requested(1, 1), job1=JobRow(label="a100"))
     assert running(actor) == []
     assert actor.state.wait_reason == "no agent has the label a100"
@@ -252,7 +252,7 @@ def test_ended_job_without_requests_is_removed() -> None:
     assert [name for name in actor.parts if name.startswith(("groups/", "requests/"))] == []
 
 
-def test_job_without_a_row_keeps_its_settings_while_it_has_slots() -> None:
+def test_job_without_a_row_keeps_the_settings_while_slots_are_in_use() -> None:
     row = JobRow(1, max_slots=3)
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), job1=row)
     write_job(actor, 1, None)
@@ -262,7 +262,7 @@ def test_job_without_a_row_keeps_its_settings_while_it_has_slots() -> None:
     assert group_of(actor, 1) == Group()
 
 
-def test_lost_agent_frees_the_limit_of_its_job() -> None:
+def test_lost_agent_frees_the_limit_of_the_job() -> None:
     asked = [slots_requested(n, 1) for n in (1, 2, 3)]
     actor = pool(agent_joined("a", 2), *asked, job1=JobRow(max_slots=2))
     actor.deliver(agent_joined("b", 2))
@@ -272,7 +272,7 @@ def test_lost_agent_frees_the_limit_of_its_job() -> None:
     assert (group_of(actor, 1).running, group_of(actor, 1).held) == (1, 1)
 
 
-def test_agent_that_comes_back_smaller_frees_the_limit_of_its_job() -> None:
+def test_agent_that_comes_back_smaller_frees_the_limit_of_the_job() -> None:
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow(max_slots=1)
     )
@@ -333,9 +333,7 @@ class CountingPool:
 
 
 def crowded_pool(groups: int, requests: int) -> CountingPool:
-    """Create a full agent, `groups` groups with two requests each, and a group with `requests`
-    requests.
-    """
+    """Create a full agent, `groups` groups of two requests, and a group of `requests` requests."""
     ledger = CountingPool()
     ledger.deliver(agent_joined("a", 2), slots_requested(1, 1), slots_requested(2, 2))
     waiting: list[PoolMessage] = [slots_requested(10 + n, 1) for n in range(requests)]
@@ -374,7 +372,7 @@ def test_writes_do_not_grow_with_requests_and_jobs(
         assert large <= 8
 
 
-def test_many_starts_of_one_job_are_one_commit() -> None:
+def test_many_starts_of_a_job_fit_in_a_commit() -> None:
     ledger = CountingPool()
     ledger.deliver(*(slots_requested(number, 1) for number in range(1, 201)))
     ledger.deliver(agent_joined("a", 200))
@@ -384,7 +382,7 @@ def test_many_starts_of_one_job_are_one_commit() -> None:
     assert len(ledger.planned) == 20
 
 
-def test_many_starts_at_once_fit_into_a_commit() -> None:
+def test_many_simultaneous_starts_fit_in_a_commit() -> None:
     # 80 jobs have requests in separate leaves, on agents in 20 leaves. So consecutive starts change
     # different parts.
     ledger = CountingPool()
@@ -394,7 +392,7 @@ def test_many_starts_at_once_fit_into_a_commit() -> None:
     ledger.deliver(*(agent_joined(f"node-{n:03d}", 1) for n in range(320)))
     rounds = 1
     while ledger.state and ledger.state.needs_scheduling:
-        # 60 that the fold may have used, and a few for the outbox: a commit holds 100.
+        # 60 that the fold may have used, and a few for the outbox: a commit has 100.
         assert len(ledger.planned) <= 100 - 60 - 4
         ledger.deliver()
         rounds += 1
@@ -443,7 +441,7 @@ def test_paused_job_is_stored_apart() -> None:
         actor.deliver(PoolRemoved())
 
 
-def test_idle_job_of_an_earlier_release_moves_apart_when_it_changes() -> None:
+def test_idle_job_of_an_earlier_release_moves_apart_on_a_change() -> None:
     actor = pool(JobChanged(1), job1=JobRow())
     actor.deliver(PoolConfigured("default", PoolSettings(stores_idle_jobs_apart=True)))
     assert group_of(actor, 1).has_row

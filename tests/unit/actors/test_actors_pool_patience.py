@@ -1,4 +1,4 @@
-"""A pool that releases jobs to their next preferred pools."""
+"""A pool that releases jobs to the next preferred pools."""
 
 import pytest
 
@@ -35,9 +35,7 @@ NOTHING_STARTED = f"nothing of it started in pool {POOL} for 10 min"
 
 
 def busy_pool(row: JobRow = PATIENT, settings: PoolSettings | None = None) -> ActorHarness:
-    """Create a pool in which job 1 holds the only slot, and job 2 waits with several preferred
-    pools.
-    """
+    """Create a pool in which job 1 has the only slot, and job 2 waits with several pools."""
     joined = (agent_joined("a", 1), slots_requested(1, 1))
     actor = pool(*joined, settings=settings, job1=JobRow(), job2=row)
     actor.deliver(slots_requested(2, 2))
@@ -47,16 +45,16 @@ def busy_pool(row: JobRow = PATIENT, settings: PoolSettings | None = None) -> Ac
 
 def wait_ends(actor: ActorHarness) -> list[WaitEnded]:
     """Return the WaitEnded messages to experiment 2 of the last delivery."""
-    told = actor.messages_to("experiment#2")
-    assert all(isinstance(one, WaitEnded) for one in told)
-    return [one for one in told if isinstance(one, WaitEnded)]
+    messages = actor.messages_to("experiment#2")
+    assert all(isinstance(one, WaitEnded) for one in messages)
+    return [one for one in messages if isinstance(one, WaitEnded)]
 
 
 def timers(actor: ActorHarness) -> list[tuple[int, object]]:
     return [(timer.due_ms, timer.message) for timer in actor.timers]
 
 
-def test_job_is_released_when_nothing_has_started_for_its_patience() -> None:
+def test_job_is_released_if_no_trial_started_within_the_patience() -> None:
     actor = busy_pool()
     ended = PatienceEnded(2, START_MS)
     assert timers(actor) == [(START_MS + PATIENCE, ended)]
@@ -67,7 +65,7 @@ def test_job_is_released_when_nothing_has_started_for_its_patience() -> None:
     assert group_of(actor, 2).released
 
 
-def test_job_with_one_pool_sets_no_timer() -> None:
+def test_job_with_a_single_pool_sets_no_timer() -> None:
     actor = busy_pool(JobRow())
     assert actor.timers == []
     actor.now_ms += PATIENCE
@@ -75,7 +73,7 @@ def test_job_with_one_pool_sets_no_timer() -> None:
     assert actor.sent == []
 
 
-def test_timer_of_an_earlier_wait_changes_nothing() -> None:
+def test_timer_of_an_earlier_wait_changes_no_state() -> None:
     actor = busy_pool()
     actor.now_ms += 1
     actor.deliver(slots_released(1, 1, "a"))
@@ -136,13 +134,13 @@ def test_closed_pool_releases_a_job_immediately_and_once(
     assert wait_ends(actor) == []
 
 
-def test_closed_pool_releases_a_new_job_with_its_first_request() -> None:
+def test_closed_pool_releases_a_new_job_with_the_first_request() -> None:
     actor = pool(settings=PoolSettings(draining=True), job2=PATIENT)
     actor.deliver(slots_requested(2, 2))
     assert wait_ends(actor) == [WaitEnded(POOL, 0, START_MS, f"pool {POOL} is draining")]
 
 
-def test_lack_of_supply_ends_after_its_time() -> None:
+def test_lack_of_supply_expires() -> None:
     actor = pool(SupplyChecked("none", START_MS + 5), settings=PROVIDED, job2=PATIENT)
     actor.now_ms += 5
     actor.deliver(slots_requested(2, 2))

@@ -51,8 +51,8 @@ def test_freed_slots_are_reserved_after_the_wait() -> None:
     actor.now_ms = START_MS + AFTER_MS
     release(actor, 1)
     assert actor.state.reservation == Reservation(GANG, 4, ("a", "b"), started=4)
-    (said,) = [one for one in actor.reasons if "waited" in one]
-    assert said == "4 slots of a, b are held for job 20, which has waited too long"
+    (reason,) = [one for one in actor.reasons if "waited" in one]
+    assert reason == "4 slots of a, b are held for job 20, which has waited too long"
     assert running(actor) == [2, 3, 4]
     release(actor, 2, 3, 4)
     assert running(actor) == [GANG]
@@ -75,7 +75,7 @@ def test_small_requests_pass_before_the_wait_is_over(settings: PoolSettings, now
     assert actor.state.reservation is None
 
 
-def test_reservation_ends_with_its_job_or_agent() -> None:
+def test_reservation_ends_with_the_job_or_the_agent() -> None:
     for gone in (slots_released(GANG, GANG), AgentLost("b", 1, "silent")):
         actor = busy_pool(TAKING_TURNS)
         actor.now_ms += AFTER_MS
@@ -86,7 +86,7 @@ def test_reservation_ends_with_its_job_or_agent() -> None:
         assert 21 in running(actor)
 
 
-def test_fair_share_protects_the_allocation_for_another_wait() -> None:
+def test_fair_share_protects_the_allocation_for_a_second_wait() -> None:
     actor = busy_pool(SHARING)
     actor.now_ms = until = START_MS + AFTER_MS
     release(actor, 1)
@@ -129,7 +129,7 @@ def test_wait_begins_with_the_request_and_after_the_last_release() -> None:
     )
 
 
-def test_job_without_a_recorded_wait_has_waited_since_its_submission() -> None:
+def test_job_without_a_recorded_wait_has_waited_since_submission() -> None:
     """Older releases and pools without reservations record no waits."""
     actor = busy_pool(PoolSettings(SchedulerRules("round_robin")))
     assert group_of(actor, GANG).waits_since_ms is None
@@ -152,7 +152,7 @@ def test_wait_from_the_future_begins_now() -> None:
     actor.now_ms = START_MS + DAY_MS
     actor.deliver(slots_requested(GANG, GANG, slots=4))
     assert group_of(actor, GANG).waits_since_ms == START_MS + DAY_MS
-    # A clock that is right again; the message is about another job.
+    # The clock is right again, and the message is about another job.
     actor.now_ms = START_MS
     actor.deliver(slots_requested(21, 21))
     assert group_of(actor, GANG).waits_since_ms == START_MS

@@ -40,8 +40,8 @@ def test_configuration_without_settings_keeps_the_present_settings() -> None:
     assert actor.parts_written == []
 
 
-def test_another_scheduler_decides_immediately() -> None:
-    # Under fair shares 1 and 2 take turns with the slot of the pool; 2 is more important.
+def test_new_scheduler_decides_immediately() -> None:
+    # In a fair share 1 and 2 alternate on the pool's slot; 2 is more important.
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 2), job2=JobRow(priority=1)
     )
@@ -50,8 +50,8 @@ def test_another_scheduler_decides_immediately() -> None:
     assert preempted_trials(actor) == ["trial#1"]
 
 
-def test_another_default_priority_applies_to_jobs_without_a_priority() -> None:
-    # 42 is before 50; then 60 is behind it.
+def test_new_default_priority_applies_to_jobs_without_a_priority() -> None:
+    # 42 precedes 50; later 60 follows 50.
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=PREEMPTING)
     write_job(actor, 2, JobRow(priority=50))
     actor.deliver(slots_requested(2, 2))
@@ -61,7 +61,7 @@ def test_another_default_priority_applies_to_jobs_without_a_priority() -> None:
     assert preempted_trials(actor) == ["trial#1"]
 
 
-def test_draining_pool_starts_nothing_and_keeps_running_allocations() -> None:
+def test_draining_pool_starts_no_trial_and_keeps_running_allocations() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1, 1))
     actor.deliver(PoolConfigured("default", DRAINING), slots_requested(2, 2))
     assert (running(actor), preempted_trials(actor)) == ([1], [])
@@ -72,7 +72,7 @@ def test_draining_pool_starts_nothing_and_keeps_running_allocations() -> None:
     assert (running(actor), actor.state.wait_reason) == ([2], "")
 
 
-def test_pool_over_its_budget_has_a_reason() -> None:
+def test_pool_over_budget_has_a_wait_reason() -> None:
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), settings=PoolSettings(over_budget=True)
     )

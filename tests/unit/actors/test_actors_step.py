@@ -29,7 +29,7 @@ def test_written_part_reads_back_in_the_same_context() -> None:
     assert context.part("other", str) is None
 
 
-def test_part_of_another_type_raises() -> None:
+def test_part_of_a_wrong_type_raises() -> None:
     with pytest.raises(AssertionError, match="queue"):
         StepContext("pool#default", 0, FixedReader()).part("queue", int)
 
@@ -71,7 +71,7 @@ def test_status_is_open_stopping_or_final() -> None:
     assert all(status.is_final for status in Status if status.is_deleting)
 
 
-def test_record_evolves_into_another() -> None:
+def test_record_evolves_into_a_changed_copy() -> None:
     before = PoolState("default", free=1)
     after = evolve(before, free=2, queued=3)
     assert after == PoolState("default", free=2, queued=3)

@@ -63,7 +63,7 @@ def test_every_renamed_message_is_tested() -> None:
     assert {type(message).__name__ for *_, message in ROWS_OF_0_1_0} == set(STORED_NAMES)
 
 
-def test_message_without_a_rename_has_the_name_of_its_class() -> None:
+def test_message_without_a_rename_has_the_name_of_the_class() -> None:
     assert stored_name(ValidationReported) == "ValidationReported"
 
 

@@ -53,9 +53,7 @@ def running_trial(*, closed: bool = True) -> ActorHarness:
 
 
 def waiting_trial() -> ActorHarness:
-    """Create a trial that has reached the first length, released all slots, and waits for further
-    work.
-    """
+    """Create a trial that has reached the first length and waits without slots."""
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5), WorkAssigned(None, False))
     actor.deliver(AllocationExited(1, "idle"))
@@ -114,7 +112,7 @@ def test_tickets_sort_by_submission_then_by_request() -> None:
     assert actor.state.allocation.ticket < late.state.allocation.ticket
 
 
-def test_second_creation_changes_nothing() -> None:
+def test_second_creation_changes_no_state() -> None:
     actor = trial()
     before = actor.state
     actor.deliver(trial_created(length=7))
@@ -129,7 +127,7 @@ def test_only_a_creation_creates_a_trial() -> None:
     assert actor.sent == []
 
 
-def test_slots_are_assigned_once() -> None:
+def test_second_assignment_of_slots_is_ignored() -> None:
     actor = trial()
     actor.deliver(ASSIGNED, SlotsAssigned(1, (Place("b", (5, 6)),)))
     allocation = actor.state.allocation
@@ -161,7 +159,7 @@ def test_pause_withdraws_a_queued_trial_and_activation_requests_slots_again() ->
     assert actor.messages_to(POOL) == [SlotsRequested(4, 2, 2, ticket, group=1)]
 
 
-def test_pause_preempts_a_running_trial_which_keeps_its_slots_until_its_exit() -> None:
+def test_paused_running_trial_keeps_the_slots_until_the_exit() -> None:
     actor = running_trial()
     revision = actor.state.revision
     actor.deliver(PAUSED)
@@ -177,7 +175,7 @@ def test_pause_preempts_a_running_trial_which_keeps_its_slots_until_its_exit() -
     assert actor.state.checkpoint.steps_completed == 40
 
 
-def test_trial_activated_before_its_exit_requests_slots_afterwards() -> None:
+def test_trial_activated_before_the_exit_requests_slots_afterwards() -> None:
     actor = running_trial()
     actor.deliver(PAUSED, ACTIVE)
     assert actor.state.allocation.desired_state is DesiredState.PREEMPT
@@ -198,7 +196,7 @@ def test_queued_trial_of_a_stopping_experiment_ends_immediately(
     ]
 
 
-def test_canceled_trial_is_preempted_before_it_ends() -> None:
+def test_canceled_trial_is_preempted_before_the_end() -> None:
     actor = running_trial()
     actor.deliver(CANCELED)
     assert actor.state.allocation.desired_state is DesiredState.PREEMPT
@@ -213,7 +211,7 @@ def test_canceled_trial_is_preempted_before_it_ends() -> None:
     [(Status.STOPPING_KILLED, Status.CANCELED), (Status.STOPPING_ERROR, Status.ERROR)],
 )
 @pytest.mark.parametrize("reason", ["killed", "errored", "preempted", "lost", "start_failed"])
-def test_killed_trial_ends_like_its_experiment_whatever_its_exit(
+def test_killed_trial_ends_like_the_experiment_after_any_exit(
     status: Status, ended: Status, reason: str
 ) -> None:
     actor = running_trial()
@@ -251,7 +249,7 @@ def test_preempted_trial_requests_slots_again() -> None:
     assert actor.state.allocation.desired_state is DesiredState.RUN
 
 
-def test_trial_that_waits_for_its_peers_releases_its_slots() -> None:
+def test_trial_that_waits_for_peers_releases_all_slots() -> None:
     actor = waiting_trial()
     assert actor.state.decided_length == LENGTH
     assert actor.state.allocation is None
@@ -266,7 +264,7 @@ def test_promoted_trial_requests_slots_again() -> None:
     assert (actor.state.length, actor.state.epoch) == (400, 2)
 
 
-def test_promoted_trial_without_checkpoint_records_that_it_starts_over() -> None:
+def test_promoted_trial_without_a_checkpoint_starts_over_with_a_note() -> None:
     actor = running_trial(closed=False)
     actor.deliver(ValidationReported(1, LENGTH, 0.5), LengthReached(1, LENGTH, 0.5))
     actor.deliver(WorkAssigned(None, False), AllocationExited(1, "idle"))
@@ -275,7 +273,7 @@ def test_promoted_trial_without_checkpoint_records_that_it_starts_over() -> None
     assert text in actor.reasons
 
 
-def test_waiting_trial_that_is_closed_is_completed() -> None:
+def test_waiting_closed_trial_is_completed() -> None:
     actor = waiting_trial()
     actor.deliver(WorkAssigned(None, True))
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
@@ -296,7 +294,7 @@ def test_promotion_during_a_pause_waits_for_activation() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_running_trial_gets_its_next_length_without_new_slots() -> None:
+def test_running_trial_gets_the_next_length_without_new_slots() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     revision = actor.state.revision
@@ -318,7 +316,7 @@ def test_work_assigned_during_an_idle_exit_requests_slots_again() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
 
 
-def test_closed_trial_is_completed_by_its_exit() -> None:
+def test_closed_trial_is_completed_by_the_exit() -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     assert actor.messages_to(EXPERIMENT) == [TrialLengthReached(3, LENGTH, 0.5, True)]
@@ -349,9 +347,9 @@ def test_length_of_equally_many_batches_is_answered_immediately() -> None:
 def test_length_without_the_searcher_metric_is_not_reached() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, None, "batch 8 lacks 'loss'"))
-    (told,) = actor.messages_to(EXPERIMENT)
-    assert isinstance(told, TrialLengthReached)
-    assert told.missing_metric_reason == "batch 8 lacks 'loss'"
+    (reached,) = actor.messages_to(EXPERIMENT)
+    assert isinstance(reached, TrialLengthReached)
+    assert reached.missing_metric_reason == "batch 8 lacks 'loss'"
     assert actor.state.reached < LENGTH
 
 
@@ -369,7 +367,7 @@ STALE = [
 
 
 @pytest.mark.parametrize("message", STALE, ids=lambda message: type(message).__name__)
-def test_message_of_an_older_allocation_changes_nothing(message: object) -> None:
+def test_message_of_an_older_allocation_changes_no_state(message: object) -> None:
     actor = running_trial()
     actor.deliver(AllocationLost(1, "agent a was lost"))
     assert actor.state.epoch == 2
@@ -381,7 +379,7 @@ def test_message_of_an_older_allocation_changes_nothing(message: object) -> None
 
 
 @pytest.mark.parametrize("message", STALE, ids=lambda message: type(message).__name__)
-def test_message_of_a_released_allocation_changes_nothing(message: object) -> None:
+def test_message_of_a_released_allocation_changes_no_state(message: object) -> None:
     actor = running_trial()
     actor.deliver(PAUSED)
     actor.deliver(AllocationExited(1, "preempted"))

@@ -1,4 +1,4 @@
-"""The deletion of a trial's checkpoints, and the pins that prevent it."""
+"""The deletion of a trial's checkpoints, and pins that prevent a deletion."""
 
 import json
 
@@ -62,7 +62,7 @@ def ended_trial(actor: ActorHarness) -> ActorHarness:
     return actor
 
 
-def test_unpinned_checkpoint_is_marked_and_its_files_are_to_be_removed(
+def test_deleted_checkpoint_is_marked_and_removal_of_files_is_requested(
     actor: ActorHarness,
 ) -> None:
     assert actor.deliver(deletion_of(10, 20)) == (uuid(10), uuid(20))
@@ -78,7 +78,7 @@ def test_latest_checkpoint_of_an_open_trial_stays(actor: ActorHarness) -> None:
     assert actor.state.checkpoint == report_at(30).checkpoint
 
 
-def test_ended_trial_gets_another_latest_checkpoint(ended_trial: ActorHarness) -> None:
+def test_ended_trial_gets_an_older_latest_checkpoint(ended_trial: ActorHarness) -> None:
     assert ended_trial.deliver(deletion_of(30, instead=20)) == (uuid(30),)
     assert ended_trial.state.checkpoint == report_at(20).checkpoint
     ended_trial.deliver(deletion_of(20, instead=10))
@@ -105,7 +105,7 @@ def test_pinned_checkpoint_stays(actor: ActorHarness) -> None:
     assert actor.deliver(deletion_of(10)) == (uuid(10),)
 
 
-def test_repeated_deletion_changes_nothing(actor: ActorHarness) -> None:
+def test_repeated_deletion_changes_no_state(actor: ActorHarness) -> None:
     actor.deliver(deletion_of(10))
     assert actor.deliver(deletion_of(10)) == (uuid(10),)
     assert actor.parts_written == []
@@ -115,7 +115,7 @@ def test_unknown_checkpoint_is_not_deleted(actor: ActorHarness) -> None:
     assert actor.deliver(deletion_of(99)) == ()
 
 
-def test_removed_files_make_the_checkpoint_deleted_and_remove_its_row(actor: ActorHarness) -> None:
+def test_removed_files_complete_the_deletion_and_remove_the_row(actor: ActorHarness) -> None:
     actor.deliver(deletion_of(10))
     actor.deliver(CheckpointFilesDeleted((uuid(10), uuid(20), uuid(99))))
     assert state_of(actor, 10) is CheckpointState.DELETED
@@ -157,6 +157,6 @@ def test_record_of_an_old_release_is_complete(actor: ActorHarness) -> None:
     assert state_of(actor, 10) is CheckpointState.COMPLETED
 
 
-def test_missing_row_pins_nothing() -> None:
+def test_missing_row_has_no_pins() -> None:
     assert decode_pin(b"") == Pin()
     assert decode_pin(encode_pin(Pin((1, 2), is_deleted=True))) == Pin((1, 2), is_deleted=True)

@@ -1,4 +1,4 @@
-"""Copies of trials: the checkpoint that the parent hands over, and the wait for it."""
+"""Copies of trials: the checkpoint from the parent, and the copy's wait."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ PLAN = SearchPlan(
 
 
 def parent(rows: dict[tuple[str, str], ObservedRow] | None = None) -> ActorHarness:
-    """Create trial 4 with a checkpoint at its length."""
+    """Create trial 4 with a checkpoint at the trial's length."""
     actor = ActorHarness("trial#4", rows)
     actor.deliver(trial_created())
     actor.deliver(checkpoint_reported(LENGTH))
@@ -57,7 +57,7 @@ def child() -> ActorHarness:
     return actor
 
 
-def test_copy_knows_its_parent() -> None:
+def test_copy_names_the_parent() -> None:
     actor = ActorHarness(EXPERIMENT)
     actor.deliver(experiment_submitted(PLAN))
     for number, metric in enumerate((0.5, 0.7)):
@@ -69,11 +69,11 @@ def test_copy_knows_its_parent() -> None:
     assert (copy.number, copy.length, copy.parent_id) == (2, 10, 1)
 
 
-def test_copy_requests_a_checkpoint_from_its_parent() -> None:
+def test_copy_requests_a_checkpoint_from_the_parent() -> None:
     assert child().sent == [Send("trial#4", CheckpointRequested(9))]
 
 
-def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
+def test_parent_hands_over_and_pins_the_latest_checkpoint() -> None:
     actor = parent()
     actor.deliver(CheckpointRequested(9))
     checkpoint = actor.state.checkpoint
@@ -88,26 +88,26 @@ def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
     ) == (checkpoint.uuid,)
 
 
-def test_ended_parent_hands_over_its_checkpoint() -> None:
+def test_ended_parent_hands_over_the_checkpoint() -> None:
     actor = parent()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_ERROR))
     actor.deliver(CheckpointRequested(9))
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, actor.state.checkpoint)]
 
 
-def test_copy_requests_slots_after_it_got_its_checkpoint() -> None:
+def test_copy_requests_slots_after_receiving_the_checkpoint() -> None:
     actor = child()
     checkpoint = parent().state.checkpoint
     actor.deliver(CheckpointHandedOver(4, checkpoint))
     assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
     assert actor.state.inherited_checkpoint == checkpoint
-    # Its own count begins anew.
+    # The copy counts batches from 0.
     assert (actor.state.steps, actor.state.checkpoint) == (0, None)
     actor.deliver(CheckpointHandedOver(4, checkpoint))
     assert actor.sent == []
 
 
-def test_copy_paused_while_it_waits_starts_when_activated() -> None:
+def test_waiting_copy_that_is_paused_starts_after_activation() -> None:
     actor = child()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.deliver(CheckpointHandedOver(4, parent().state.checkpoint))
@@ -116,7 +116,7 @@ def test_copy_paused_while_it_waits_starts_when_activated() -> None:
     assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
 
 
-def test_copy_canceled_while_it_waits_ends() -> None:
+def test_waiting_copy_that_is_canceled_ends() -> None:
     actor = child()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
     assert isinstance(actor.messages_to(EXPERIMENT)[0], TrialEnded)

@@ -1,4 +1,4 @@
-"""Trials whose run starts from a damaged checkpoint."""
+"""Trials with a run that starts from a damaged checkpoint."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ def test_fallbacks_beyond_the_limit_are_ignored(actor: ActorHarness) -> None:
     assert actor.state.checkpoint is None
 
 
-def test_repeated_late_or_foreign_report_changes_nothing(
+def test_repeated_late_or_foreign_damage_report_changes_no_state(
     actor: ActorHarness,
 ) -> None:
     before = actor.state
@@ -142,7 +142,8 @@ def test_run_that_trained_despite_the_damage_fails_as_usual(
 
 
 def test_trial_that_always_claims_damage_ends(actor: ActorHarness) -> None:
-    # Each run leaves another checkpoint of as many batches behind, and claims that it is damaged.
+    # Each run stores a checkpoint of equally many batches, and claims that the checkpoint is
+    # damaged.
     epoch, latest = 2, checkpoint_reported(30)
     while not actor.state.status.is_final:
         claim = CheckpointDamageReported(epoch, latest.checkpoint.uuid, CAUSE)
@@ -150,7 +151,7 @@ def test_trial_that_always_claims_damage_ends(actor: ActorHarness) -> None:
         actor.deliver(claim, latest, failure_of(epoch), places_of(epoch + 1))
         epoch += 1
     assert actor.state.status is Status.ERROR
-    # From the second run on each is a stall: one more than may follow each other.
+    # From the second run on each is a stall: one more than the limit of consecutive stalls.
     assert (epoch - 2, actor.state.restarts) == (STALLS_MAX + 1, 0)
     assert actor.state.message == (
         f"it made no progress {STALLS_MAX + 1} times in a row, at last because checkpoint"
@@ -171,8 +172,10 @@ def test_reached_length_is_not_reported_again_after_damage() -> None:
     actor.deliver(damage_of(2, 20, 10), failure_of(2), places_of(3))
     actor.deliver(ValidationReported(3, 20, 0.5), LengthReached(3, 20, 0.5))
     actor.deliver(ValidationReported(3, 40, 0.4), LengthReached(3, 40, 0.4))
-    told = [(message.length, message.metric) for message in actor.all_messages(TrialLengthReached)]
-    assert told == [(20, 0.5), (40, 0.4)]
+    results = [
+        (message.length, message.metric) for message in actor.all_messages(TrialLengthReached)
+    ]
+    assert results == [(20, 0.5), (40, 0.4)]
 
 
 def test_damaged_checkpoint_is_not_recorded_again_and_is_deleted_on_request(
@@ -197,7 +200,7 @@ def test_pin_keeps_a_damaged_checkpoint(actor: ActorHarness) -> None:
     assert actor.deliver(CheckpointDeletionRequested((uuid(30),))) == ()
 
 
-def test_damaged_checkpoint_of_another_trial_ends_the_trial() -> None:
+def test_damaged_checkpoint_of_a_source_trial_ends_the_trial() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(of=trial_settings(max_restarts=5)), places_of(1))
     actor.deliver(CheckpointDamageReported(1, OTHERS.uuid, CAUSE))
@@ -208,7 +211,7 @@ def test_damaged_checkpoint_of_another_trial_ends_the_trial() -> None:
     assert ended.message == (f"checkpoint {OTHERS.uuid}, from which it begins, is damaged: {CAUSE}")
 
 
-def test_copy_records_only_damage_of_its_parents_checkpoint() -> None:
+def test_copy_records_only_damage_of_the_parents_checkpoint() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(replace(trial_created(), parent_id=3))
     actor.deliver(CheckpointHandedOver(3, OTHERS), places_of(1))
@@ -237,18 +240,16 @@ def test_cleared_damage_restores_the_checkpoint_of_a_waiting_trial(
     # A repeated command replies with the state and changes nothing.
     assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
     assert actor.state == state
-    # What is found damaged once more is marked once more.
+    # A second damage marks the checkpoint again.
     actor.deliver(places_of(3), damage_of(3, 30, 20, 10))
     assert record_of(actor, 30).state == "DAMAGED"
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_running_trial_keeps_the_checkpoint_from_which_it_started(
-    actor: ActorHarness, failed: bool
-) -> None:
+def test_running_trial_keeps_the_checkpoint_of_the_start(actor: ActorHarness, failed: bool) -> None:
     actor.deliver(damage_of(2, 30, 20, 10))
     if failed:
-        # The run that found the damage has ended, and another has begun from batch 20.
+        # The run that found the damage has ended, and a second run has begun from batch 20.
         actor.deliver(failure_of(2), places_of(3))
     before = actor.state
     assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
@@ -337,7 +338,7 @@ def test_without_restarts_left_an_older_checkpoint_is_loaded_immediately(
     assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 0)
 
 
-def test_late_or_repeated_load_failure_changes_nothing(actor: ActorHarness) -> None:
+def test_late_or_repeated_load_failure_changes_no_state(actor: ActorHarness) -> None:
     allow_restarts(actor, 5)
     actor.deliver(load_failure_of(2, 30, 20), load_failure_of(2, 30, 20))
     assert actor.state.checkpoint == checkpoint_reported(30).checkpoint
@@ -347,7 +348,7 @@ def test_late_or_repeated_load_failure_changes_nothing(actor: ActorHarness) -> N
     assert not actor.state.recent_damages
 
 
-def test_load_failure_of_another_trials_checkpoint_is_a_failure_of_the_run() -> None:
+def test_load_failure_of_a_foreign_checkpoint_is_a_failure_of_the_run() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(length=100), places_of(1))
     actor.deliver(replace(load_failure_of(1, 30), uuid=OTHERS.uuid), failure_of(1))

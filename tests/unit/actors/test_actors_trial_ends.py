@@ -1,6 +1,4 @@
-"""The end of a trial: restarts, rollbacks, exits decided by the code, and reports before
-the end.
-"""
+"""The end of a trial: restarts, rollbacks, exits decided by the code, and late reports."""
 
 import sys
 from dataclasses import replace
@@ -64,9 +62,9 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def record(actor: ActorHarness, steps: int) -> CheckpointRecord:
-    found = actor.part(f"checkpoint/{checkpoint_reported(steps).checkpoint.uuid}")
-    assert isinstance(found, CheckpointRecord)
-    return found
+    stored = actor.part(f"checkpoint/{checkpoint_reported(steps).checkpoint.uuid}")
+    assert isinstance(stored, CheckpointRecord)
+    return stored
 
 
 def test_five_restarts_permit_six_runs() -> None:
@@ -84,7 +82,7 @@ def test_five_restarts_permit_six_runs() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_no_restarts_permit_one_run() -> None:
+def test_no_restarts_permit_a_single_run() -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     deliver_exit(actor, "errored")
     assert actor.state.status is Status.ERROR
@@ -143,7 +141,7 @@ def test_restarts_are_not_reset_by_success() -> None:
     assert actor.state.status is Status.ERROR
 
 
-def test_restarted_trial_rolls_back_to_its_latest_checkpoint() -> None:
+def test_restarted_trial_rolls_back_to_the_latest_checkpoint() -> None:
     actor = running_trial()
     actor.deliver(checkpoint_reported(40), ValidationReported(1, 60, 0.5))
     assert actor.state.steps == 60
@@ -202,7 +200,7 @@ def test_non_finite_metric_is_reported_as_the_worst(smaller_is_better: bool, wor
 
 
 @pytest.mark.parametrize(("smaller_is_better", "best"), [(True, 0.2), (False, 0.9)])
-def test_best_metric_of_a_trial_follows_its_sign(smaller_is_better: bool, best: float) -> None:
+def test_best_metric_of_a_trial_follows_the_sign(smaller_is_better: bool, best: float) -> None:
     actor = running_trial(trial_settings(smaller_is_better=smaller_is_better))
     for steps, metric in ((10, 0.5), (20, 0.9), (30, 0.2), (40, 0.4)):
         actor.deliver(ValidationReported(1, steps, metric))
@@ -252,7 +250,7 @@ def test_epochs_of_unknown_length_stay_epochs() -> None:
 
 @pytest.mark.parametrize("reason", [ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP])
 @pytest.mark.parametrize("exit_reason", ["invalid_hp", "errored", "completed"])
-def test_trial_that_refuses_its_hyperparameters_is_not_restarted(
+def test_trial_with_refused_hyperparameters_is_not_restarted(
     reason: ExitReason, exit_reason: str
 ) -> None:
     actor = running_trial()
@@ -263,8 +261,8 @@ def test_trial_that_refuses_its_hyperparameters_is_not_restarted(
     assert actor.state.restarts == 0
 
 
-def test_refusal_is_forgotten_with_its_allocation() -> None:
-    # The exit was lost with the machine: the next run speaks for itself.
+def test_refusal_is_forgotten_with_the_allocation() -> None:
+    # The exit was lost with the machine: only the next run's report counts.
     actor = running_trial()
     actor.deliver(EarlyExitReported(1, ExitReason.INVALID_HP))
     actor.deliver(AllocationLost(1, "agent a was lost"))
@@ -274,7 +272,7 @@ def test_refusal_is_forgotten_with_its_allocation() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_code_may_stop_its_trial() -> None:
+def test_code_may_stop_the_trial() -> None:
     actor = running_trial()
     actor.deliver(EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
     deliver_exit(actor, "stop_requested")
@@ -315,7 +313,7 @@ def test_failure_after_the_final_length_is_a_failure() -> None:
     assert actor.messages_to(EXPERIMENT) == []
 
 
-def test_run_after_a_failed_end_gets_its_length_again() -> None:
+def test_run_after_a_failed_end_gets_the_same_length_again() -> None:
     # The code may not have saved the last batches, so the new run may have to repeat the training.
     actor = place_trial(failed_after_its_length())
     directives = trial_directives(actor.state)
@@ -327,7 +325,7 @@ def test_run_after_a_failed_end_gets_its_length_again() -> None:
     assert (actor.state.metric, actor.state.restarts) == (0.5, 1)
 
 
-def test_run_that_finds_its_length_reached_and_exits_well_completes_the_trial() -> None:
+def test_good_exit_at_the_reached_length_completes_the_trial() -> None:
     # The code found the length already trained, and requested no operation of the searcher.
     actor = place_trial(failed_after_its_length())
     deliver_exit(actor, "stop_requested")
@@ -344,7 +342,7 @@ def test_failures_after_the_final_length_use_up_restarts() -> None:
 
 
 @pytest.mark.parametrize("reason", ["lost", "preempted"])
-def test_trial_that_failed_after_its_length_runs_until_it_exits_well(reason: str) -> None:
+def test_trial_that_failed_after_the_final_length_runs_until_a_good_exit(reason: str) -> None:
     actor = place_trial(failed_after_its_length())
     deliver_exit(actor, reason)
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
@@ -352,7 +350,7 @@ def test_trial_that_failed_after_its_length_runs_until_it_exits_well(reason: str
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_failure_before_the_searchs_answer_waits_for_that_answer() -> None:
+def test_failure_before_the_searchs_answer_waits_for_the_answer() -> None:
     # The trial has reached its length, so a new run would train nothing.
     actor = running_trial(closed=False)
     actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
@@ -371,7 +369,7 @@ def test_longer_length_replaces_the_repetition_of_a_failed_end() -> None:
     place_trial(actor)
     assert trial_directives(actor.state)["answered"] == LENGTH
     actor.deliver(LengthReached(2, 400, 0.3))
-    # The failure was that of another run: nothing is left to do for this one.
+    # The failure belongs to an earlier run: this run has no work left.
     deliver_exit(actor, "lost")
     assert actor.state.status is Status.COMPLETED
 
@@ -383,7 +381,7 @@ def test_trial_stopped_after_a_failed_end_does_not_run_again() -> None:
     assert (actor.state.status, actor.state.restarts) == (Status.COMPLETED, 0)
 
 
-def test_checkpoint_is_stored_as_a_part_and_found_by_its_uuid() -> None:
+def test_checkpoint_is_stored_as_a_part_and_found_by_uuid() -> None:
     actor = running_trial()
     reported = checkpoint_reported(40)
     actor.deliver(reported)
@@ -399,21 +397,21 @@ def test_older_checkpoint_is_kept_in_addition_to_the_latest() -> None:
     assert record(actor, 20).checkpoint.steps_completed == 20
 
 
-def test_checkpoint_after_its_validation_has_its_metric() -> None:
+def test_checkpoint_after_the_validation_has_the_metric() -> None:
     actor = running_trial()
     actor.deliver(ValidationReported(1, 40, 0.5), checkpoint_reported(40))
     assert record(actor, 40).metric == 0.5
 
 
-def test_checkpoint_before_its_validation_gets_its_metric() -> None:
-    # The order at the end of a length: a metric that is known can always be restored.
+def test_checkpoint_before_the_validation_gets_the_metric() -> None:
+    # The order at the end of a length: a known metric can always be restored.
     actor = running_trial()
     actor.deliver(checkpoint_reported(40))
     actor.deliver(ValidationReported(1, 40, 0.5))
     assert record(actor, 40).metric == 0.5
 
 
-def test_checkpoint_stored_during_further_training_keeps_its_metric() -> None:
+def test_checkpoint_stored_during_further_training_keeps_the_metric() -> None:
     actor = running_trial()
     actor.deliver(ValidationReported(1, 40, 0.5))
     actor.deliver(ValidationReported(1, 60, 0.25))
@@ -424,8 +422,8 @@ def test_checkpoint_stored_during_further_training_keeps_its_metric() -> None:
     assert record(actor, 60).metric == 0.25
 
 
-def test_checkpoint_never_has_the_metric_of_another_step() -> None:
-    # Back at 40 after a failure, the last metric is the one of 60.
+def test_checkpoint_never_has_the_metric_of_a_different_step() -> None:
+    # Back at 40 after a failure, the last metric is that of batch 60.
     actor = running_trial()
     actor.deliver(checkpoint_reported(40), ValidationReported(1, 60, 0.5))
     deliver_exit(actor, "errored")
@@ -436,7 +434,7 @@ def test_checkpoint_never_has_the_metric_of_another_step() -> None:
     assert record(actor, 40).metric is None
 
 
-def test_fallback_ends_the_trial_in_error_and_releases_its_slots() -> None:
+def test_fallback_ends_the_trial_in_error_and_releases_the_slots() -> None:
     actor = running_trial()
     actor.deliver_dead_letter(ValidationReported(1, 60, 0.5))
     text = "internal error: ValidationReported could not be processed"

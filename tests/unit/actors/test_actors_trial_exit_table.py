@@ -86,7 +86,7 @@ BY_EXIT: Mapping[str, End] = {
     "preempted": AGAIN,
     "idle": AGAIN,
 }
-# A run that was told to stop has neither failed nor lost its machine; a lost agent is counted.
+# A stopped run has neither failed nor lost the machine; a lost agent is counted.
 TOLD = {**BY_EXIT, "errored": AGAIN, "killed": AGAIN, "lost": AGAIN}
 # A good exit counts as killed, unless the code has announced a stop.
 FORCED = {**TOLD, "stop_requested": AGAIN}
@@ -106,7 +106,7 @@ STATES: Mapping[str, tuple[Asked, Mapping[str, End]]] = {
 DECIDED: Mapping[str, tuple[Asked, End]] = {
     "experiment completes": ((ExperimentStatusChanged(Status.STOPPING_COMPLETED),), COMPLETED),
     "cancel": ((ExperimentStatusChanged(Status.STOPPING_CANCELED),), CANCELED),
-    # The step era: a killed experiment is canceled, and its containers are stopped by force.
+    # The step era: a killed experiment is canceled, and the containers are stopped by force.
     "forced cancel": (
         (ExperimentStatusChanged(Status.STOPPING_CANCELED, forced=True),),
         CANCELED,
@@ -122,7 +122,7 @@ DECIDED: Mapping[str, tuple[Asked, End]] = {
         (ExperimentStatusChanged(Status.PAUSED), ExperimentStatusChanged(Status.STOPPING_KILLED)),
         CANCELED,
     ),
-    # What is worse decides.
+    # The more severe state decides.
     "kill of the trial, then completion": (
         (TrialKillRequested(), ExperimentStatusChanged(Status.STOPPING_COMPLETED)),
         CANCELED,
@@ -166,7 +166,7 @@ def test_exit_ends_trial_by_requested_state(asked: Asked, exit_name: str, expect
     assert state.restarts == expected.restarts
 
 
-def test_table_has_every_status_that_a_stopping_experiment_takes() -> None:
+def test_table_has_every_stopping_status() -> None:
     asked = [message for messages, _ in DECIDED.values() for message in messages]
     taken = {one.status for one in asked if isinstance(one, ExperimentStatusChanged)}
     assert {status for status in Status if status.is_stopping} <= taken

@@ -53,7 +53,7 @@ def messages_to_pool(actor: ActorHarness) -> list[type]:
     return [type(message) for message in actor.messages_to(POOL)]
 
 
-def test_gang_has_the_state_of_its_slowest_node() -> None:
+def test_gang_has_the_state_of_the_slowest_node() -> None:
     actor = gang(running=False)
     expected = [
         (state(0, "STARTING"), "ASSIGNED"),
@@ -77,7 +77,7 @@ def test_states_reported_before_the_placement_count() -> None:
     assert actor.state.allocation.agents == ("a", "b")
 
 
-def test_gang_is_over_when_every_node_has_exited() -> None:
+def test_gang_is_over_after_every_node_has_exited() -> None:
     actor = gang()
     actor.deliver(node_exit(0, "completed"), node_exit(0, "completed"))
     assert actor.state.allocation is not None
@@ -87,7 +87,7 @@ def test_gang_is_over_when_every_node_has_exited() -> None:
     assert actor.all_messages(SlotsReleased)[0].agents == ("a", "b")
 
 
-def test_first_failure_stops_the_other_nodes_and_counts_once() -> None:
+def test_first_failure_stops_all_nodes_and_counts_once() -> None:
     actor = gang()
     actor.deliver(node_exit(1, "errored", "out of memory"))
     assert desired_state(actor) == (DesiredState.KILL, "node 1 of 2 is gone: out of memory")
@@ -114,7 +114,7 @@ def test_failure_after_good_exits_restarts_the_gang() -> None:
     assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 1)
 
 
-def test_lost_node_stops_the_others_and_slots_are_requested_after_their_exits() -> None:
+def test_lost_node_stops_the_gang_and_slots_are_requested_after_all_exits() -> None:
     actor = gang()
     actor.deliver(AllocationLost(1, SILENCE, "b"))
     assert desired_state(actor) == (DesiredState.KILL, f"node 1 of 2 is gone: {SILENCE}")
@@ -131,11 +131,11 @@ def test_all_nodes_may_be_lost() -> None:
         AllocationLost(1, SILENCE, "b"), AllocationLost(1, "agent a was lost: it left", "a")
     )
     assert messages_to_pool(actor) == [SlotsReleased, SlotsRequested]
-    # One allocation was lost, by the first of the two.
+    # A single allocation was lost, by the first message.
     assert [loss.agent for loss in actor.state.recent_losses] == ["b"]
 
 
-def test_failure_that_follows_a_loss_does_not_count() -> None:
+def test_failure_that_follows_from_a_loss_does_not_count() -> None:
     """Node 0 fails immediately because node 1 was lost.
 
     The cluster learns of the loss much later.
@@ -148,7 +148,7 @@ def test_failure_that_follows_a_loss_does_not_count() -> None:
     assert actor.state.recent_losses[0].cause == SILENCE
 
 
-def test_loss_of_an_agent_after_its_nodes_exit_changes_nothing() -> None:
+def test_loss_of_an_agent_after_the_nodes_exit_changes_no_state() -> None:
     actor = gang()
     actor.deliver(node_exit(1, "completed"), AllocationLost(1, SILENCE, "b"))
     assert desired_state(actor) == (DesiredState.RUN, "")
@@ -157,7 +157,7 @@ def test_loss_of_an_agent_after_its_nodes_exit_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("reason", ["preempted", "errored", "killed"])
-def test_node_with_a_notice_is_lost_however_it_exits(reason: str) -> None:
+def test_node_with_a_notice_is_lost_after_any_exit(reason: str) -> None:
     actor = gang()
     actor.deliver(
         node_exit(0, "errored", "connection reset"),
@@ -208,8 +208,11 @@ def test_refused_hyperparameters_end_all_nodes() -> None:
 
 
 @pytest.mark.parametrize("refuses_first", [True, False])
-def test_failure_or_loss_of_another_node_does_not_hide_a_refusal(refuses_first: bool) -> None:
-    """Node 0 fails because node 1 exited, and its report may arrive first. Another node is lost."""
+def test_failure_or_loss_of_a_second_node_does_not_hide_a_refusal(refuses_first: bool) -> None:
+    """Node 0 fails because node 1 exited, and the report of node 0 may arrive first.
+
+    A third node is lost.
+    """
     actor = ActorHarness("trial#4")
     places = (*PLACES, Place("c", (0, 1)))
     actor.deliver(
@@ -232,7 +235,7 @@ def test_failure_or_loss_of_another_node_does_not_hide_a_refusal(refuses_first: 
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
 
 
-def test_stop_request_of_another_process_does_not_hide_a_refusal() -> None:
+def test_stop_request_of_a_second_process_does_not_hide_a_refusal() -> None:
     actor = gang()
     for reason in ("USER_REQUESTED_STOP", "INVALID_HP", "USER_REQUESTED_STOP"):
         actor.deliver(EarlyExitReported(1, reason))

@@ -69,8 +69,8 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.desired_state
-    return found
+    desired: DesiredState = actor.state.allocation.desired_state
+    return desired
 
 
 def failed_trial(of: TrialSettings | None = None) -> ActorHarness:
@@ -88,7 +88,7 @@ def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
     )
 
 
-def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
+def test_unloadable_code_ends_the_trial_without_restarts() -> None:
     actor = running_trial(trial_settings(max_restarts=5))
     text = "there is no module"
     actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, is_permanent=True))
@@ -96,7 +96,7 @@ def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
     assert actor.state.message == text
 
 
-def test_code_that_cannot_be_loaded_is_no_failure_of_a_killed_trial() -> None:
+def test_unloadable_code_is_no_failure_of_a_killed_trial() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     actor.deliver(AllocationExited(actor.state.epoch, "errored", is_permanent=True))
@@ -111,7 +111,7 @@ def test_killed_queued_trial_ends_immediately() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_killed_running_trial_ends_after_its_exit() -> None:
+def test_killed_running_trial_ends_after_the_exit() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     assert (actor.state.allocation.desired_state, actor.state.status) == (
@@ -133,15 +133,15 @@ def test_kill_is_no_failure_and_does_not_restart(reason: str) -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_killed_trial_whose_machine_is_lost_ends() -> None:
+def test_killed_trial_on_a_lost_machine_ends() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     actor.deliver(AllocationLost(1, "agent a was lost"))
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
 
 
-def test_trial_killed_after_its_whole_length_is_canceled() -> None:
-    # Its process still ran: a stopping state decides before the search's own end does.
+def test_trial_killed_after_the_whole_length_is_canceled() -> None:
+    # The process still ran: a stopping state precedes the search's own end.
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5), KILL)
     deliver_exit(actor, "completed")
@@ -149,7 +149,7 @@ def test_trial_killed_after_its_whole_length_is_canceled() -> None:
     assert actor.state.status is Status.CANCELED
 
 
-def test_trial_that_ended_before_its_kill_has_completed() -> None:
+def test_trial_that_ended_before_the_kill_has_completed() -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "completed")
@@ -172,7 +172,7 @@ def test_kill_replaces_a_pause_in_progress() -> None:
     assert desired_state(actor) is DesiredState.KILL
 
 
-def test_second_kill_or_kill_of_an_ended_trial_changes_nothing() -> None:
+def test_second_kill_or_kill_of_an_ended_trial_changes_no_state() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     before = actor.state
@@ -185,7 +185,8 @@ def test_second_kill_or_kill_of_an_ended_trial_changes_nothing() -> None:
 
 
 def test_forced_stop_kills_trials_of_a_canceled_experiment() -> None:
-    # In the step era a killed experiment is canceled: the containers go at once all the same.
+    # In the step era a killed experiment is canceled, but the containers are still killed
+    # immediately.
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
     assert desired_state(actor) is DesiredState.PREEMPT
@@ -220,7 +221,7 @@ def test_final_status_of_the_experiment_does_not_change_the_trial(status: Status
     assert actor.state.experiment_status is Status.ACTIVE
 
 
-def test_trial_that_saved_its_work_and_does_not_exit_is_killed_after_a_minute() -> None:
+def test_trial_that_saved_and_does_not_exit_is_killed_after_a_minute() -> None:
     actor = running_trial(step_era())
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.now_ms = 5_000
@@ -235,7 +236,7 @@ def test_trial_that_saved_its_work_and_does_not_exit_is_killed_after_a_minute() 
     assert actor.state.epoch == 2
 
 
-def test_timer_of_a_trial_that_exited_in_time_changes_nothing() -> None:
+def test_timer_of_a_trial_that_exited_in_time_changes_no_state() -> None:
     actor = running_trial(step_era())
     actor.deliver(PreemptionRequested(1, "slots are wanted"), checkpoint_reported(40))
     deliver_exit(actor, "preempted")
@@ -254,7 +255,7 @@ def test_no_timer_is_set_without_a_stop_or_in_the_length_era() -> None:
     assert actor.timers == []
 
 
-def test_queued_trial_moves_to_another_pool_immediately() -> None:
+def test_queued_trial_moves_to_a_new_pool_immediately() -> None:
     actor = queued_trial()
     actor.deliver(TrialMoved("spot"))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
@@ -266,7 +267,7 @@ def test_queued_trial_moves_to_another_pool_immediately() -> None:
     assert actor.state.allocation.places == ()
 
 
-def test_running_trial_saves_its_work_and_releases_its_slots_in_the_old_pool() -> None:
+def test_running_trial_saves_and_releases_slots_in_the_old_pool() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot"))
     assert actor.sent == []
@@ -279,15 +280,15 @@ def test_running_trial_saves_its_work_and_releases_its_slots_in_the_old_pool() -
     assert actor.state.restarts == 0
 
 
-def test_move_to_the_present_pool_changes_nothing() -> None:
+def test_move_to_the_present_pool_changes_no_state() -> None:
     for actor in (queued_trial(), running_trial()):
         before = actor.state
         actor.deliver(TrialMoved("default"))
         assert (actor.state, actor.sent) == (before, [])
 
 
-def test_preempted_trial_keeps_the_queue_position_of_its_job() -> None:
-    # Submitted at 500 ms; it asks again an hour later.
+def test_preempted_trial_keeps_the_queue_position_of_the_job() -> None:
+    # Submitted at 500 ms; the trial requests slots again an hour later.
     actor = running_trial()
     actor.now_ms = 3_600_000
     actor.deliver(PreemptionRequested(1, "its share is 0 of 4 slots"))
@@ -296,7 +297,7 @@ def test_preempted_trial_keeps_the_queue_position_of_its_job() -> None:
     assert request.ticket == "00000000000500.00000003600000.000000000004"
 
 
-def test_continued_trial_starts_from_its_latest_checkpoint_with_new_restarts() -> None:
+def test_continued_trial_starts_from_the_latest_checkpoint_with_new_restarts() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings(max_restarts=2)))
     state = actor.state
@@ -336,7 +337,7 @@ def test_killed_trial_may_be_continued() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_continued_trial_that_failed_after_its_last_length_completes_immediately() -> None:
+def test_continued_trial_that_failed_after_the_last_length_completes_immediately() -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     actor.deliver(LengthReached(1, LENGTH, 0.5), KILL)
     deliver_exit(actor, "killed")
@@ -345,7 +346,7 @@ def test_continued_trial_that_failed_after_its_last_length_completes_immediately
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", run_generation=1)]
 
 
-def test_lengthened_trial_continues_its_training() -> None:
+def test_lengthened_trial_continues_the_training() -> None:
     actor = running_trial()
     actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "completed")
@@ -363,7 +364,7 @@ def test_open_trial_is_not_continued() -> None:
     assert (actor.state, actor.sent) == (before, [])
 
 
-def test_late_continuation_changes_nothing() -> None:
+def test_late_continuation_changes_no_state() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings(max_restarts=0)))
     deliver_exit(place_trial(actor), "errored")
@@ -372,7 +373,7 @@ def test_late_continuation_changes_nothing() -> None:
     assert (actor.state, actor.sent) == (ended, [])
 
 
-def test_reports_from_before_the_end_change_nothing() -> None:
+def test_reports_from_before_the_end_change_no_state() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings()))
     before = actor.state
@@ -381,7 +382,7 @@ def test_reports_from_before_the_end_change_nothing() -> None:
     assert actor.state.status is Status.CANCELED
 
 
-def test_deleted_trial_keeps_only_its_head() -> None:
+def test_deleted_trial_keeps_only_the_head() -> None:
     actor = failed_trial()
     actor.deliver(TrialDeleted())
     assert actor.state.deleted
@@ -425,14 +426,14 @@ def test_messages_other_than_a_creation_create_no_trial(message: object) -> None
     assert (actor.state, actor.sent) == (None, [])
 
 
-def test_running_trial_keeps_its_slots_in_an_automatic_move() -> None:
+def test_running_trial_keeps_the_slots_in_an_automatic_move() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot", keeps_slots=True), TrialMoved("spot", keeps_slots=True))
     assert (actor.sent, actor.state.allocation.desired_state) == (
         [],
         running_trial().state.allocation.desired_state,
     )
-    # The next ones are of the new pool.
+    # Later slots are of the new pool.
     actor.deliver(PreemptionRequested(1, "its share is 0 of 4 slots"))
     deliver_exit(actor, "preempted")
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]

@@ -40,9 +40,7 @@ def running(state: str = "RUNNING") -> ActorHarness:
 
 
 def end_of(actor: ActorHarness) -> tuple[Status, str, int | None]:
-    """Return the trial's state, message and exit code, and check that it holds and requests no
-    slots.
-    """
+    """Return the trial's state, message and exit code; check that no slots are requested."""
     assert actor.state.allocation is None
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
     [ended] = actor.messages_to(EXPERIMENT)
@@ -58,7 +56,7 @@ def test_program_that_returns_0_has_completed(reason: str) -> None:
     assert end_of(actor) == (Status.COMPLETED, "", 0)
 
 
-def test_program_that_fails_ends_in_error_with_its_exit_code() -> None:
+def test_failing_program_ends_in_error_with_the_exit_code() -> None:
     actor = running()
     actor.deliver(AllocationExited(1, "errored", 3, message="exit code 3"))
     assert end_of(actor) == (Status.ERROR, "exit code 3", 3)
@@ -128,13 +126,13 @@ def test_trial_ended_by_a_user_is_canceled(status: Status, exited: AllocationExi
     assert end_of(actor) == (Status.CANCELED, "", exited.code)
 
 
-def test_killed_trial_whose_agent_is_lost_is_canceled() -> None:
+def test_killed_trial_on_a_lost_agent_is_canceled() -> None:
     actor = running()
     actor.deliver(TrialKillRequested(), AllocationLost(1, "no word from agent a"))
     assert end_of(actor) == (Status.CANCELED, "", None)
 
 
-def test_queued_trial_moves_to_another_pool_and_a_running_one_stays() -> None:
+def test_queued_trial_moves_to_a_new_pool_and_a_running_trial_stays() -> None:
     actor = queued_run()
     actor.deliver(TrialMoved("fast"))
     assert [type(message) for message in actor.messages_to("pool#fast")] == [SlotsRequested]

@@ -86,11 +86,11 @@ def deliver_exit(actor: ActorHarness, reason: str, message: str = "") -> None:
 
 
 def desired_state(actor: ActorHarness) -> DesiredState:
-    found: DesiredState = actor.state.allocation.desired_state
-    return found
+    desired: DesiredState = actor.state.allocation.desired_state
+    return desired
 
 
-# Preemption: graceful for what is ready, else at once.
+# Preemption: graceful for running allocations, otherwise immediate.
 
 
 @pytest.mark.parametrize("container", ["", "PULLING", "STARTING"])
@@ -108,13 +108,13 @@ def test_allocation_that_does_not_run_yet_is_stopped_immediately(
 @pytest.mark.parametrize(
     "report", [ValidationReported(1, 10, 0.5), checkpoint_reported(10), LengthReached(1, 7, 0.5)]
 )
-def test_report_shows_that_the_allocation_runs(report: object) -> None:
+def test_report_proves_a_running_allocation(report: object) -> None:
     actor = trial(container="STARTING")
     actor.deliver(report, PAUSED)
     assert desired_state(actor) is DesiredState.PREEMPT
 
 
-def test_trial_stopped_before_it_ran_starts_when_it_is_activated() -> None:
+def test_trial_stopped_before_the_run_starts_after_activation() -> None:
     actor = trial(container="STARTING")
     actor.deliver(PAUSED)
     deliver_exit(actor, "killed")
@@ -136,7 +136,7 @@ def test_disabled_agent_stops_the_trial_which_continues_elsewhere() -> None:
 
 
 def test_good_exit_after_a_kill_counts_as_killed() -> None:
-    # A script that traps SIGTERM and leaves with 0 has not asked to stop.
+    # A script that traps SIGTERM and exits with 0 has not asked to stop.
     actor = trial()
     actor.deliver(FORCED)
     deliver_exit(actor, "stop_requested")
@@ -151,7 +151,7 @@ def test_good_exit_after_a_kill_counts_as_killed() -> None:
 
 
 @pytest.mark.parametrize("asked", [FORCED, PREEMPTED])
-def test_code_may_stop_its_trial_while_the_trial_is_stopped(asked: object) -> None:
+def test_code_may_stop_the_trial_during_a_stop(asked: object) -> None:
     actor = trial()
     actor.deliver(asked, EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
     deliver_exit(actor, "stop_requested")
@@ -160,8 +160,8 @@ def test_code_may_stop_its_trial_while_the_trial_is_stopped(asked: object) -> No
     ]
 
 
-def test_code_that_announced_a_stop_is_not_restarted_whatever_its_exit() -> None:
-    # The search has heard of the stop: what the exit code says comes second.
+def test_code_that_announced_a_stop_is_not_restarted_after_any_exit() -> None:
+    # The search knows of the stop, so the exit code does not matter.
     actor = trial()
     actor.deliver(EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
     deliver_exit(actor, "errored", "segmentation fault")
@@ -201,13 +201,13 @@ def test_requested_exit_is_neither_a_failure_nor_a_loss(reason: str) -> None:
         (Status.STOPPING_ERROR, Status.ERROR, ExitReason.ERRORED),
     ],
 )
-def test_stopped_trial_ends_like_its_experiment(
+def test_stopped_trial_ends_like_the_experiment(
     status: Status, ended: Status, early_exit: str
 ) -> None:
     actor = trial()
     actor.deliver(ExperimentStatusChanged(status))
     deliver_exit(actor, "preempted")
-    # The experiment has its own reason, which nothing of a trial replaces.
+    # The experiment has a reason, which no trial replaces.
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, ended, early_exit)]
     assert actor.state.message == ("the experiment ended in ERROR" if ended == "ERROR" else "")
 
@@ -223,7 +223,7 @@ def test_trial_killed_alone_ends_with_the_more_severe_status(status: Status, end
     assert actor.state.status is ended
 
 
-# The preemption timeout: 3600 s in the length era unless configured; then it is killed.
+# The preemption timeout: 3600 s in the length era unless configured; then the trial is killed.
 
 
 @pytest.mark.parametrize("asked", [PAUSED, CANCELED, PREEMPTED])
@@ -253,7 +253,7 @@ def test_no_time_limit_is_set_without_a_preemption_or_after_the_end() -> None:
     assert actor.timers == []
 
 
-def test_late_timer_changes_nothing() -> None:
+def test_late_timer_changes_no_state() -> None:
     actor = trial(settings_with_times(preempt_ms=HOUR_MS))
     actor.deliver(PREEMPTED)
     deliver_exit(actor, "preempted")
@@ -271,7 +271,7 @@ def test_late_timer_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("terminate_ms", "patience_ms"), [(None, 10_000), (60_000, 60_000)])
-def test_code_that_refused_its_hyperparameters_and_continues_is_killed(
+def test_code_that_refused_the_hyperparameters_and_continues_is_killed(
     terminate_ms: int | None, patience_ms: int
 ) -> None:
     actor = trial(settings_with_times(terminate_ms=terminate_ms))
@@ -322,7 +322,7 @@ def test_failed_starts_have_growing_delays_and_finally_end_the_trial() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.ERROR, ExitReason.ERRORED, text)]
 
 
-def test_trial_that_waits_for_its_next_start_is_paused_activated_and_killed_immediately() -> None:
+def test_trial_that_waits_for_a_restart_obeys_commands_immediately() -> None:
     actor = trial()
     deliver_exit(actor, "start_failed")
     actor.deliver(PAUSED)
@@ -362,7 +362,7 @@ def test_machine_may_be_lost_any_number_of_times() -> None:
     assert (actor.state.status, actor.state.losses) == (Status.ACTIVE, 3 * STALLS_MAX)
 
 
-def test_processes_that_always_vanish_end_their_trial() -> None:
+def test_processes_that_always_vanish_end_the_trial() -> None:
     actor = trial(trial_settings(max_restarts=0))
     for _ in range(STALLS_MAX):
         deliver_exit(actor, "lost", "they disappeared")
@@ -384,7 +384,7 @@ def test_processes_that_vanish_after_some_work_are_always_replaced() -> None:
     assert actor.state.status is Status.ACTIVE
 
 
-def test_trial_stopped_by_the_search_saves_its_work_and_completes() -> None:
+def test_trial_stopped_by_the_search_saves_and_completes() -> None:
     actor = trial()
     actor.deliver(WorkAssigned(None, closed=True, stopped=True))
     assert desired_state(actor) is DesiredState.PREEMPT
@@ -394,7 +394,7 @@ def test_trial_stopped_by_the_search_saves_its_work_and_completes() -> None:
 
 
 @pytest.mark.parametrize("reason", ["errored", "lost", "killed", "completed"])
-def test_trial_stopped_by_the_search_completes_whatever_its_exit(reason: str) -> None:
+def test_trial_stopped_by_the_search_completes_after_any_exit(reason: str) -> None:
     actor = trial()
     actor.deliver(WorkAssigned(None, closed=True, stopped=True))
     deliver_exit(actor, reason)
@@ -410,7 +410,7 @@ def test_waiting_or_paused_trial_stopped_by_the_search_ends_immediately() -> Non
         assert actor.state.allocation is None
 
 
-def test_endless_training_that_ends_by_itself_is_complete() -> None:
+def test_endless_training_with_a_good_exit_is_complete() -> None:
     actor = place_endless_trial()
     # The code may report an endless length as reached.
     actor.deliver(LengthReached(1, ENDLESS, 0.5))
@@ -439,7 +439,7 @@ def place_open_ended_trial() -> ActorHarness:
     return place_trial(actor)
 
 
-def test_open_ended_training_is_complete_when_its_code_exits_well() -> None:
+def test_open_ended_training_is_complete_after_a_good_exit() -> None:
     actor = place_open_ended_trial()
     actor.deliver(ValidationReported(1, 400, 0.5))
     [validated] = actor.messages_to(EXPERIMENT)

@@ -61,9 +61,7 @@ def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: st
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
-    """Make the pool fail on requests of these trials. Return a list to which folded trials are
-    added.
-    """
+    """Make the pool fail on requests of these trials; return a list that receives folded trials."""
     healthy = actor_types.ACTOR_TYPES["pool"]
     folded: list[int] = []
 
@@ -128,7 +126,7 @@ def test_rows_with_few_attempts_are_folded_together(engine: Engine, commits: lis
     assert commits == [POOL]
 
 
-def test_failing_message_blocks_only_its_sender(
+def test_failing_message_blocks_only_messages_of_the_same_sender(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folded = poison(monkeypatch, 1)
@@ -159,14 +157,14 @@ def test_effects_of_failing_message_are_discarded(
     assert engine.read_state(POOL).queued == 2
 
 
-def test_command_and_mail_are_folded_in_one_commit(engine: Engine, commits: list[str]) -> None:
+def test_command_and_mail_are_folded_in_a_single_commit(engine: Engine, commits: list[str]) -> None:
     send(engine, 0, 1)
     engine.execute_command(POOL, PoolConfigured("a"))
     assert commits == [POOL]
     assert engine.read_state(POOL).queued == 1
 
 
-def test_committed_command_succeeds_beside_a_damaged_head(engine: Engine) -> None:
+def test_committed_command_succeeds_despite_a_damaged_head(engine: Engine) -> None:
     def damage_head(address: str) -> None:
         row = engine.table.get(Key(address, HEAD))
         assert row is not None
@@ -193,9 +191,7 @@ def test_failed_extra_condition_discards_the_command(engine: Engine) -> None:
     assert engine.table.get(Key(POOL, HEAD)) == before
 
 
-def test_recovery_pass_folds_mail_that_advance_had_no_time_for(
-    engine: Engine, clock: Clock
-) -> None:
+def test_recovery_pass_folds_mail_left_by_an_expired_budget(engine: Engine, clock: Clock) -> None:
     send(engine, 0, 1)
     engine.advance_until_idle((POOL,), budget_ms=0)
     assert engine.read_state(POOL).queued == 0

@@ -1,4 +1,4 @@
-"""Messages whose effects exceed a commit, that fail, or that cannot be decoded."""
+"""Messages with effects beyond a commit, failing messages, and undecodable messages."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -138,7 +138,7 @@ def test_messages_with_too_many_bytes_are_folded_in_several_commits(
     assert not engine.has_mail(POOL)
 
 
-def test_message_larger_than_a_commit_blocks_only_its_sender(
+def test_message_larger_than_a_commit_blocks_only_the_sender(
     engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_rows(message: SlotsRequested, context: StepContext) -> None:

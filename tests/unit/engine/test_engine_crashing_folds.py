@@ -19,7 +19,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 
 class CrashingTable(TableDecorator):
-    """A table whose host crashes when a commit removes several poisoned rows."""
+    """A table with a host that crashes when a commit removes several poisoned rows."""
 
     def __init__(self, table: StateTable, poisoned_sorts: set[str]) -> None:
         super().__init__(table)

@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[SteppedCluster]:
 
 
 def commits_of(cluster: SteppedCluster, command: object) -> int:
-    """Execute a command of the experiment. Return the number of commits that follow."""
+    """Execute a command of the experiment. Return the number of following commits."""
     before = cluster.checker.commits
     cluster.engine.execute_command(EXPERIMENT, command)
     return cluster.checker.commits - before
@@ -58,7 +58,7 @@ def test_trials_are_created_in_the_commit_of_the_experiment(cluster: SteppedClus
         assert replay_actor(cluster.engine.table, address).difference is None
 
 
-def test_existing_trial_folds_a_delivery_at_its_next_revision(cluster: SteppedCluster) -> None:
+def test_existing_trial_folds_a_delivery_at_the_next_revision(cluster: SteppedCluster) -> None:
     cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
     # A commit pauses the experiment and the trial. A second commit folds the mail to the pool.
     assert commits_of(cluster, PauseRequested()) == 2

@@ -47,7 +47,7 @@ def engine(clock: Clock) -> Engine:
 
 
 class RefusingTable(TableDecorator):
-    """A table that refuses commits of some actors while it is `busy`.
+    """A table that refuses commits of some actors while `busy` is True.
 
     Commits that count attempts succeed.
     """
@@ -127,7 +127,7 @@ def test_failures_between_successes_do_not_end_the_pass(engine: Engine, clock: C
 
 
 def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
-    """Create two pools whose rows are in a common shard of the index."""
+    """Create two pools with rows in a common shard of the index."""
     first = "pool#p0"
     second = next(
         name for name in (f"pool#p{n}" for n in range(1, 999)) if shard_of(name) == shard_of(first)
@@ -184,7 +184,7 @@ def test_expired_rows_in_work_shards_are_deleted(engine: Engine) -> None:
 
 
 class SlowClock:
-    """A clock that advances by `step` seconds whenever it is read."""
+    """A clock that advances by `step` seconds whenever the clock is read."""
 
     def __init__(self, step: float) -> None:
         self.step = step
@@ -196,7 +196,7 @@ class SlowClock:
 
 
 @pytest.mark.parametrize("budget_ms", [0, 100, 1_000, 10_000])
-def test_pass_ends_with_its_budget_and_the_next_pass_continues(budget_ms: int) -> None:
+def test_pass_ends_with_the_budget_and_the_next_pass_continues(budget_ms: int) -> None:
     slow = SlowClock(0.01)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
     pools = late_pools(engine, 40)
@@ -225,7 +225,7 @@ def test_earliest_due_row_comes_first_across_shards() -> None:
     assert last in taken
 
 
-def test_busy_actor_leaves_time_for_other_actors() -> None:
+def test_busy_actor_leaves_time_for_waiting_actors() -> None:
     """An actor with mail for minutes delays neither the timers nor the mail of other actors."""
     slow = SlowClock(0.05)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
@@ -339,7 +339,7 @@ def test_mail_from_a_clock_that_was_ahead_to_a_missing_actor_is_dropped(
 
 @pytest.mark.parametrize("delay_ms", [1_000, 59 * MINUTE_MS, 61 * MINUTE_MS, 5 * HOUR_MS])
 @pytest.mark.parametrize("ahead_ms", [0, 3_000, 20 * MINUTE_MS, 2 * HOUR_MS, 720 * HOUR_MS])
-def test_timer_from_a_clock_that_was_ahead_waits_its_own_delay(
+def test_timer_from_a_clock_that_was_ahead_waits_the_whole_delay(
     engine: Engine, clock: Clock, delay_ms: int, ahead_ms: int
 ) -> None:
     pool, set_ms = "pool#p0", NOW_MS + ahead_ms
@@ -360,7 +360,7 @@ def test_timer_from_a_clock_that_was_ahead_waits_its_own_delay(
 
 
 def test_held_timers_wait_while_mail_is_folded(engine: Engine, clock: Clock) -> None:
-    """In an outage of the API, nobody could do the work that a timer would find overdue."""
+    """In an outage of the API, agents cannot do the work that a timer would find overdue."""
     for number in (0, 1):
         engine.execute_command(f"pool#p{number}", PoolConfigured(f"p{number}"))
         address, timer = f"pool#p{number}", mailbox.timer_key(f"pool#p{number}", NOW_MS, 1)
@@ -388,7 +388,7 @@ def test_held_timers_wait_while_mail_is_folded(engine: Engine, clock: Clock) -> 
 
 
 class ExactTable(TableDecorator):
-    """A table that returns exactly the shards with due rows, and records which shards are read."""
+    """A table that returns exactly the shards with due rows, and records all reads of shards."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
@@ -422,7 +422,7 @@ def test_shards_without_due_rows_are_not_read(engine: Engine, clock: Clock) -> N
 
 
 @pytest.mark.parametrize("is_remembered", [True, False])
-def test_later_message_is_no_dead_letter_while_an_earlier_one_waits(
+def test_later_message_is_no_dead_letter_while_an_earlier_message_waits(
     engine: Engine, clock: Clock, is_remembered: bool
 ) -> None:
     [pool] = late_pools(engine, 1)

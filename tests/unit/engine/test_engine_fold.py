@@ -132,7 +132,7 @@ def test_journal_entry_of_new_actor_omits_defaults() -> None:
     assert set(entry["out"]) == {"name", "agents"}
 
 
-def test_messages_to_60_receivers_have_one_digest() -> None:
+def test_messages_to_60_receivers_have_a_single_digest() -> None:
     entry = parse_json(
         _entry(
             build_commit(snapshot_before(), Fold(PoolState("a"), sends=sent_messages(60)), NOW_MS)
@@ -152,7 +152,7 @@ def _entry(commit: Commit) -> bytes:
     return put.body
 
 
-def test_messages_to_one_receiver_share_a_due_row() -> None:
+def test_messages_to_the_same_receiver_share_a_due_row() -> None:
     context = step_context()
     for _ in range(3):
         context.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
@@ -175,7 +175,7 @@ def test_sent_mail_is_later_than_consumed_mail_if_the_clock_is_behind() -> None:
     assert mail_key("trial#0", ahead + 1, POOL) in {write.key for write in commit.writes}
 
 
-def test_outside_row_keeps_its_first_guard_and_last_body() -> None:
+def test_outside_row_keeps_the_first_guard_and_last_body() -> None:
     fold = Fold(PoolState("a"))
     for body, guard in ((b"1", ObservedRow(3, b"0")), (b"2", ObservedRow(99, b"1"))):
         context = step_context()
@@ -192,7 +192,7 @@ def test_outside_row_keeps_its_first_guard_and_last_body() -> None:
 @pytest.mark.parametrize(
     ("guard", "expect", "revision"), [(ObservedRow(0, b""), Expect.ABSENT, 1), (None, None, 5)]
 )
-def test_outside_row_condition_follows_from_its_guard(
+def test_outside_row_condition_follows_from_the_guard(
     guard: ObservedRow | None, expect: Expect | None, revision: int
 ) -> None:
     fold, context = Fold(PoolState("a")), step_context()
@@ -218,7 +218,7 @@ def test_deleted_outside_row_is_guarded(
     assert writes == [Delete(Key("pins", "u"), expect or Expect.ANYTHING)]
 
 
-def test_outside_row_deleted_and_written_in_one_fold_is_written() -> None:
+def test_outside_row_deleted_and_written_in_a_fold_is_written() -> None:
     fold = Fold(PoolState("a"))
     for body in (None, b"2"):
         context = step_context()
@@ -343,7 +343,7 @@ def test_fold_limit_leaves_room_for_finish_fold() -> None:
     assert fold.operation_count() < FOLD_OPERATIONS_MAX < OPERATIONS_MAX
 
 
-def test_dropped_mail_takes_two_operations_per_row() -> None:
+def test_dropped_mail_needs_two_operations_per_row() -> None:
     fold = Fold(None, consumed=[a_mail(n) for n in range(29)])
     assert fold.operation_count() == 60
     check_limits(build_commit(snapshot_before(0), fold, NOW_MS).writes)

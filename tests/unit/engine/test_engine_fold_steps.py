@@ -18,7 +18,7 @@ AGENT = {"agent": "x", "epoch": 1, "reason": "gone"}
 
 
 class Counting:
-    """A table with a single row, whose revision counts the reads."""
+    """A table with a single row and a revision that counts the reads."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self.readings = 0

@@ -69,7 +69,7 @@ def test_range_of_head_and_mail_contains_no_other_rows() -> None:
         assert not HEAD <= other < MAIL_END
 
 
-def test_mail_is_read_as_it_was_written() -> None:
+def test_mail_is_read_unchanged() -> None:
     mail = read_mail(to_row(a_mail()))
     assert (mail.sender, mail.previous, mail.clock, mail.attempts) == (
         "experiment#1",

@@ -38,7 +38,7 @@ def send(table: SqliteTable, clock: int, sender: str, previous: str) -> str:
 
 
 def read_mailbox(table: SqliteTable) -> list[str]:
-    """Load the mail through a table whose queries are not snapshots. Return the sort keys."""
+    """Load the mail through a table without snapshot queries. Return the sort keys."""
     return [
         mail.key.sort for mail in load_actor(TableDecorator(table), ActorCache(), POOL, None).mail
     ]
@@ -50,7 +50,7 @@ def test_mail_is_read_in_the_order_of_clocks(table: SqliteTable) -> None:
     assert read_mailbox(table) == [earlier, later]
 
 
-def test_missing_actor_is_loaded_with_its_mail(table: SqliteTable) -> None:
+def test_missing_actor_is_loaded_with_mail(table: SqliteTable) -> None:
     key = mailbox.mail_key("pool#nobody", 1, "s")
     table.commit([mailbox.mail_write(key, "s", FIRST, 1, [], NOW_MS)])
     loaded = load_actor(table, ActorCache(), "pool#nobody", None)
@@ -177,7 +177,7 @@ def test_header_forgets_the_least_recent_receiver() -> None:
     header = header.with_sent_rows({"r0": "M#again"}, 99)
     assert not header.forgot
     header = header.with_sent_rows({"new": "M#new"}, 100)
-    # r1 is the least recent receiver, because r0 was sent another row.
+    # r1 is the least recent receiver, because r0 got a second row.
     assert header.previous_row("r0") == "M#again"
     assert header.previous_row("r1") == UNKNOWN
     assert header.previous_row("r2") == "M#2"

@@ -1,4 +1,4 @@
-"""Journals of real scenarios, replayed with the code that wrote them and with changed code."""
+"""Journals of real scenarios, replayed with the original code and with changed code."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, make_dataclass, replace
@@ -291,7 +291,7 @@ def test_dead_letter_is_replayed_with_the_fallback(
     assert find_difference(cluster, "trial#65") is None
 
 
-def test_command_is_recorded_with_its_user(cluster: SteppedCluster) -> None:
+def test_command_is_recorded_with_the_user(cluster: SteppedCluster) -> None:
     restart_twice(cluster)
     cluster.engine.execute_command("pool#default", PoolConfigured("default"), by="ana")
     *_, last = journal.read_entry_rows(cluster.engine.table, "pool#default")
@@ -299,7 +299,7 @@ def test_command_is_recorded_with_its_user(cluster: SteppedCluster) -> None:
     assert find_difference(cluster, "pool#default") is None
 
 
-def test_row_of_format_1_is_compared_by_its_single_digest(cluster: SteppedCluster) -> None:
+def test_row_of_format_1_is_compared_by_the_single_digest(cluster: SteppedCluster) -> None:
     cluster.add_pool()
     state = actor_type_at("pool#default").encode_state(cluster.checker.actor_state("pool#default"))
     digest = journal.format_1_digest(state, {})

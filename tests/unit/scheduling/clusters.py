@@ -61,7 +61,7 @@ def job(
 def running_allocation(
     name: str, start: int, *places: tuple[str, int], **settings: Any
 ) -> RunningAllocation:
-    """Return an allocation that uses these slots, as (agent, slots)."""
+    """Return an allocation with these slots, as (agent, slots)."""
     slots = sum(count for _, count in places)
     return RunningAllocation(
         name, slots, 0, start, placements=tuple(Placement(*p) for p in places), **settings
@@ -71,7 +71,7 @@ def running_allocation(
 def make_plan(
     rules: SchedulerRules, agents: Sequence[AgentCapacity], *jobs: Job, starts_max: int = 1000
 ) -> SchedulePlan:
-    """Return the plan for these jobs."""
+    """Return the plan for the jobs."""
     return schedule_jobs(jobs, agents, rules, starts_max)
 
 

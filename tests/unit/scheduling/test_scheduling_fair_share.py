@@ -87,7 +87,7 @@ def test_request_without_room_waits_for_next_plan() -> None:
     assert plan.wait_reason == "needs 6 slots on one agent, 4 free on one"
 
 
-def test_gang_starts_within_its_share() -> None:
+def test_gang_starts_within_the_share() -> None:
     agents = [agent("a", 8), agent("b", 8)]
     plan = make_plan(FAIR_SHARE, agents, job(1, 16), job(2, 0))
     assert started_requests(plan) == ["2a", "1a"]
@@ -135,7 +135,7 @@ def test_excess_stays_while_no_request_fits() -> None:
     assert preempted_allocations(plan) == ["r0"]
 
 
-def test_victims_on_one_agent_if_the_oldest_make_no_room() -> None:
+def test_victims_are_on_a_single_agent_if_the_oldest_make_no_room() -> None:
     # 4 each. The oldest four of job 1 would leave 2 free slots on each agent.
     runs = [running_allocation(f"r{n}", n, ("ab"[n % 2], 1)) for n in range(8)]
     agents = [agent("a", 4, 0), agent("b", 4, 0)]

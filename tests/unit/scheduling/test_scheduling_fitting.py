@@ -42,7 +42,7 @@ def test_worst_fit_chooses_largest_free_fraction(slots: int, expected: list[str]
     assert chosen_agents(AllocationRequest("1.1", slots), *agents, fitting="worst") == expected
 
 
-def test_without_agents_nothing_fits() -> None:
+def test_no_request_fits_without_agents() -> None:
     assert chosen_agents(AllocationRequest("1.1", 0)) == []
     assert chosen_agents(AllocationRequest("1.1", 1)) == []
     assert chosen_agents(AllocationRequest("1.1", 16)) == []
@@ -65,17 +65,17 @@ def test_auxiliary_places_decide_on_unused_agents() -> None:
     assert chosen_agents(AllocationRequest("1.1", 0), used, unused, fitting="worst") == ["a"]
 
 
-def test_draining_agent_takes_and_frees_no_slots() -> None:
+def test_draining_agent_neither_accepts_nor_frees_slots() -> None:
     fleet = AgentSet([agent("a", 4, 0, aux_free=0, draining=True)])
     fleet.release_placements([Placement("a", 4), Placement("a", 0)])
     assert not fleet.can_fit_now(1, False)
     assert not fleet.can_fit_now(0, False)
     assert fleet.total_slots == 4
-    # The slots in use will not return, so a request of 4 slots waits for another agent.
+    # The slots in use will not return, so a request of 4 slots waits for a new agent.
     assert not fleet.can_ever_fit(4, False)
 
 
-def test_released_slots_can_be_taken_again() -> None:
+def test_released_slots_can_be_assigned_again() -> None:
     fleet = AgentSet([agent("a", 4, 0), agent("b", 4, 0)])
     fleet.release_placements([Placement("a", 2), Placement("nobody", 4)])
     assert fleet.place_request(AllocationRequest("1.1", 2)) == (Placement("a", 2),)
@@ -131,14 +131,14 @@ def test_gang_gets_only_unused_agents() -> None:
     one_used = (agent("a", 8), agent("b", 8, 7), agent("c", 8))
     assert sorted(chosen_agents(AllocationRequest("1.1", 16), *one_used)) == ["a", "c"]
     assert chosen_agents(AllocationRequest("1.1", 24), *one_used) == []
-    # Work beside the slots does not matter.
+    # Zero-slot work does not matter.
     assert (
         len(chosen_agents(AllocationRequest("1.1", 16), agent("a", 8, aux_free=0), agent("c", 8)))
         == 2
     )
 
 
-def test_request_for_one_agent_size_is_never_spread() -> None:
+def test_request_for_an_agent_size_is_never_spread() -> None:
     assert chosen_agents(
         AllocationRequest("1.1", 8), agent("a", 8, 8), agent("b", 4), agent("c", 4)
     ) == ["a"]

@@ -24,7 +24,7 @@ def test_job_starts_when_enough_slots_are_free() -> None:
     jobs = [job(1, runs=runs), job(2, 2), job(3, 4)]
     ends = {"r1": 5_000, "r2": 3_000}
     agents = [agent("a", 4, 0)]
-    # Job 2 takes r2's slots at 3000, for ever; job 3 never has all four.
+    # Job 2 gets r2's slots at 3000, for ever; job 3 never gets all four.
     assert expected_starts(jobs, agents, PRIORITY, now_ms=NOW_MS, ends_ms=ends) == {
         2: 3_000,
         3: None,

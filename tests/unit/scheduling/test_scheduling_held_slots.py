@@ -42,8 +42,9 @@ def test_free_held_slots_are_withheld(rules: SchedulerRules) -> None:
 
 @HOLDING
 def test_unneeded_slots_of_held_agents_are_available(rules: SchedulerRules) -> None:
-    """The job needs 6 of 8 slots. Of the 2 others, an allocation started since the reservation uses
-    1.
+    """The job needs 6 of 8 slots.
+
+    A later allocation uses 1 of the 2 remaining slots.
     """
     held = Reservation(9, 6, ("a",), started=5)
     runs = [running_allocation(f"1{n}", n, ("a", 1)) for n in (4, 5, 6)]
@@ -104,7 +105,7 @@ def test_fair_share_preempts_only_needed_borrowers() -> None:
 
 
 def test_started_reserved_job_is_not_preempted_at_once() -> None:
-    """By its share, job 9 would have to return all 8 slots to eight jobs with a slot each."""
+    """By fair share, job 9 would have to return all 8 slots to eight jobs with a slot each."""
     runs = running_allocation("9z", 6, ("a", 8))
     jobs = [*(job(n, 1) for n in range(1, 9)), job(9, runs=[runs])]
     agents = [agent("a", 8, 0)]
@@ -114,7 +115,7 @@ def test_started_reserved_job_is_not_preempted_at_once() -> None:
 
 
 @pytest.mark.parametrize("rules", [FAIR_SHARE, PRIORITY, ROUND_ROBIN])
-def test_reservation_without_job_changes_nothing(rules: SchedulerRules) -> None:
+def test_reservation_without_a_waiting_job_has_no_effect(rules: SchedulerRules) -> None:
     runs = running_allocation("9z", 1, ("b", 1))
     agents = [agent("a", 8, 3), agent("b", 8, 7)]
     for gone in ([], [job(9, 4)], [job(9, 8, runs=[runs])]):

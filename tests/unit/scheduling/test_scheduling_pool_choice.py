@@ -1,4 +1,4 @@
-"""When a job leaves a preferred pool, and for which pool."""
+"""The time when a job leaves a preferred pool, and the next pool."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ SINCE, PATIENCE = 1_000, 600
         # First round: after the patience, or at once in a closed pool.
         (0, False, False, SINCE + PATIENCE),
         (0, True, False, SINCE),
-        # In the first round, held slots do not keep the job: another pool may be faster.
+        # In the first round, held slots do not keep the job: the next pool may be faster.
         (0, False, True, SINCE + PATIENCE),
         (0, True, True, SINCE),
         # Later rounds: after a whole patience, or longer in an open pool.
@@ -30,11 +30,11 @@ SINCE, PATIENCE = 1_000, 600
         (1, False, False, SINCE + 2 * PATIENCE),
         (2, False, False, SINCE + 4 * PATIENCE),
         (9, True, False, SINCE + PATIENCE),
-        # What is held comes.
+        # Held slots become available.
         (1, False, True, None),
-        # But not from a pool that has been closed since.
+        # The pool has been closed since, so held slots do not count.
         (1, True, True, SINCE + PATIENCE),
-        # A number of rounds that nobody reaches still makes a time.
+        # An unrealistic number of rounds still gives a time.
         (10_000, False, False, SINCE + PATIENCE * 2**DOUBLED_ROUNDS_MAX),
     ],
 )
@@ -51,12 +51,12 @@ def test_leave_time_depends_on_round_and_pool(
         ("a", "abc", "b"),
         ("b", "abc", "c"),
         ("c", "abc", "a"),
-        # Those that were removed are passed over.
+        # Removed pools are skipped.
         ("a", "ac", "c"),
         ("b", "ab", "a"),
         ("a", "a", None),
         ("a", "", None),
-        # A user has moved the job to a pool outside its list.
+        # A user has moved the job to a pool outside the list.
         ("x", "abcx", None),
     ],
 )
@@ -85,7 +85,7 @@ def test_later_moves_are_a_patience_apart(
         assert leaves_ms is not None
         now_ms = leaves_ms
         moved_ms.append(now_ms)
-    # The first round has three moves, all others are a whole patience apart at least.
+    # The first round has three moves, later moves are at least a whole patience apart.
     later = moved_ms[pools - 1 :]
     assert all(b - a >= PATIENCE for a, b in pairwise(later))
     assert len(moved_ms) <= pools + 100

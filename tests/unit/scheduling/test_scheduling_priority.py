@@ -148,7 +148,7 @@ def test_own_priority_is_preempted_only_from_behind() -> None:
     assert preempted_allocations(make_plan(PREEMPTION, agents, job(1, runs=runs), ahead)) == ["r1"]
     assert preempted_allocations(make_plan(PREEMPTION, agents, job(1, runs=runs), behind)) == []
     assert preempted_allocations(make_plan(PRIORITY, agents, job(1, runs=runs), ahead)) == []
-    # Whatever has no position is behind nobody.
+    # An entry without a position is behind no other entry.
     assert preempted_allocations(make_plan(PREEMPTION, agents, unplaced, ahead)) == []
 
 
@@ -156,7 +156,7 @@ def test_zero_slot_requests_do_not_wait_for_slots() -> None:
     agents = [agent("a", 4, 0, aux_free=1)]
     jobs = (job(1, 8, priority=1), job(2, 0))
     assert started_requests(make_plan(PRIORITY, agents, *jobs)) == ["2a"]
-    # And the other way round.
+    # The same with exchanged sizes.
     full = [agent("a", 4, aux_free=0)]
     assert started_requests(make_plan(PRIORITY, full, job(1, 0, priority=1), job(2, 4))) == ["2a"]
 
@@ -168,7 +168,7 @@ def test_zero_slot_requests_preempt_zero_slot_allocations_only() -> None:
     assert preempted_allocations(plan) == ["r2"]
 
 
-def test_job_at_max_slots_blocks_no_others() -> None:
+def test_job_at_max_slots_does_not_block_later_jobs() -> None:
     runs = [running_allocation("r1", 1, ("a", 2))]
     jobs = (job(1, 2, 2, runs=runs, max_slots=3, priority=1), job(2, 2))
     agents = [agent("a", 8, 6)]
@@ -221,7 +221,7 @@ def test_preempting_own_priority_blocks_jobs_behind() -> None:
     assert plan.victims[0].reason == "to make room for 1a of job 1"
 
 
-def test_jobs_ahead_start_while_room_is_made() -> None:
+def test_jobs_ahead_start_during_a_preemption() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(4)]
     agents = [agent("a", 4, 0), agent("b", 4), agent("c", 2)]
     plan = make_plan(PREEMPTION, agents, job(1, 2), job(2, 8), job(3, 1, 1, runs=runs))
@@ -238,7 +238,7 @@ def test_preempting_lower_priorities_lets_equals_overtake() -> None:
     assert preempted_allocations(plan) == ["r1"]
 
 
-def test_request_that_never_fits_blocks_no_others() -> None:
+def test_request_that_never_fits_does_not_block_later_jobs() -> None:
     agents = [agent("a", 8, 4), agent("b", 8, 0)]
     jobs = (job(1, 12, priority=1), job(2, 2, priority=50))
     for rules in (PRIORITY, PREEMPTION):
@@ -246,7 +246,7 @@ def test_request_that_never_fits_blocks_no_others() -> None:
         assert wait_reasons(jobs, agents, rules) == {
             1: "needs 12 slots: agents have 8; it would fit with 8 or 16"
         }
-    # A possible one does.
+    # A possible request blocks.
     possible = (job(1, 16, priority=1), job(2, 2, priority=50))
     assert started_requests(make_plan(PRIORITY, agents, *possible)) == []
 
@@ -258,7 +258,7 @@ def test_request_for_growing_pool_blocks_lower_priorities() -> None:
     assert started_requests(plan) == []
 
 
-def test_fitting_requests_block_beside_one_that_never_fits() -> None:
+def test_fitting_requests_block_despite_a_request_that_never_fits() -> None:
     agents = [agent("a", 8, 4)]
     jobs = (job(1, 12, 8, priority=1), job(2, 2, priority=50))
     assert started_requests(make_plan(PRIORITY, agents, *jobs)) == []

@@ -29,7 +29,7 @@ def standing(group: int, position: str = "", priority: int = 42) -> QueueEntry:
 def move(
     queue: list[QueueEntry], group: int, *, ahead: int = 0, behind: int = 0
 ) -> list[QueueEntry]:
-    """The queue after the move."""
+    """Return the queue after the move."""
     after = moved_entry(queue, group, ahead or behind, ahead=ahead > 0, now_ms=NOW_MS)
     return queue_order([after, *(one for one in queue if one.group != group)])
 
@@ -70,7 +70,7 @@ def test_example_of_determineds_manual() -> None:
         # At the ends: (1 + 100000) / 2 and (400000 + 1000000) / 2.
         (3, 1, 0, [3, 1, 2, 4], "50000.5"),
         (1, 0, 4, [2, 3, 4, 1], "700000"),
-        # There already.
+        # Already at the position.
         (1, 2, 0, [1, 2, 3, 4], "100000"),
         (2, 0, 1, [1, 2, 3, 4], "200000"),
         (2, 2, 0, [1, 2, 3, 4], "200000"),
@@ -166,8 +166,8 @@ def test_rejects_weights_not_finite_and_positive(weight: float) -> None:
 def test_rejects_change_unsupported_by_scheduler(
     operation: str, scheduler: str, other: str
 ) -> None:
-    said = f"unable to perform operation on resource pool with {scheduler}: {operation} needs"
-    with pytest.raises(PositionError, match=said):
+    message = f"unable to perform operation on resource pool with {scheduler}: {operation} needs"
+    with pytest.raises(PositionError, match=message):
         check_operation_supported(operation, scheduler)
     check_operation_supported(operation, other)
 

@@ -62,7 +62,7 @@ def test_job_with_slots_gets_no_reservation() -> None:
 
 
 @pytest.mark.parametrize("rules", [FAIR_SHARE, ROUND_ROBIN, PRIORITY], ids=lambda one: one.kind)
-def test_one_slot_is_reserved_unless_by_priority(
+def test_single_slot_is_reserved_unless_by_priority(
     rules: SchedulerRules,
 ) -> None:
     """In a priority pool, no request behind overtakes a request for a single slot."""
@@ -70,7 +70,7 @@ def test_one_slot_is_reserved_unless_by_priority(
     assert held == (None if rules == PRIORITY else Reservation(1, 1, ("a",), 7))
 
 
-def test_one_and_several_slots_take_turns() -> None:
+def test_single_and_multiple_slot_reservations_alternate() -> None:
     jobs = [waiting(n, 1 if n < 3 else 4, since_ms=n) for n in (1, 2, 3, 4)]
     agents = [agent("a", 8, 0)]
     for last_slots, group in [(0, 3), (1, 3), (4, 1)]:

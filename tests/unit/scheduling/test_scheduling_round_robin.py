@@ -11,7 +11,7 @@ from tests.unit.scheduling.clusters import (
 )
 
 
-def test_jobs_take_turns() -> None:
+def test_jobs_alternate() -> None:
     plan = make_plan(ROUND_ROBIN, [agent("a", 5)], job(1, 1, 1, 1), job(2, 1, 1), job(3, 1))
     assert started_requests(plan) == ["1a", "2a", "3a", "1b", "2b"]
     assert plan.wait_reason == "needs 1 slot, 0 free"
@@ -38,7 +38,7 @@ def test_job_with_unfitting_next_request_drops_out() -> None:
     assert started_requests(plan) == ["2a"]
 
 
-def test_request_that_fitted_before_the_plan_keeps_its_turn() -> None:
+def test_request_that_fitted_before_the_plan_keeps_the_turn() -> None:
     # Job 1's request takes agent a. Job 2's first request fitted a before the plan, but finds no
     # place now. Job 2 stays in the rounds, and its second request gets b.
     plan = make_plan(ROUND_ROBIN, [agent("a", 4), agent("b", 1)], job(1, 4), job(2, 4, 1))

@@ -100,7 +100,7 @@ def test_reads_only_requests_that_may_start(
     lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))
     plan = schedule_jobs([lazy], [agent("a", 8, 3)], rules, 256)
     assert len(plan.starts) == 3
-    # The three starts and a request without a place, and again the first ones for the reason.
+    # The three starts and a request without a place, and again the first requests for the reason.
     assert set(read) <= {"1a", "1b", "1c", "1d"}
     read.clear()
     # In a full pool, only the first request is read, for the reason.
@@ -108,7 +108,7 @@ def test_reads_only_requests_that_may_start(
     assert set(read) <= {"1a"}
 
 
-def test_reads_no_requests_of_job_at_its_share() -> None:
+def test_reads_no_requests_of_a_job_at_the_limit() -> None:
     many = job(1, *[1] * 26, max_slots=0)
     read: list[str] = []
     lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))

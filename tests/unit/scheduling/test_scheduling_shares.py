@@ -52,7 +52,7 @@ def test_filled_claim_leaves_more_to_later_claims() -> None:
 
 
 def test_offer_below_smallest_request_is_given_up() -> None:
-    # 4 slots each at first. Claim 2 needs 8 at once and gives up, so claim 1 gets all 6.
+    # 4 slots each at first. Claim 2 needs 8 together and gives up, so claim 1 gets all 6.
     assert offers(8, claim(1, 6), claim(2, 8, least=8)) == [6, 0]
 
 
@@ -69,7 +69,8 @@ def test_claim_without_requests_keeps_offer() -> None:
 
 def test_non_preemptible_slots_are_offered_first() -> None:
     # 6 of 8 are fixed and count as offered: 2 are left. In the first round 2/2 = 1 each, which the
-    # first has had already; then 1 is left, 1/2 counts as 1, and so on until nobody else is open.
+    # first has had already; then 1 is left, 1/2 counts as 1, and so on until no other claim is
+    # open.
     assert offers(8, claim(1, 8, fixed=6), claim(2, 8)) == [6, 2]
 
 

@@ -57,7 +57,9 @@ def test_mixed_gang_is_greedy_and_exact(
     ("slots", "single_agent", "expected"),
     [(1, False, True), (8, True, True), (9, False, False), (16, False, True), (16, True, False)],
 )
-def test_can_hold_one_agent_or_whole_agents(slots: int, single_agent: bool, expected: bool) -> None:
+def test_can_hold_a_single_agent_or_whole_agents(
+    slots: int, single_agent: bool, expected: bool
+) -> None:
     assert can_hold(slots, {8: 4}, single_agent) is expected
 
 
@@ -79,7 +81,7 @@ def test_can_hold_one_agent_or_whole_agents(slots: int, single_agent: bool, expe
         (3, {}, False, False, ()),
     ],
 )
-def test_advises_one_smaller_and_two_larger_sizes(
+def test_advises_a_smaller_and_two_larger_sizes(
     slots: int,
     agents: dict[int, int],
     single_agent: bool,

@@ -56,7 +56,7 @@ def test_bracket_with_too_small_budget_has_no_trials() -> None:
     assert rung_trials(plan) == [(1, 1, 1), (0, 1), (0,), (0,)]
     search = DrivenSearch(plan)
     assert list(search.trials) == [0]
-    # alone in its rungs, it goes on from each
+    # alone in its rungs, the trial continues from each
     assert search.report_result(0, 0.5) == training_answer(0, 3)
     assert search.report_result(0, 0.5) == training_answer(0, 9)
     assert search.report_result(0, 0.5) == closing_answer(0)
@@ -65,7 +65,7 @@ def test_bracket_with_too_small_budget_has_no_trials() -> None:
 
 
 def test_adaptive_simple_gives_remainder_to_first_brackets() -> None:
-    # 11 in 3 brackets: 4, 4, 3. Then 4/3 = 1.3 and 4/9 = 0.4, one at least.
+    # 11 in 3 brackets: 4, 4, 3. Then 4/3 = 1.3 and 4/9 = 0.4, at least 1.
     plan = plan_adaptive_simple(LADDER, 11, (3, 2, 1))
     assert plan == MultiBracketPlan(
         (

@@ -88,7 +88,7 @@ def test_suggestion_creates_trial() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 2, 7, -1])
-def test_out_of_order_suggestion_changes_nothing(first: int) -> None:
+def test_out_of_order_suggestion_changes_no_state(first: int) -> None:
     blobs = RecordingBlobStore()
     search = BayesianSearch(PLAN, blobs)
     state = asking_state(3, 1)
@@ -97,7 +97,7 @@ def test_out_of_order_suggestion_changes_nothing(first: int) -> None:
     assert blobs.written == []
 
 
-def test_unrequested_suggestion_changes_nothing() -> None:
+def test_unrequested_suggestion_changes_no_state() -> None:
     state = asking_state(3, 3)
     assert make_search().on_external_input(state, SuggestedPoints(3, ({"x": 1},))) == MethodStep(
         state

@@ -1,4 +1,4 @@
-"""How an adaptive search divides its trials among brackets."""
+"""The division of an adaptive search's trials among brackets."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,7 +56,7 @@ def test_mode_determines_brackets(
         ((3, 2, 1), 3.0, 20, (12, 5, 3)),
         # 64/4 + 16/3 + 4/2 = 23.3: 68.6, 22.9 and 8.6 make 68 + 22 + 8, and 2 more.
         ((4, 3, 2), 4.0, 100, (70, 22, 8)),
-        # 4/3 + 2/2 + 1/1 = 3.3: 0.4, 0.3 and 0.3, but at least 1 each: more than were asked for.
+        # 4/3 + 2/2 + 1/1 = 3.3: 0.4, 0.3 and 0.3, but at least 1 each: more than requested.
         ((3, 2, 1), 2.0, 1, (1, 1, 1)),
         # 8/4 + 1/1 = 3: 2.67 and 1.3.
         ((4, 1), 2.0, 4, (3, 1)),
@@ -79,7 +79,7 @@ def test_trials_are_divided_by_weight_and_remainder_goes_to_first_bracket(
         (11, 3.0, (12, 5, 3), (4, 4, 3)),
         (6, 3.0, (12, 5, 3), (2, 2, 2)),
         (3, 3.0, (12, 5, 3), (1, 1, 1)),
-        # Of 0 each bracket opens as many as the last one has trials, but trunc(D) at least.
+        # With 0 each bracket opens as many as the last bracket has trials, but at least trunc(D).
         (0, 3.0, (12, 5, 8), (8, 8, 8)),
         (0, 4.5, (12, 5, 3), (4, 4, 4)),
         (0, 2.0, (7,), (7,)),
@@ -105,7 +105,7 @@ def test_concurrency_below_number_of_brackets_is_raised_only_in_length_era() -> 
 def test_bracket_with_concurrency_0_uses_default() -> None:
     whole = HalvingPlan(9, 3, 3.0, 20, 2, True, STEP_ERA)
     brackets = brackets_of(plan_adaptive_asha(whole, "conservative"))
-    # Of 3, 2 and 1 rungs; 12, 5 and 3 trials; 1, 1 and none open, which is 3^0 = 1.
+    # Of 3, 2 and 1 rungs; 12, 5 and 3 trials; 1, 1 and 0 open, which is 3^0 = 1.
     assert [bracket.first_trials for bracket in brackets] == [1, 1, 1]
     # Of 3 and 2 rungs with 1 open in all: 3^1 = 3 in the second.
     brackets = brackets_of(plan_adaptive_asha(replace(whole, max_concurrent_trials=1), "standard"))

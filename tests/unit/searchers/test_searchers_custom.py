@@ -183,7 +183,7 @@ def test_acknowledged_events_are_not_read_again() -> None:
     assert search.events() == [QueuedEvent(EventKind.TRIAL_CLOSED, request_id(2))]
 
 
-def test_repeated_post_changes_nothing() -> None:
+def test_repeated_post_changes_no_state() -> None:
     search = CustomSearchDriver()
     operations = (
         create_operation(1),
@@ -198,7 +198,7 @@ def test_repeated_post_changes_nothing() -> None:
     assert search.blobs.contents == contents
 
 
-def test_repeated_create_makes_one_trial() -> None:
+def test_repeated_create_creates_a_single_trial() -> None:
     search = begin_custom_search(create_operation(1))
     assert search.post(create_operation(1), validate_after_operation(1, 3)) == (TrainTo(0, 3),)
     assert search.method.trials == 1
@@ -258,7 +258,7 @@ WRONG: list[tuple[list[dict[str, object]], str]] = [
 
 
 @pytest.mark.parametrize(("operations", "text"), WRONG)
-def test_one_wrong_operation_refuses_whole_post(
+def test_wrong_operation_refuses_the_whole_post(
     operations: list[dict[str, object]], text: str
 ) -> None:
     search = begin_custom_search(

@@ -86,7 +86,7 @@ def test_integers_change_by_at_least_1_in_both_directions(factor: float) -> None
         assert max(ends) >= value + 1, value  # type: ignore[type-var]
 
 
-def test_factor_0_changes_nothing() -> None:
+def test_factor_0_rounds_to_the_same_integer() -> None:
     assert [perturb(Int(-9, 9), n, up=up, factor=0.0) for n in (-1, 0, 1) for up in BOTH_WAYS] == [
         -1, -1, 0, 0, 1, 1,
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def test_each_hyperparameter_draws_twice_in_sorted_order(seed: int) -> None:
     )
     before: dict[str, Any] = {"a": "same", "b": 500, "c": "x", "d": 0.5, "e": 0.001}
     generator = Generator.from_seed(seed)
-    found = explore_hparams(space, before, generator, Exploration(0.5, 0.25), maxval_drawn=False)
+    explored = explore_hparams(space, before, generator, Exploration(0.5, 0.25), maxval_drawn=False)
     numpy = np.random.RandomState(seed)
     expected: dict[str, Any] = {}
     draws: dict[str, Callable[[], Any]] = {
@@ -140,7 +140,7 @@ def test_each_hyperparameter_draws_twice_in_sorted_order(seed: int) -> None:
                 expected[name] = 0.001 * factor
             case _:
                 expected[name] = before[name]
-    assert found == pytest.approx(expected)
+    assert explored == pytest.approx(expected)
     assert generator.draw_uniform() == numpy.random_sample()
 
 

@@ -239,7 +239,7 @@ def test_failed_best_trials_shrink_population() -> None:
     assert operations_of_type(operations, TrainTo) == [TrainTo(3, 30), TrainTo(4, 20)]
 
 
-def test_unexpected_reports_change_nothing() -> None:
+def test_unexpected_reports_change_no_state() -> None:
     search = Search()
     assert search.report_result(0, 10, 1.0) == []
     before = search.state.method
@@ -370,7 +370,7 @@ def run_population(search: LargeSearch, draw: Random, exits: float, between: flo
 
 @pytest.mark.parametrize("create_max", [1, 7, 48])
 @pytest.mark.parametrize("seed", range(20))
-def test_round_changed_in_steps_equals_round_changed_at_once(
+def test_round_changed_in_steps_equals_round_changed_in_a_single_step(
     monkeypatch: pytest.MonkeyPatch, seed: int, create_max: int
 ) -> None:
     def run(at_once: int) -> object:

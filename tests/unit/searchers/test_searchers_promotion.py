@@ -59,7 +59,7 @@ def test_rungs_are_at_powers_of_the_divisor(plan: HalvingPlan, expected: tuple[i
         # max_concurrent_trials, but at most max_trials.
         (replace_trial_counts(THREE_RUNGS, 20, 4), 4),
         (replace_trial_counts(THREE_RUNGS, 3, 4), 3),
-        # 3^2 = 9 lead to one trial in the last of three rungs.
+        # 3^2 = 9 lead to a single trial in the last of three rungs.
         (replace_trial_counts(THREE_RUNGS, 20, 0), 9),
         (replace_trial_counts(THREE_RUNGS, 5, 0), 5),
         # 1.5^1 = 1.5; 3^0 = 1.
@@ -75,7 +75,7 @@ def test_number_of_first_trials(plan: HalvingPlan, rules: SearchRules, expected:
     assert {trial.length for trial in search.trials.values()} == {plan.lengths[0]}
 
 
-def test_each_result_promotes_one_trial_or_creates_one() -> None:
+def test_each_result_promotes_or_creates_a_trial() -> None:
     search = DrivenSearch(replace_trial_counts(THREE_RUNGS, 20, 9))
     # 1 and 2 results: trunc(1/3) = trunc(2/3) = 0.
     assert search.report_result(0, 5.0) == CREATING_ANSWER
@@ -95,7 +95,7 @@ def test_each_result_promotes_one_trial_or_creates_one() -> None:
     assert search.report_result(8, 10.0) == training_answer(0, 3)
 
 
-def test_result_promotes_at_most_one_trial() -> None:
+def test_result_promotes_at_most_a_single_trial() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 1.5), 20, 9))
     # n = 0 and 1: trunc(1/1.5) = 0, trunc(2/1.5) = 1.
     assert search.report_result(0, 2.0) == CREATING_ANSWER

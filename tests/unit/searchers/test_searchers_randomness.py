@@ -49,7 +49,7 @@ def test_mixed_draws_stay_aligned_with_numpy() -> None:
         assert generator.draw_word().to_bytes(4, "little") == numpy_state.bytes(4)
 
 
-def test_single_choice_draws_nothing() -> None:
+def test_single_choice_draws_no_word() -> None:
     generator = Generator.from_seed(3)
     generator.draw_word()
     assert generator.draw_below(1) == 0

@@ -190,10 +190,10 @@ def test_configuration_errors_name_options_of_registered_searcher() -> None:
 def test_registered_searcher_has_preview() -> None:
     # Trial 0 reports 0, below 0.5: the preview creates no other trial.
     assert preview_search(check_with()).brackets == (Bracket((Rung(5, 1, 1, 1),)),)
-    found = preview_search(check_with(good_enough=0))
+    preview = preview_search(check_with(good_enough=0))
     # 4 trials of 5 batches.
-    assert found.brackets == (Bracket((Rung(5, 4, 4, 4),)),)
-    assert (found.batches, found.is_example) == (20, True)
+    assert preview.brackets == (Bracket((Rung(5, 4, 4, 4),)),)
+    assert (preview.batches, preview.is_example) == (20, True)
 
 
 def test_command_and_reference_list_registered_searcher(

@@ -84,7 +84,7 @@ def test_step_era_random_creates_no_trials_after_start(event: Event, reaches: bo
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
 @pytest.mark.parametrize("event", ENDS)
-def test_single_creates_only_one_trial(rules: SearchRules, event: Event) -> None:
+def test_single_creates_only_a_single_trial(rules: SearchRules, event: Event) -> None:
     search = single_search(SinglePlan(7, rules))
     step = search.first_step()
     assert step.operations == (sampled_create(1, 7),)
@@ -140,7 +140,7 @@ def test_step_era_progress_counts_workloads(tally: Tally, expected: float) -> No
         (Tally(2, 2), 0.0),
         (Tally(2, 2, units=4.5, open_units=4.5), 4.5 / 36),
         (Tally(3, 3, closed=1, reached=1, units=13.5, open_units=4.5), 13.5 / 36),
-        # an errored trial counts in full, an invalid one not at all
+        # an errored trial counts in full, an invalid trial not at all
         (Tally(3, 3, closed=1, exited=1, errored=1, units=2.0), 9 / 36),
         (Tally(3, 3, closed=1, exited=1, invalid=1, units=2.0), 0.0),
     ],

@@ -122,7 +122,7 @@ def test_request_id_is_random_uuid() -> None:
         assert 0 <= create.seed < 2**31
 
 
-def test_begin_search_draws_nothing() -> None:
+def test_begin_search_draws_no_word() -> None:
     step = begin_search(search_plan(RandomPlan(9, 3, 16, LENGTH_ERA)))
     assert (step.operations, step.more) == ((), True)
     assert step.state.position == Generator.from_seed(SEED).position
@@ -213,7 +213,7 @@ def test_search_is_canceled_only_if_all_trials_are_canceled(other: ExitReason) -
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_search_with_one_good_trial_does_not_fail(rules: SearchRules) -> None:
+def test_search_with_a_good_trial_does_not_fail(rules: SearchRules) -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 3, 0, rules)))
     running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 0.0))
     running.send_event(TrialClosed(2, 0.0))
@@ -287,7 +287,7 @@ def test_step_era_progress_follows_workloads() -> None:
     running.send_event(TrialProgressed(1, 2.0))
     assert running.progress == 0.7
     running.send_event(TrialExitedEarly(1, ExitReason.ERRORED, 2.0))
-    assert running.progress == 1.0  # completed, whatever was missing
+    assert running.progress == 1.0  # completed, despite missing work
 
 
 def test_length_era_progress_follows_units_and_closed_trials() -> None:

@@ -83,7 +83,7 @@ def test_nested_groups_draw_depth_first_in_sorted_order() -> None:
     assert sample == {"b": b, "m": {"a": a, "empty": {}, "z": z}}
 
 
-def test_constants_and_single_choices_draw_nothing() -> None:
+def test_constants_and_single_choices_draw_no_words() -> None:
     generator = Generator.from_seed(4)
     space = Group({"c": Const({"any": [1, None]}), "only": Categorical((0,))})
     assert draw_hparams(space, generator, maxval_drawn=True) == {"c": {"any": [1, None]}, "only": 0}
@@ -152,7 +152,7 @@ def test_nested_axes_replace_group() -> None:
     assert grid_points(space) == expected
 
 
-def test_empty_group_has_one_point_and_empty_space_has_none() -> None:
+def test_empty_group_has_a_single_point_and_empty_space_has_no_points() -> None:
     assert grid_points(Group({"empty": Group({})})) == [{"empty": {}}]
     assert grid_size(Group({})) == 0
 

@@ -91,7 +91,7 @@ def test_early_exit_is_worst_result_if_larger_is_better() -> None:
     assert search.report_result(1, -1e300) == training_answer(1, 2)
 
 
-def test_exit_of_closed_trial_changes_nothing() -> None:
+def test_exit_of_closed_trial_changes_no_result() -> None:
     search = DrivenSearch(TWO_RUNGS)
     search.report_result(0, 1.0)
     search.report_result(1, 2.0)

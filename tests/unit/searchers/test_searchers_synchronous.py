@@ -87,7 +87,7 @@ def test_budget_determines_trials_of_rungs(
     [
         # 9/9, 9/3, 9/1; 10, 10/3 = 3.3, 10/9 = 1.1
         (9, 3, 3, 10, (1, 3, 9), (10, 3, 1)),
-        # 2, 2/3, 2/9: one at least
+        # 2, 2/3, 2/9: at least 1
         (9, 3, 3, 2, (1, 3, 9), (2, 1, 1)),
         # c = 6.25, 2.5, 1: 10/c = 1.6, 4, 10; 20, 20/2.5 = 8, 20/6.25 = 3.2
         (10, 2.5, 3, 20, (1, 4, 10), (20, 8, 3)),
@@ -167,7 +167,7 @@ def test_no_trial_waits_if_all_are_promoted() -> None:
     assert search.report_result(0, 9.0) == training_answer(0, 3)
 
 
-def test_repeated_report_of_earlier_rung_changes_nothing() -> None:
+def test_repeated_report_of_earlier_rung_changes_no_state() -> None:
     search = driven_brackets(plan(2, 2, 1))
     search.report_result(0, 0.5)
     before = search.state.method
@@ -229,7 +229,7 @@ def test_exit_after_promotion_counts_in_new_rung() -> None:
     assert search.shutdowns == [Shutdown(failure=True)]
 
 
-def test_exit_can_promote_another_trial() -> None:
+def test_exit_can_promote_a_waiting_trial() -> None:
     search = driven_brackets(plan(2, 1))
     assert search.report_result(0, 0.5) == EMPTY_ANSWER
     assert search.exit_trial(1) == training_answer(0, 3)

@@ -72,7 +72,7 @@ def test_trials_train_until_search_stops_trials() -> None:
     assert {(one.length, one.closed) for one in created} == {(ENDLESS, False)}
 
 
-def test_reports_before_time_of_rung_change_nothing() -> None:
+def test_reports_before_time_of_rung_have_no_effect() -> None:
     search = Search(PLAN)
     assert search.report_validation(0, 0.99, 5.0) == ([], 0)
     # The first result of the first rung: max(trunc(1/3), 1) = 1 and index 0: the trial continues.
@@ -93,7 +93,7 @@ def test_report_stops_or_continues_trial() -> None:
     assert search.report_validation(6, 1, 17.0) == ([6], 1)
 
 
-def test_one_report_passes_several_rungs() -> None:
+def test_report_may_pass_several_rungs() -> None:
     search = Search(PLAN)
     # At time 5, the trial passes the rungs 1 and 3, with the first result in both.
     assert search.report_validation(0, 5, 1.0) == ([], 0)
@@ -111,7 +111,7 @@ def test_trial_is_stopped_at_last_rung() -> None:
     assert search.report_validation(0, 3, 0.1) == ([], 0)
 
 
-def test_repeated_report_changes_nothing() -> None:
+def test_repeated_report_has_no_effect() -> None:
     search = Search(TWO_RUNGS)
     assert search.report_validation(0, 1, 1.0) == ([], 0)
     # After a failure, the trial repeats the training.

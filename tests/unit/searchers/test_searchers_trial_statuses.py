@@ -76,7 +76,7 @@ def test_reading_does_not_change_blobs() -> None:
     assert blobs.contents == {"0": bytes((0, 1, 0))}
 
 
-def test_blobs_stay_small_and_change_writes_one_blob() -> None:
+def test_blobs_stay_small_and_change_writes_a_single_blob() -> None:
     blobs = RecordingBlobStore()
     statuses = TrialStatuses(blobs, ())
     for trial in range(3 * TRIALS_PER_BLOB):

@@ -94,8 +94,8 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
 def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
     """Return `found` unchanged if `found` is a trial class.
 
-    Raises DetcloudError for any other object, and for a class that lacks an abstract method. The
-    entrypoint only appears in the messages.
+    A trial class has a text attribute `framework`. Raises DetcloudError for any other object, and
+    for a class that lacks an abstract method. The entrypoint only appears in the messages.
     """
     # The attribute `framework` names the module with the Trainer of the class.
     is_trial = isinstance(found, type) and isinstance(getattr(found, "framework", None), str)
@@ -111,7 +111,11 @@ def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
 
 
 def _trial_class_names(module_name: str) -> str:
-    """Return the names of the imported module's trial classes for a message, or "none"."""
+    """Return the names of the module's PyTorchTrial classes for a message, or "none".
+
+    The module `module_name` must be imported. Only its top-level names count, sorted. Import torch,
+    which takes seconds; raises ImportError if torch is not installed.
+    """
     from detcloud.pytorch import PyTorchTrial
 
     names = [

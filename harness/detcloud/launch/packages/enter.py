@@ -19,8 +19,9 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 def main(arguments: list[str]) -> int:
     """Replace this process by the command, with the overlay's variables.
 
-    The arguments are the overlay's folder and the command. Print the reason and return 127 if the
-    command cannot be started.
+    The arguments are the folder of the overlay, the trial's virtual environment, and the command.
+    Print the reason and return 127 if the command cannot be started. Raises OSError or
+    StopIteration if the overlay has no folder of scripts.
     """
     overlay, command = Path(arguments[0]), arguments[1:]
     scripts = next((overlay / SCRIPTS_FOLDER).iterdir())

@@ -1,8 +1,9 @@
 """Skips `pip install` commands of a startup hook that an earlier run has executed.
 
 Each interpreter that a hook starts calls `main` first. Pip itself needs seconds to find that all
-packages are installed. A command is skipped if the overlay contains the packages of the same
-command in the same folder. Other commands run, and are recorded if they succeed.
+packages are installed. A command is skipped if the overlay, the virtual environment of the trial,
+contains the packages of the same command in the same folder. Commands without stored packages run,
+and are recorded if they succeed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ OF_ONE_RUN = ("-e", "--editable", "-t", "--target", "--prefix", "--root")
 def main() -> None:
     """Run or skip a `pip install` of this process, and exit the process.
 
-    If COMMANDS_FILE of the overlay has the command, skip the command and exit with 0. Otherwise run
-    pip, add a successful command to the file, and exit with pip's code, 128 + n after signal n.
+    If COMMANDS_FILE of the overlay, the trial's virtual environment, has the command, skip the
+    command and exit with 0. Otherwise run pip, add a successful command to the file, and exit with
+    pip's code, 128 + n after signal n.
 
-    Return without effect for any other command, outside of the overlay, and for commands whose
-    packages only this run can use.
+    Return without effect if the process runs no `pip install`, or runs outside of the overlay. Also
+    return for commands whose packages only this run can use.
     """
     words = install_words(sys.orig_argv)
     overlay = os.environ.get("VIRTUAL_ENV", "")

@@ -89,10 +89,10 @@ class Request:
 def main(arguments: list[str]) -> int:
     """Install the packages of a request, and create the overlay in the folder `arguments[0]`.
 
-    The agent has written the request to `request.json` in this folder. A layer with the requested
-    packages is reused from the cache, if present; otherwise pip or uv installs a new layer. Print
-    the outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
-    Raises KeyError or TypeError for an invalid request.
+    An overlay is a trial's virtual environment. The agent has written the request to `request.json`
+    in this folder. A layer with the requested packages is reused from the cache, if present;
+    otherwise pip or uv installs a new layer. Print the outcome as a line of the trial's log. Return
+    0, or 1 after PackagesRefused or OSError. Raises KeyError or TypeError for an invalid request.
     """
     overlay = Path(arguments[0])
     request = Request.read(overlay / REQUEST_FILE)

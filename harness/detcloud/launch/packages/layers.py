@@ -36,7 +36,7 @@ def find_layer(cache: Path, key: str) -> Path | None:
 
 
 def store_layer(overlay: Path, version: str, cache: Path, key: str) -> bool:
-    """Create a layer of the packages in an overlay, and return True.
+    """Create a layer of the packages in an overlay, a trial's virtual environment; return True.
 
     Return False if the overlay has no packages or the layer exists. Files are hard links, so that
     the overlay keeps the packages. Editable packages are omitted, because their code belongs to one
@@ -72,10 +72,11 @@ def store_layer(overlay: Path, version: str, cache: Path, key: str) -> bool:
 
 
 def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
-    """Link the packages of a layer into a new overlay, as installed packages.
+    """Link the packages of a layer into a new overlay, a trial's virtual environment.
 
-    Files are hard links: installers replace files instead of writing into them. Raises OSError if
-    the overlay cannot be written.
+    The packages then count as installed. Files are hard links: installers replace files instead of
+    writing into them. Raises OSError if the layer cannot be read or the overlay cannot be written,
+    also if a file of a package exists there.
     """
     target = site_packages_folder(overlay, version)
     for entry in site_packages_folder(layer, version).iterdir():
@@ -89,8 +90,8 @@ def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
 def finish_layer(build: Path, cache: Path, key: str) -> None:
     """Turn the installer's overlay `build`, a folder in `cache`, into the layer with this key.
 
-    Delete the overlay's interpreter and settings. Raises FileExistsError if the layer exists, and
-    OSError if a file cannot be written.
+    An overlay is a virtual environment; delete its interpreter and settings. Raises FileExistsError
+    if the layer exists, and OSError if a file cannot be written.
     """
     programs = build / "bin"
     drafts = build / "bin.new"
@@ -109,9 +110,10 @@ def _has_packages(site_packages: Path) -> bool:
 
 
 def _editable_entries(site_packages: Path) -> set[str]:
-    """Return the names of the entries in `site-packages` that editable installations created.
+    """Return the names of the entries in `site-packages` that editable installations create.
 
-    Records of packages that cannot be read are skipped.
+    The result always contains `easy-install.pth`, even if the file does not exist. A package whose
+    record of the origin or of the files cannot be read is skipped.
     """
     names = {entry.name for entry in site_packages.glob("__editable__*")}
     names |= {entry.name for entry in site_packages.glob("*.egg-link")} | {"easy-install.pth"}
@@ -136,8 +138,9 @@ def _recorded_entries(record: Path) -> set[str]:
 def _copy_programs(programs: Path, folder: Path) -> None:
     """Copy the programs that installers have added to an overlay's `bin` into `folder`.
 
-    Scripts are rewritten to run in any overlay; other programs are hard links. The interpreter is
-    left out. Raises OSError.
+    Python scripts are rewritten to run in any overlay, a trial's virtual environment. Programs that
+    are no Python scripts become hard links. The interpreter is left out. Raises OSError if
+    `programs` cannot be read or a program cannot be written.
     """
     copy_scripts(programs, folder)
     for entry in programs.iterdir():
@@ -149,7 +152,8 @@ def _copy_programs(programs: Path, folder: Path) -> None:
 def _link_tree(source: Path, target: Path) -> None:
     """Recreate a file, link or folder at `target`, with hard links to the files.
 
-    Raises OSError if `target` exists or cannot be written.
+    Raises OSError if `source` is missing, if `target` exists, cannot be written or is on a
+    different file system. A part may then remain at `target`.
     """
     if source.is_symlink():
         target.symlink_to(source.readlink())

@@ -66,7 +66,9 @@ def current_python() -> ParentPython:
 
 
 def make_overlay(folder: Path, parent: ParentPython, layer: Path | None, harness: Path) -> None:
-    """Create an overlay without packages. An existing overlay keeps its packages and its layer.
+    """Create an overlay, a trial's virtual environment over `parent`, without packages.
+
+    An existing overlay keeps its packages and its layer.
 
     Args:
         layer: the layer of declared packages, or None.
@@ -96,7 +98,7 @@ def make_overlay(folder: Path, parent: ParentPython, layer: Path | None, harness
 
 
 def overlay_variables(folder: Path, path: str, scripts: Path) -> dict[str, str]:
-    """Return the environment variables of programs in the overlay `folder`.
+    """Return the environment variables of programs in `folder`, a trial's virtual environment.
 
     PATH lists the programs of the overlay, of the declared layer and of `scripts`, then `path`.
     VIRTUAL_ENV and PYTHONUSERBASE are the folder. INTERPRETER_VARIABLE is the overlay's
@@ -134,28 +136,33 @@ def jupyter_variables(parent: ParentPython) -> dict[str, str]:
 def harness_path(folder: Path, harness: str) -> str:
     """Return the entry of PYTHONPATH by which programs in an overlay import this package.
 
-    If the overlay `folder` has a link to this package, return the link's folder, so that the
-    parent's other packages do not precede the overlay's. Otherwise return `harness`.
+    If `folder`, the overlay of a trial, has a link to this package, return the link's folder. The
+    parent's packages then do not precede the packages of the overlay. Otherwise return `harness`.
     """
     own = folder / HARNESS_FOLDER
     return str(own) if own.is_dir() else harness
 
 
 def overlay_python(folder: Path) -> Path:
-    """Return the path of the interpreter of an overlay."""
+    """Return the path of the interpreter of an overlay, a trial's virtual environment."""
     return folder / "bin" / "python"
 
 
 def site_packages_folder(folder: Path, version: str) -> Path:
-    """Return the folder of packages in an overlay or a layer. `version` is like 3.11."""
+    """Return the folder of packages in an overlay, a virtual environment, or in a layer.
+
+    `version` is like 3.11.
+    """
     return folder / "lib" / f"python{version}" / "site-packages"
 
 
 def parent_scripts(cache: Path, parent: ParentPython) -> Path:
     """Return a folder in `cache` with the parent's Python scripts, for use in any overlay.
 
-    A script runs in the caller's overlay. Write the folder unless a folder exists for the present
-    modification time of the parent's programs. Raises OSError if the folder cannot be written.
+    A script runs in the overlay, the trial's virtual environment, of its caller. A `pip` is added
+    if the parent has none. Write the folder unless a folder exists for the present modification
+    time of the parent's programs; keep older folders. Raises OSError if the folder cannot be
+    written.
     """
     programs = Path(parent.executable).parent
     folder = cache / f"{_modified_ns(str(programs)):x}"

@@ -1,5 +1,7 @@
 """Console scripts of a parent environment, rewritten to run in the caller's overlay.
 
+An overlay is a trial's virtual environment over the parent environment, which runs the agent.
+
 The first line of an installed script names an interpreter, which determines the visible packages. A
 rewritten script reads the interpreter from a variable, by default the original interpreter.
 """
@@ -34,8 +36,10 @@ exec "$python" -m pip "$@"
 def write_parent_scripts(programs: Path, folder: Path) -> None:
     """Write rewritten copies of the Python scripts in `programs` into the new folder `folder`.
 
-    Add a `pip` if `programs` has none. The folder appears complete or not at all. If another launch
-    has written the folder, keep that folder. Raises OSError if the folder cannot be written.
+    A copy runs in the overlay, the trial's virtual environment, of its caller. Add a `pip` if
+    `programs` has none. The folder appears complete or not at all. If the launch of another trial
+    has written the folder, keep that folder. Raises OSError if `programs` cannot be read or the
+    folder cannot be written.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
@@ -57,8 +61,9 @@ def copy_scripts(programs: Path, folder: Path) -> None:
     """Write the scripts in `programs` that start an interpreter of `programs`, rewritten, to
     `folder`.
 
-    Other programs are skipped, and so are files that cannot be read. Raises OSError if a script
-    cannot be written.
+    A rewritten script runs in the overlay, the trial's virtual environment, of its caller. Skip
+    programs that are no such scripts, are too large or cannot be read. Raises OSError if `programs`
+    cannot be listed, or if a script cannot be written, for example without `folder`.
     """
     with os.scandir(programs) as entries:
         for entry in entries:

@@ -15,8 +15,9 @@ from detcloud.launch.packages.layers import store_layer
 def main(arguments: list[str]) -> int:
     """Store the packages of the overlay as a layer, print a failure, and return 0.
 
-    `arguments` are the overlay, the version of Python, the cache and the layer's key. Do nothing if
-    the overlay has no packages or the layer exists.
+    `arguments` are the folder of the overlay, the version of Python, the cache of layers and the
+    layer's key. The overlay is the trial's virtual environment. Do nothing if the overlay has no
+    packages or the layer exists.
     """
     overlay, version, cache, key = arguments
     try:

@@ -45,14 +45,14 @@ in pieces.
 
 
 class BuildStopped(Exception):
-    """Raised on every rank if the trial must stop before the cache is ready."""
+    """Raised on every rank if a request to stop the trial arrives before the cache is ready."""
 
 
 class DatasetCache:
     """The cache `name` in `store`. Its files are read below the folder `root`.
 
-    `should_stop` returns whether this process knows that the trial must stop. If it returns True on
-    any rank, all ranks stop at their next exchange.
+    `should_stop` returns whether this process knows of a request to stop the trial. If it returns
+    True on any rank, all ranks stop at their next exchange.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class DatasetCache:
         Missing files of an intact cache are downloaded to the folder. The processes of the first
         node build a missing or damaged cache, and delete old unpublished attempts. If another node
         cannot see the result, that node's processes build, too. Raises BuildStopped on all ranks
-        if the trial must stop, and DetcloudError for invalid samples and failures of the store or
-        disk.
+        after a request to stop the trial. Raises DetcloudError for invalid samples, for failures of
+        the store or disk, and if another process has exited. Raises errors of `encode_share`.
         """
         group = self._distributed
         manifest = self._prepare_on_node(encode_share) if group.cross_rank == 0 else None
@@ -98,7 +98,7 @@ class DatasetCache:
         return manifest
 
     def _prepare_on_node(self, encode_share: EncodeShare) -> Manifest | None:
-        """Return the manifest on all ranks of this node, or None on all if the trial must stop.
+        """Return the manifest on all ranks of this node, or None on all after a request to stop.
 
         The first rank locks and searches the cache. All ranks build a missing or damaged cache.
         Raises DetcloudError for invalid samples, for failures of the store or disk, and if another
@@ -130,8 +130,8 @@ class DatasetCache:
         """Lock the cache's folder during the block, so that other trials on this machine wait.
 
         Correctness does not depend on the lock, which other machines may not see. Without support
-        for locks, continue with a notice. Raises BuildStopped if the trial must stop during the
-        wait.
+        for locks, continue with a notice. Raises BuildStopped if a request to stop arrives during
+        the wait, and DetcloudError if the folder cannot be created.
         """
         with translate_errors(f"making {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class DatasetCache:
             yield
 
     def _check_stop(self) -> None:
-        """Raise BuildStopped if this process knows that the trial must stop."""
+        """Raise BuildStopped if this process knows of a request to stop the trial."""
         if self._should_stop():
             raise BuildStopped
 
@@ -159,8 +159,8 @@ class DatasetCache:
         """Return the newest published manifest and the generation, with intact files in the folder.
 
         Missing and damaged files are downloaded. If no manifest is published or the cache is
-        damaged in the store, too, return None and the next generation. Raises BuildStopped if the
-        trial must stop, and DetcloudError if the store or disk fails.
+        damaged in the store, too, return None and the next generation. Raises BuildStopped after a
+        request to stop the trial, and DetcloudError if the store or disk fails.
         """
         generation, text = self._newest_manifest()
         if text is None:
@@ -197,8 +197,10 @@ class DatasetCache:
         """Ensure that the folder has intact copies of all shards.
 
         Download missing and damaged shards, unless the folder is the store. If a suspicion file
-        marks the build, check every sample and then delete the suspicion file. Raises DamagedShard
-        or KeyNotFound if the store has no intact shard, and BuildStopped if the trial must stop.
+        marks the build, check every sample and then delete the suspicion file.
+
+        Raises DamagedShard or KeyNotFound if the store has no intact shard, and BuildStopped after
+        a request to stop the trial. Raises OSError if a file cannot be read.
         """
         suspicion = suspicion_file(self.folder, manifest)
         is_suspect = suspicion.exists()
@@ -237,8 +239,8 @@ class DatasetCache:
     def _fetch(self, manifest: Manifest, shards: list[Shard]) -> None:
         """Download shards to the folder, FETCHED_AT_ONCE at a time, and check every sample.
 
-        Do nothing without shards. Raises BuildStopped if the trial must stop, DamagedShard for a
-        damaged copy, KeyNotFound for a missing file, and StorageError.
+        Do nothing without shards. Raises BuildStopped after a request to stop the trial,
+        DamagedShard for a damaged copy, KeyNotFound for a missing file, and StorageError.
         """
         if not shards:
             return
@@ -262,7 +264,7 @@ class DatasetCache:
     def _build(self, generation: int, build: str, encode_share: EncodeShare) -> Manifest | None:
         """Build and publish a cache on all ranks of the node; called on the first rank.
 
-        Return the manifest, or None if the trial must stop. An incomplete attempt is deleted.
+        Return the manifest, or None after a request to stop. An incomplete attempt is deleted.
         Raises DetcloudError for an empty data set, for different lengths on the ranks, and all
         errors of the samples and of the store.
         """
@@ -296,7 +298,9 @@ class DatasetCache:
         """Write this rank's share, and return the shares of all ranks of the node on the first
         rank.
 
-        Return an empty list on other ranks. If the trial must stop, return None on the first rank.
+        Return an empty list on the node's other ranks. After a request to stop the trial, return
+        None on the first rank. Raises errors of `encode_share`, and DetcloudError for invalid
+        samples, for failures of the store or disk, and if another rank of the node has exited.
         """
         group, share = self._distributed, None
         with suppress(BuildStopped):
@@ -307,15 +311,16 @@ class DatasetCache:
         return None if None in shares else [item for item in shares if item is not None]
 
     def _meet(self, *, is_written: bool) -> None:
-        """Wait until every rank of the node has written its share or must stop.
+        """Wait until every rank of the node has written its share or knows of a request to stop.
 
-        Raises BuildStopped on all ranks of the node unless all have written their shares.
+        `is_written` is whether this rank has written. Raises BuildStopped on all ranks of the node
+        unless all have written their shares, and DetcloudError if another rank has exited.
         """
         if not all(self._distributed.allgather_local(is_written)):
             raise BuildStopped
 
     def _until_stopped(self, samples: Iterable[Sequence[Buffer]]) -> Iterator[Sequence[Buffer]]:
-        """Yield the samples, and raise BuildStopped on all ranks of the node if the trial must
+        """Yield the samples, and raise BuildStopped on all ranks of the node after a request to
         stop.
         """
         for sample in samples:
@@ -350,7 +355,7 @@ class DatasetCache:
         return the other trial's manifest.
 
         Raises DetcloudError if the other trial's files are damaged, and StorageError if the store
-        fails. Raises BuildStopped if the trial must stop.
+        fails. Raises BuildStopped after a request to stop the trial.
         """
         with TemporaryDirectory(prefix="detcloud-data-") as folder:
             Path(folder, "manifest").write_bytes(manifest.to_json())
@@ -426,7 +431,10 @@ def _is_abandoned(build: str) -> bool:
 
 
 def _source_error(name: str, lengths: set[int]) -> DetcloudError:
-    """Return the error of a data set without samples, or with several `lengths` on the ranks."""
+    """Return the error of a data set whose `lengths` differ between ranks, or without samples.
+
+    `lengths` are the distinct lengths that the ranks found.
+    """
     if len(lengths) > 1:
         counts = " and ".join(map(str, sorted(lengths)))
         return DetcloudError(

@@ -47,14 +47,19 @@ class DataLayer:
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the original function is called
-        and the samples are stored. Otherwise the original function is not called. If the trial must
-        stop meanwhile, the decorated function raises SystemExit with 0. It raises DetcloudError for
-        samples that a cache cannot store, and for failures of the store or disk.
+        and the samples are stored. Otherwise the original function is not called.
+
+        If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
+        with 0, and the trial resumes later. The decorated function raises DetcloudError for an
+        empty data set, for samples that a cache cannot store, and for failures of the store or
+        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
+        original function pass.
 
         Args:
             shuffle: shuffle each epoch, in an order that the trial's seed decides.
             skip_shuffle_at_epoch_end: with `shuffle`, use the same order in all epochs.
-            num_workers: further processes, for each process of the trial, that compute samples.
+            num_workers: worker processes, for each process of the trial, that compute samples. With
+                0, the trial's processes compute the samples.
 
         Raises DetcloudError for an id or version that cannot name a folder.
         """
@@ -77,13 +82,17 @@ class DataLayer:
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the original function is called
-        and the samples are stored. Otherwise the original function is not called. If the trial must
-        stop meanwhile, the decorated function raises SystemExit with 0. It raises DetcloudError for
-        samples that a cache cannot store, and for failures of the store or disk.
+        and the samples are stored. Otherwise the original function is not called.
 
-        With `shuffle`, all validations have the same shuffled order. `num_workers` are further
-        processes, for each process of the trial, that compute samples. Raises DetcloudError for an
-        id or version that cannot name a folder.
+        If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
+        with 0, and the trial resumes later. The decorated function raises DetcloudError for an
+        empty data set, for samples that a cache cannot store, and for failures of the store or
+        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
+        original function pass.
+
+        With `shuffle`, all validations have the same shuffled order. `num_workers` is the number of
+        worker processes, for each process of the trial, that compute samples. Raises DetcloudError
+        for an id or version that cannot name a folder.
         """
         return self._decorator(
             ("val", dataset_id, dataset_version),
@@ -117,8 +126,10 @@ class DataLayer:
         """Prepare the cache `name`, and return the data set.
 
         `make` creates the original data set. All processes must call this. Print where samples are
-        read or built. Raises SystemExit(0) if the trial must stop meanwhile, and DetcloudError for
-        invalid samples, settings, and failures of the store or disk.
+        read or built. Raises SystemExit(0) if a request to stop the trial arrives meanwhile.
+
+        Raises DetcloudError for invalid samples, settings, failures of the store or disk, and if
+        another process of the trial has exited. Raises errors of `make`.
         """
         info, group = self._context.info, self._context.distributed
         layer = info.data_layer or info.config.get("data_layer") or {}
@@ -182,7 +193,7 @@ def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
 def _local_folder(configured: Any) -> Path:
     """Return the folder from the environment variable of the agent, else the configured folder.
 
-    Without both, return a folder in the user's cache.
+    Without both, return a folder in the user's cache. The path is absolute; create nothing.
     """
     if named := os.environ.get(DATA_LAYER_PATH) or configured:
         return Path(named).absolute()

@@ -13,7 +13,7 @@ FORMAT = 1
 
 
 class DamagedManifest(ValueError):
-    """A manifest cannot be read, or belongs to another data set."""
+    """A manifest cannot be read, or names a data set or generation that was not requested."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, name: str, generation: int) -> Manifest:
-        """Read the manifest of the data set `name`.
+        """Return the manifest of the data set `name` and of `generation`, parsed from the text.
 
-        Raises DamagedManifest for an invalid text or another name or generation, and DetcloudError
-        for a manifest of a newer version.
+        Raises DamagedManifest for an invalid text, or if the text has a different name or
+        generation. Raises DetcloudError for a manifest of a newer version.
         """
         try:
             fields = json.loads(text)

@@ -81,7 +81,9 @@ def encode_pieces(sample: Any) -> list[Buffer]:
 
 
 def decode_sample(data: memoryview) -> Any:
-    """Return the sample, with a copy of the bytes. Raises DamagedSample for other bytes.
+    """Return the sample, with a copy of the bytes.
+
+    Raises DamagedSample for bytes that are not the output of `encode_sample`.
 
     Raises DetcloudError if the sample has NumPy arrays and NumPy is not installed.
     """
@@ -100,7 +102,8 @@ def decode_sample(data: memoryview) -> Any:
 def _describe(value: Any, contents: list[Buffer], where: str) -> Any:
     """Return a value in terms of JSON. Append bytes that JSON cannot express to `contents`.
 
-    `where` names the value in errors. Raises UnsupportedSample.
+    `where` names the value in errors. Raises UnsupportedSample for values that a cache cannot
+    store: types that `encode_sample` does not list, and subclasses.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -123,7 +126,12 @@ def _describe(value: Any, contents: list[Buffer], where: str) -> Any:
 
 
 def _describe_entry(entry: tuple[Any, Any], contents: list[Buffer], where: str) -> list[Any]:
-    """Return the description of a dict's entry. Raises UnsupportedSample for other keys."""
+    """Return the description of a dict's entry, a list of the key and the value's description.
+
+    Append the value's bytes to `contents`. `where` names the dict in errors. Raises
+    UnsupportedSample unless the key is a string, a number, a bool or None, and for values that a
+    cache cannot store.
+    """
     key, value = entry
     if type(key) not in _PLAIN:
         raise UnsupportedSample(
@@ -177,7 +185,10 @@ def _describe_array(array: Any, contents: list[Buffer], where: str) -> list[Any]
 
 
 def _refusal(value: Any, where: str) -> UnsupportedSample:
-    """Return the error for a value of another type, with advice."""
+    """Return the error for a value of a type that a cache cannot store, with advice.
+
+    `where` names the value.
+    """
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(value, "getbands"):
         remedy = "convert the image in the function, for instance with numpy.asarray(image)"

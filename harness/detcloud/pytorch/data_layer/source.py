@@ -112,7 +112,10 @@ def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequen
 
 
 def _checked_length(source: Any, name: str) -> int:
-    """Return the length of a map-style data set. Raises DetcloudError for other objects."""
+    """Return the length of a map-style data set, with `__len__` and `__getitem__`.
+
+    Raises DetcloudError, naming the data set `name`, for an object that is not map-style.
+    """
     is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
     if isinstance(source, (IterableDataset, dict)) or not is_map_style:
         raise DetcloudError(
