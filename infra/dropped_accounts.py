@@ -35,13 +35,13 @@ def check_dropped_accounts(
     for remote in dropped:
         if remote.instances:
             raise DrainFailed(
-                f"{OTHER_CLOUDS} no longer has {remote.place}, and the cluster would not know the "
-                f"instances any more that it has there: {', '.join(remote.instances)}. Leave the "
-                "setting as it was, take their pools out of the cluster's configuration, deploy, "
-                "and wait until `detcloud resource-pool list` shows none of their instances"
+                f"{OTHER_CLOUDS} no longer has {remote.place}, and the cluster would lose its "
+                f"instances in that account: {', '.join(remote.instances)}. Restore the setting, "
+                "remove the account's pools from the cluster's configuration, deploy, and wait "
+                "until `detcloud resource-pool list` shows no instances of these pools"
             )
         script = settings.with_name(f"remove-{remote.cloud}-of-{team}.sh")
         script.write_text(remote.removal, encoding="utf-8")
         told += [f"{OTHER_CLOUDS}: not deleted: {line}" for line in remote.leftovers]
-        told.append(f"`bash {script}` removes it, with credentials of {remote.place}")
+        told.append(f"`bash {script}` removes these resources, with credentials of {remote.place}")
     return told

@@ -38,8 +38,8 @@ def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> auto
         return automation.select_stack(team, PROJECT, program.run)
     except automation.StackNotFoundError:
         raise DeployFailed(
-            f"there is no stack {team} in Pulumi's state, where `pulumi login` says it is: "
-            "deploy it first"
+            f"Pulumi's state, which `pulumi login` chose, has no stack {team}: deploy the stack "
+            "first"
         ) from None
 
 

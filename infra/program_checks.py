@@ -95,6 +95,6 @@ def find_archive(setting: str, path: str | None, name: str, command: str) -> str
     """
     archive = Path(path or REPOSITORY / "dist" / name)
     if not archive.is_file():
-        remedy = f"`{command}` makes one"
-        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
+        remedy = f"`{command}` builds the archive"
+        raise SettingsInvalid([f"{PROJECT}:{setting}: the file {archive} does not exist; {remedy}"])
     return str(archive)

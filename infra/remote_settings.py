@@ -11,6 +11,16 @@ from infra.remote_accounts import Launcher, RemoteAccount
 from infra.stack_program import REMOTE_SETTING, DrainFailed, DrainReport, DroppedAccount, Progress
 
 
+def describe_other_clouds(own: str) -> str:
+    """Return the words for users about a valid setting of a stack in the cloud `own`."""
+    return f"a map from {' or '.join(_other_clouds(own))} to the description of a remote account"
+
+
+def _other_clouds(own: str) -> list[str]:
+    """Return the names of the clouds that can have a remote account of a stack in `own`."""
+    return [cloud for cloud in REMOTE_ACCOUNTS if cloud != own]
+
+
 def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
     """Return the map from each other cloud's name to the description of the remote account.
 
@@ -21,9 +31,8 @@ def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
         given = json.loads(text)
     except ValueError:
         given = None
-    others = [cloud for cloud in REMOTE_ACCOUNTS if cloud != own]
-    if not isinstance(given, dict) or not set(given) <= set(others):
-        raise ValueError(f"a map of what there is in {' or '.join(others)}")
+    if not isinstance(given, dict) or not set(given) <= set(_other_clouds(own)):
+        raise ValueError(describe_other_clouds(own))
     return given
 
 
@@ -107,8 +116,8 @@ def list_dropped_accounts(
         former = open_remote_accounts(parse_other_clouds(before, own), launcher)
     except ValueError as error:
         raise DrainFailed(
-            f"this version cannot read the deployed setting: expected {error}; look for its "
-            "instances by hand, or deploy with the version that deployed it"
+            f"this version cannot read the deployed setting: expected {error}; deploy with the "
+            "version that deployed the setting, or delete the remote instances by hand"
         ) from None
     places = {remote.place for remote in present.values()}
     found = []

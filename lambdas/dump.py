@@ -53,7 +53,7 @@ def rows_in_file(path: Path, partition: str) -> list[dict[str, Any]]:
     file does not exist, and TableError if it cannot be read as a state table.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no state table at {path}")
+        raise FileNotFoundError(f"no state table exists at {path}")
     with closing(SqliteTable(path)) as table:
         return [
             _row_fields(partition, StoredRow(row.key.sort, row.revision, row.due_ms, row.body))
@@ -103,11 +103,13 @@ def _options() -> argparse.Namespace:
     these two is None.
     """
     parser = argparse.ArgumentParser(prog="python -m lambdas.dump", description=__doc__)
-    parser.add_argument("partition", help="such as experiment#1 or pools")
+    parser.add_argument("partition", help="the partition, such as experiment#1 or pools")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--table", help="a deployed cluster's table")
     place.add_argument("--file", type=Path, help="an embedded cluster's state table")
-    parser.add_argument("--cloud", choices=CLOUDS, default=DEFAULT_CLOUD, help="of --table")
+    parser.add_argument(
+        "--cloud", choices=CLOUDS, default=DEFAULT_CLOUD, help="the cloud of --table"
+    )
     parser.add_argument("--with-secrets", action="store_true", help="print secrets, too")
     return parser.parse_args()
 

@@ -143,11 +143,13 @@ class Maintenance:
         for released in differences.pool.stale:
             log.warning("pool %s released allocations %s that belong to no trial", pool, released)
         for session in differences.sessions:
-            log.warning("pool %s had not noticed %s", pool, session)
+            log.warning("pool %s missed the change %s", pool, session)
         for agent, message in differences.agents:
-            log.warning("agent %s had not received %s", agent, message)
+            log.warning("agent %s missed the change %s", agent, message)
         for number in differences.experiments:
-            log.warning("pool %s and experiment %s disagree on its job", pool, number)
+            log.warning(
+                "pool %s and experiment %s disagreed about the job of the experiment", pool, number
+            )
 
     def check_budgets(self) -> None:
         """Compare the costs of each pool with the pool's budget.
@@ -158,6 +160,6 @@ class Maintenance:
 
         def check(pool: str) -> None:
             if check_budgets(self._engine, [pool]):
-                log.info("pool %s: its budget was checked", pool)
+                log.info("pool %s went over or under its budget", pool)
 
         for_each_pool(self.pools(), check)

@@ -53,7 +53,7 @@ def _options() -> argparse.Namespace:
     in CLOUDS.
     """
     parser = argparse.ArgumentParser(prog="python -m lambdas.restart")
-    parser.add_argument("table", help="the restored table, which nothing uses yet")
+    parser.add_argument("table", help="the restored table, which no cluster uses yet")
     parser.add_argument(
         "--newest", metavar="TABLE", help="the table in use until now; its ids are skipped exactly"
     )

@@ -30,7 +30,9 @@ UNRESERVED_MIN = 100
 API_CONCURRENCY = 50
 # One run each for checkpoint_gc and suggest.
 RESERVED_BESIDE_TICKS = 2
-OWN_KEY_REMEDY = "name it in detcloud:kmsKey, which gives the tick and the market their grants"
+OWN_KEY_REMEDY = (
+    "name the key in detcloud:kmsKey, which gives the tick and the spot market their grants"
+)
 # EC2's error code for a dry run that passed all checks.
 WOULD_WORK = "DryRunOperation"
 _BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control policy")
@@ -167,13 +169,15 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
     service = f"logs.{settings.region}.amazonaws.com"
     if key.state != "Enabled":
         text = f"detcloud:kmsKey is {key.state}"
-        yield Finding(Level.ERROR, "key", text, "enable it, or name another")
+        yield Finding(
+            Level.ERROR, "key", text, "enable the key, or name another in detcloud:kmsKey"
+        )
     elif service not in key.services:
         text = (
-            f"the policy of detcloud:kmsKey does not let {service} use it, so log groups cannot "
-            "use it"
+            f"the policy of detcloud:kmsKey does not let {service} use the key, so log groups "
+            "cannot use the key"
         )
-        remedy = "`detcloud deploy policy aws --key` prints the statement to add to it"
+        remedy = "`detcloud deploy policy aws --key` prints the statement to add to the policy"
         yield Finding(Level.ERROR, "key", text, remedy)
     else:
         yield fine_finding("key", "enabled, and the logs may use it")
@@ -185,7 +189,7 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
     Otherwise yield a fine finding.
     """
     if is_there:
-        yield fine_finding("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
+        yield fine_finding("spot role", "AWSServiceRoleForEC2Spot exists for the key's grant")
     else:
         remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
         text = "AWSServiceRoleForEC2Spot is missing, but the key's grant needs it"
@@ -197,7 +201,7 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
 
     Otherwise, and if the stack's own VPC exists, yield a fine finding.
     """
-    known = f"{found.count} of {found.limit:g} networks are there"
+    known = f"{found.count} of {found.limit:g} networks exist"
     if found.has_own:
         yield fine_finding("network", f"{known}, including the stack's")
     elif found.count >= found.limit:
@@ -208,7 +212,7 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
         )
         yield Finding(Level.ERROR, "network", f"{known}, and the stack creates one", remedy)
     else:
-        yield fine_finding("network", f"{known}, and there is room for the stack's")
+        yield fine_finding("network", f"{known}, and one more fits for the stack")
 
 
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
@@ -260,7 +264,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "launch", text, remedy)
     elif answer.code.startswith("InvalidLaunchTemplate"):
         # EC2 checks permissions before the template, and only a real launch creates the template.
-        yield fine_finding("launch", "allowed, as far as EC2 tells without a launch template")
+        yield fine_finding("launch", "allowed, as far as EC2 can check without a launch template")
     else:
         text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
         yield Finding(Level.WARNING, "launch", text, "look up the code in EC2's API reference")

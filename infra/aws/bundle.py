@@ -171,7 +171,7 @@ def main() -> int:
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
     if unknown:
-        parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+        parser.error(f"unknown target {unknown[0]!r}; expected one of {', '.join(TARGETS)}")
     for name in options.targets or ("x86_64", "arm64"):
         for kind in EXTRAS:
             archive = build_archive(TARGETS[name], options.output, kind)

@@ -30,7 +30,7 @@ def name_incompatibility(instance_type: str) -> str:
     if architecture_by_name(instance_type) != ARCHITECTURE:
         return f"its processor is ARM's, and AWS's image is for {ARCHITECTURE}"
     if _family(instance_type) in _FAMILIES_WITHOUT_DRIVER:
-        return "its GPU is older than those that the driver of AWS's image knows"
+        return "its GPU is too old for the driver of AWS's image"
     return ""
 
 

@@ -43,7 +43,7 @@ def drain(
         instances = end_until_quiet(names, clients, progress, clock, quiet_at)
         templates = delete_templates(names, clients)
     except (sdk.ClientError, sdk.BotoCoreError) as error:
-        raise DrainFailed(f"AWS did not accept it, try again: {error}") from None
+        raise DrainFailed(f"AWS refused a request, try again: {error}") from None
     ended = count_text(instances, "instance")
     progress(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
     return DrainReport(instances, templates)
@@ -112,5 +112,5 @@ def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
         if error_code(error) in _MISSING:
             return 0.0
         raise
-    progress(f"the function {tick} is stopped: nothing will be launched")
+    progress(f"the function {tick} is stopped and launches no more instances")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS

@@ -40,8 +40,8 @@ def find_file_system_problems(
                 text = f"could not be checked: {unknown.why}"
                 yield Finding(Level.WARNING, subject, text, f"the check needs {unknown.needs}")
             elif not isinstance(found, FileSystemFacts):
-                text = f"{settings.region} has no such file system of this account"
-                remedy = "look at its id, its region and its `type`"
+                text = f"{settings.region} has no file system of this account with this id and type"
+                remedy = "correct the id or the `type`, or use a file system of this region"
                 yield Finding(Level.ERROR, subject, text, remedy)
             else:
                 assert isinstance(facts.network, NetworkFacts)
@@ -72,7 +72,7 @@ def _check_reachability(
     `zones` are the zones in which the pool's instances may be.
     """
     if wanted.mount_name != found.mount_name:
-        text = f"its mount name is {found.mount_name}, and mount_name says {wanted.mount_name}"
+        text = f"its mount name is {found.mount_name}, but mount_name is {wanted.mount_name}"
         return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")
     if problem := _place_problem(settings, subject, wanted, found, network, zones):
         return problem
@@ -86,7 +86,9 @@ def _check_reachability(
                 f"TCP {ports}"
             )
             source = network.group or "the instances' group"
-            return Finding(Level.ERROR, subject, text, f"add a rule to it for {source}")
+            return Finding(
+                Level.ERROR, subject, text, f"add a rule for {source} to the security group"
+            )
     return Finding(Level.FINE, subject, f"reached from {', '.join(zones)}")
 
 
@@ -105,7 +107,7 @@ def _place_problem(
     """
     make = (
         f"`aws efs create-mount-target --file-system-id {wanted.id}` with a subnet of the stack's "
-        "in each of them and its security group"
+        "in each of these zones and the stack's security group"
     )
     vpcs = sorted({interface.vpc for interface in found.interfaces})
     if not vpcs:
@@ -125,7 +127,7 @@ def _place_problem(
     ]
     if without and wanted.type == "efs":
         text = f"it has no mount target in {', '.join(without)}, where instances may be"
-        return Finding(Level.ERROR, subject, text, f"{make}, or leave those zones out")
+        return Finding(Level.ERROR, subject, text, f"{make}, or leave these zones out")
     return None
 
 

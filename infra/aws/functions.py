@@ -80,7 +80,7 @@ def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any
         name: aws.lambda_.Alias(
             name,
             name=LIVE,
-            description="what calls go to",
+            description="the version that serves calls",
             function_name=function.name,
             function_version=function.version,
             opts=scope.options(),

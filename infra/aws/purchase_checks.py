@@ -76,7 +76,7 @@ def _plan(plan: str) -> Iterator[Finding]:
     Otherwise yield a fine finding.
     """
     if plan == "FREE":
-        text = "it is on AWS's free plan, with which EC2 launches only free-tier types"
+        text = "the account is on AWS's free plan, which allows only free-tier types"
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
         yield Finding(Level.ERROR, "plan", text, remedy)
     elif plan:
@@ -164,7 +164,7 @@ def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) ->
         if maker != "NVIDIA":
             return f"its accelerator is {maker}'s, but AWS's image has only NVIDIA's driver"
         if model in default_image.GPUS_WITHOUT_DRIVER:
-            return f"its GPU, {model}, is older than those that the driver of AWS's image knows"
+            return f"its GPU, {model}, is too old for the driver of AWS's image"
     return ""
 
 
@@ -181,11 +181,11 @@ def _zones(
     elsewhere = f"it is offered in {', '.join(sorted(offered)) or 'no zone'}"
     where = settings.network.setting if settings.network else "detcloud:zones"
     if len(without) == len(used):
-        text = f"none of {', '.join(used)} has it; {elsewhere}"
-        yield Finding(Level.ERROR, subject, text, f"add one of those zones to {where}")
+        text = f"not offered in {', '.join(used)}; {elsewhere}"
+        yield Finding(Level.ERROR, subject, text, f"add a zone that offers the type to {where}")
     elif without:
-        text = f"{', '.join(without)} has none of it; {elsewhere}"
-        yield Finding(Level.WARNING, subject, text, f"more zones in {where} are more machines")
+        text = f"not offered in {', '.join(without)}; {elsewhere}"
+        yield Finding(Level.WARNING, subject, text, f"add zones to {where} to find more machines")
     else:
         yield fine_finding(subject, f"offered in {', '.join(used)}")
 
@@ -273,7 +273,9 @@ def _own_images(
             continue
         if image not in images:
             text = "it does not exist, or this account may not use it"
-            yield Finding(Level.ERROR, f"image {image}", text, "name another in provider.image_id")
+            yield Finding(
+                Level.ERROR, f"image {image}", text, "name another image in provider.image_id"
+            )
             continue
         kinds = sorted(
             {
@@ -284,7 +286,7 @@ def _own_images(
         )
         wrong = [kind for kind in kinds if images[image] not in _architectures(kind, facts)]
         if wrong:
-            text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
+            text = f"it is for {images[image]}, but not for {', '.join(wrong)}"
             yield Finding(Level.ERROR, f"image {image}", text, "use another type or image")
         else:
             yield fine_finding(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")

@@ -171,14 +171,15 @@ class AwsRemoteAccount:
             caller = self._clients("sts").get_caller_identity()["Account"]
             if caller != account:
                 raise DrainFailed(
-                    f"instances in the account {account} may be left: the credentials are of the "
-                    f"account {caller}; name a profile of {account} in AWS_PROFILE, and try again"
+                    f"instances in the account {account} may be left: the credentials belong to "
+                    f"the account {caller}; name a profile of {account} in AWS_PROFILE, and try "
+                    "again"
                 )
             yield
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise DrainFailed(
-                f"instances in the account {account} may be left: AWS did not accept it: {error}; "
-                "sign in there, and try again"
+                f"instances in the account {account} may be left: AWS refused a request: {error}; "
+                "sign in to that account, and try again"
             ) from None
 
     def _roles(self, cluster: ClusterConfig) -> RemoteRoles:

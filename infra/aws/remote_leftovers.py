@@ -22,10 +22,13 @@ def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
     try:
         caller = clients("sts").get_caller_identity()["Account"]
         if caller != names.account:
-            return [f"what is {where}, which was not looked at: the credentials are of {caller}"]
+            return [
+                f"unknown resources {where}: the credentials belong to the account {caller}; "
+                "search with credentials of the right account"
+            ]
         return [f"{part} {where}" for part in _parts(names, clients)]
     except (sdk.ClientError, sdk.BotoCoreError) as error:
-        return [f"what is {where}, which could not be looked at: {error}"]
+        return [f"unknown resources {where}: the search failed: {error}"]
 
 
 def _parts(names: Names, clients: Clients) -> Iterator[str]:

@@ -24,8 +24,8 @@ def find_pool_findings(
         return []
     facts = read_pools(settings, cluster, clients)
     remedy = (
-        f"let AWS's own be the default again, `aws ec2 reset-ebs-default-kms-key-id --region "
-        f"{settings.region}`, or take another account"
+        f"make AWS's own key the default again, `aws ec2 reset-ebs-default-kms-key-id --region "
+        f"{settings.region}`, or use another account"
     )
     found = [
         *check_pools(settings, cluster, facts),

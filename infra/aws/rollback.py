@@ -61,7 +61,7 @@ def move_functions(
         order = [*(name for name in FUNCTIONS if name != _LAST), _LAST]
         return [_move(names, clients, name, found[name], target, progress) for name in order]
     except (sdk.ClientError, sdk.BotoCoreError) as error:
-        raise RollbackFailed(f"AWS did not accept it, try again: {error}") from None
+        raise RollbackFailed(f"AWS refused a request, try again: {error}") from None
 
 
 def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions:
@@ -82,11 +82,11 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
             raise
         raise RollbackFailed(
             f"the function {function} has no alias {LIVE}: deploy the cluster with this version "
-            "first, from which on there is a way back"
+            "first; later deployments can be rolled back"
         ) from None
     if alias["FunctionVersion"] == _UNPUBLISHED:
         raise RollbackFailed(
-            f"the alias {LIVE} of the function {function} points to {_UNPUBLISHED}, which is no "
+            f"the alias {LIVE} of the function {function} points to {_UNPUBLISHED}, not to the "
             "version of a deployment: deploy the cluster first"
         )
     published = sorted(
@@ -113,7 +113,7 @@ def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
     earlier = {name: number for name, number in api.by_deployment.items() if number < api.live}
     if not earlier:
         raise RollbackFailed(
-            f"there is no version before {api.live} of the API ({api.deployment}), so nothing "
+            f"the API has no version before {api.live} ({api.deployment}), so nothing "
             "was rolled back: deploy the release that you want instead"
         )
     return max(earlier, key=lambda name: earlier[name])

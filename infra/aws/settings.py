@@ -159,7 +159,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     for name, text in texts.items():
         parse = _FIELDS.get(name)
         if parse is None:
-            problems.append(f"detcloud:{name}: there is no such setting; there are {_KNOWN}")
+            problems.append(f"detcloud:{name}: unknown setting; expected one of {_KNOWN}")
             continue
         try:
             values[_snake(name)] = parse(text)
@@ -222,7 +222,7 @@ def parse_region(text: str) -> str:
     if _OTHER_PARTITION.match(text):
         raise ValueError(
             "a region of the partition aws, such as us-east-1: China, GovCloud, isolated and "
-            "sovereign regions are of others"
+            "sovereign regions belong to other partitions"
         )
     return _text_parser(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1")(text)
 

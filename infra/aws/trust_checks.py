@@ -20,7 +20,7 @@ _MISSING: Final = frozenset(
 )
 
 _NOT_CHECKED: Final = "neither the remote account nor its pools were checked"
-_NAMESAKE: Final = "it is of a cluster of the same name"
+_NAMESAKE: Final = "it belongs to another cluster of the same name"
 
 Problems = Callable[[], Iterator[str]]
 
@@ -63,15 +63,15 @@ def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
 def _missing(roles: RemoteRoles, subject: str, problem: str) -> Finding:
     """Return the finding about a problem; the subject decides the level and the remedy."""
     team, cloud = roles.launcher.team, roles.launcher.cloud
-    remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
+    remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that create it"
     level = Level.ERROR
     if problem.startswith(_NAMESAKE):
-        remedy = "take another account, or another name for the team; docs/resource-pools.md"
+        remedy = "use another account, or another name for the team; see docs/resource-pools.md"
     elif subject.startswith("credentials"):
         level = Level.WARNING
         remedy = (
-            "sign in there or name a profile of that account in AWS_PROFILE, and `detcloud deploy "
-            f"check {cloud} --team {team}` looks at it"
+            "sign in to that account or name its profile in AWS_PROFILE, and repeat `detcloud "
+            f"deploy check {cloud} --team {team}`"
         )
     elif subject.startswith("network"):
         remedy = "name subnets and a security group of that account in detcloud:otherClouds"
@@ -82,7 +82,7 @@ def _caller_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
     """Yield a problem if the credentials belong to another account. Raise the SDK's errors."""
     account = clients("sts").get_caller_identity()["Account"]
     if account != roles.names.account:
-        yield f"{_NOT_CHECKED}: the credentials are of the account {account}"
+        yield f"{_NOT_CHECKED}: the credentials belong to the account {account}"
 
 
 def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
         return
     home = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}.get(HOME_TAG, "")
     if home != roles.home:
-        yield f"{_NAMESAKE}, in {home or 'no place that its tags name'}"
+        yield f"{_NAMESAKE}, in {home or 'an account that its tags do not name'}"
         return
     if _generalize(found["AssumeRolePolicyDocument"]) != roles.trust:
         yield f"the trust of the role {role} differs from the expected one"
@@ -116,7 +116,7 @@ def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
     iam, role = clients("iam"), roles.names.role("instance")
     found = _find(lambda: iam.get_instance_profile(InstanceProfileName=role)["InstanceProfile"])
     if found is None or role not in [item["RoleName"] for item in found["Roles"]]:
-        yield f"the instance profile {role} is missing, or has no role of that name"
+        yield f"the instance profile {role} is missing, or lacks the role {role}"
     name = roles.names.part("instance")
     policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))
     if roles.instance_policy and (policy or {}).get("PolicyDocument") != roles.instance_policy:

@@ -240,7 +240,7 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
     )
     for role in roles.role_names:
         described = _run("iam", "get-role", "--role-name", role, *asked)
-        whose = f"the role {role} is there, and its cluster runs in $home,"
+        whose = f"the role {role} exists, and its cluster runs in $home,"
         yield f"home=$({described} 2> /dev/null) || home={shlex.quote(roles.home)}"
         yield (
             f'if [ "$home" != {shlex.quote(roles.home)} ]; then '

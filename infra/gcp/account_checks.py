@@ -39,7 +39,7 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts)
     """
     if isinstance(facts.project, Unknown) and facts.project.is_login:
         text = f"Google accepts no credentials: {facts.project.why}"
-        remedy = "`gcloud auth application-default login` makes some"
+        remedy = "`gcloud auth application-default login` creates credentials"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
         *read_fact(facts.project, "project", lambda project: _project(settings, project)),
@@ -122,7 +122,7 @@ def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
     else:
         url = f"https://console.cloud.google.com/billing/linkedaccount?project={settings.project}"
         text = "no billing account pays for the project"
-        yield Finding(Level.ERROR, "billing", text, f"link one at {url}")
+        yield Finding(Level.ERROR, "billing", text, f"link an account at {url}")
 
 
 def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
         text = f"not enabled: {', '.join(disabled)}"
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
-        yield fine_finding("services", "all that the stack uses are enabled")
+        yield fine_finding("services", "all Google APIs that the stack uses are enabled")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
@@ -173,10 +173,10 @@ def _host_permissions(
     else:
         given = f"{HOST_ROLE}, and a role with {', '.join(HOST_PERMISSIONS[1:])},"
     remedy = (
-        f"who manages the host project {host} gives {given} there: gcloud compute networks subnets "
-        f"add-iam-policy-binding {name} --project {host} --region {region} --role {HOST_ROLE} "
-        f"--member user:DEPLOYER; instances need {HOST_ROLE} for "
-        f"{settings.names.member('tick')}, which the deployment gives"
+        f"ask the manager of the host project {host} to grant {given}: gcloud compute networks "
+        f"subnets add-iam-policy-binding {name} --project {host} --region {region} "
+        f"--role {HOST_ROLE} --member user:DEPLOYER; instances need {HOST_ROLE} for "
+        f"{settings.names.member('tick')}, which the deployment grants"
     )
     # The deployer only grants the use to the tick, and does not use the subnetwork.
     level = Level.WARNING if denied == (USE_SUBNETWORK,) else Level.ERROR
@@ -227,11 +227,12 @@ def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
     own = purchase.gpus - purchase.attached
     if own and own != kind.gpus:
         text = f"it has {kind.gpus} GPUs, and the cluster counts {own}"
-        remedy = "correct it in provider.machine_types, or leave it out there"
+        remedy = "correct the number in provider.machine_types, or remove the type there"
         return Finding(Level.ERROR, subject, text, remedy)
     if kind.architecture == ARM and not purchase.has_own_image:
         text = f"its processors are {ARM}, and the default machine image is for X86_64"
-        return Finding(Level.ERROR, subject, text, "name one in provider.boot_disk_source_image")
+        remedy = f"name an image for {ARM} in provider.boot_disk_source_image"
+        return Finding(Level.ERROR, subject, text, remedy)
     return None
 
 
@@ -247,7 +248,7 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
         return Finding(Level.ERROR, subject, text, "use another type, or another region")
     if purchase.zone and purchase.zone not in here:
         text = f"{purchase.zone} does not offer {what}; {', '.join(here)} do"
-        return Finding(Level.ERROR, subject, text, "name one of those zones, or none")
+        return Finding(Level.ERROR, subject, text, "name one of these zones, or no zone")
     gpus = f"{purchase.gpus} GPUs ({purchase.accelerator}), " if purchase.gpus else ""
     size = f"{gpus}{kind.vcpus} vCPUs, {kind.memory_mb // 1024} GiB of memory"
     return fine_finding(subject, f"offered in {', '.join(here)}: {size}")

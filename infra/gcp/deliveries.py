@@ -32,12 +32,12 @@ def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
             found = api.call("GET", f"{EVENTARC}/{place}")
             name = str(found.get("transport", {}).get("pubsub", {}).get("subscription", ""))
             if not name:
-                raise GoogleError(0, "it names no subscription")
+                raise GoogleError(0, "the trigger has no subscription")
             _extend(name, api, progress)
         except GoogleError as error:
             progress(
                 f"warning: events of the trigger {part} are delivered again after 10 s, while the "
-                f"function is at them: {error}"
+                f"function still handles the events; deploy again: {error}"
             )
 
 

@@ -175,7 +175,7 @@ def render_key_binding(settings: Settings) -> str:
     project = f"--project={settings.project}"
     return "\n".join(
         (
-            "# Google makes some of the members when it is asked for them, which has to be first:",
+            "# Before the binding, run these commands, which create some of its members:",
             f"# gcloud beta services identity create --service=firestore.googleapis.com {project}",
             f"# gcloud storage service-agent {project}",
             yaml.safe_dump({"bindings": [binding]}, sort_keys=False),

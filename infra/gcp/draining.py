@@ -32,7 +32,7 @@ def drain(
         quiet_at = clock.seconds() + _stop_tick(names, api, progress)
         instances = end_until_quiet(names, api, progress, clock, quiet_at)
     except GoogleError as error:
-        raise DrainFailed(f"Google did not accept it, try again: {error}") from None
+        raise DrainFailed(f"Google refused a request, try again: {error}") from None
     progress(f"{count_text(instances, 'instance')} ended")
     return DrainReport(instances, 0)
 
@@ -51,7 +51,7 @@ def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
         api.call("PATCH", f"{url}?updateMask=scaling", {"scaling": {"scalingMode": "AUTOMATIC"}})
     except GoogleError as error:
         raise DrainFailed(
-            f"everything is deployed, but the function {names.part('tick')} may be stopped, deploy "
+            f"everything is deployed, but the function {names.part('tick')} may be stopped; deploy "
             f"again: {error}"
         ) from None
     progress(f"the function {names.part('tick')} starts again")
@@ -142,5 +142,5 @@ def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
         if error.status != NOT_FOUND:
             raise
         return 0.0
-    progress(f"the function {tick} is stopped: nothing will be launched")
+    progress(f"the function {tick} is stopped and launches no more instances")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS

@@ -171,7 +171,7 @@ def _google_errors() -> Iterator[None]:
     except GoogleAuthError as error:
         raise no_credentials(error) from None
     except ParseError as error:
-        raise GoogleError(0, f"an answer that is none of Compute Engine's: {error}") from None
+        raise GoogleError(0, f"the answer is not from Compute Engine: {error}") from None
 
 
 def _type_facts(described: Any, zones: frozenset[str]) -> TypeFacts:

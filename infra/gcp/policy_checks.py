@@ -17,7 +17,7 @@ SHIELDED: Final = "compute.requireShieldedVm"
 # The time for which the stack's buckets keep deleted objects, in the policy's form.
 _SOFT_DELETE_SECONDS: Final = "0"
 _SHIELDED: Final = ("enableSecureBoot", "enableVtpm", "enableIntegrityMonitoring")
-_EXCEPTION: Final = "ask who manages the organization's policies for an exception"
+_EXCEPTION: Final = "ask the manager of the organization's policies for an exception"
 
 
 def check_policy(
@@ -47,7 +47,7 @@ def find_instance_problem(
     """
     if name == IMAGES:
         refused = _refused_images(project, cluster, policy)
-        remedy = "set provider.boot_disk_source_image to an image of a project that it allows"
+        remedy = "set provider.boot_disk_source_image to an image of an allowed project"
         return (f"no instance may have an image of {', '.join(refused)}" if refused else "", remedy)
     if name == SHIELDED and policy.is_enforced:
         pools = [pool for pool, provider in gcp_pools(cluster) if not _is_shielded(provider)]
@@ -88,7 +88,7 @@ def _key_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
     keyed = ("artifactregistry", "firestore", "run", "storage")
     found = [name for name in keyed if f"{name}.googleapis.com" in policy.denied]
     refuses = found and not settings.kms_key
-    problem = f"{', '.join(found)} need a key of one's own" if refuses else ""
+    problem = f"{', '.join(found)} need a customer-managed key" if refuses else ""
     return problem, "set detcloud:kmsKey"
 
 
@@ -107,7 +107,7 @@ def _ingress_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
 def _soft_delete_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
     """Return (problem, "") about a policy that requires buckets to keep deleted objects."""
     refuses = _is_refused(_SOFT_DELETE_SECONDS, policy)
-    problem = "buckets have to keep what is deleted, and the stack's do not"
+    problem = "buckets must keep deleted objects, but the stack's buckets do not"
     return (problem if refuses else "", "")
 
 
@@ -150,7 +150,7 @@ def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
 
     The problem is "" if the policy refuses none of the regions.
     """
-    remedy = "use a region that it allows"
+    remedy = "use a region that the policy allows"
     used = {settings.region, *settings.subnetwork_regions}
     denied = sorted(
         used & {name.removeprefix("in:").removesuffix("-locations") for name in policy.denied}
@@ -173,7 +173,7 @@ def _is_within(region: str, group: str) -> bool:
 _WHERE_ENFORCED: Final = {
     "iam.disableServiceAccountCreation": "no service account can be made",
     "run.managed.requireInvokerIam": (
-        "the API, which knows its callers by their own tokens, would be unreachable"
+        "the API, which checks its callers' own tokens, would be unreachable"
     ),
 }
 # Functions that return (problem, remedy), like `_policy_problem`.

@@ -135,7 +135,7 @@ def _quota(
         # spot instances no longer count against the on-demand quota.
         text = (
             f"0 {demands[0].unit}, so that spot instances count against "
-            f"{' and '.join(instead)}; where any of {metric} was requested before, there are none"
+            f"{' and '.join(instead)}; projects that ever requested {metric} get no spot instances"
         )
         remedy = f"request {metric} at {quota_url(project)}"
         yield Finding(Level.WARNING, subject, text, remedy)
@@ -161,11 +161,9 @@ def _standards(demands: list[Demand], limits: Mapping[str, float]) -> list[str]:
     for demand in demands:
         if demand.standard not in limits:
             if demand.standard == FAMILY_CPUS:
-                found[demand.standard] = f"{demand.standard}, which no list of the region has"
+                found[demand.standard] = f"{demand.standard}, which Google does not list here"
         elif limits[demand.standard] >= demand.amount:
-            found[demand.standard] = (
-                f"{demand.standard}, of which there are {limits[demand.standard]:g}"
-            )
+            found[demand.standard] = f"{demand.standard}, which is {limits[demand.standard]:g}"
     return list(found.values())
 
 
@@ -180,7 +178,7 @@ def _compare(project: str, subject: str, demands: list[Demand], limit: float | N
     remedy = f"request an increase at {quota_url(project)}"
     if limit is None and subject.startswith(f"quota {FAMILY_CPUS}"):
         types = ", ".join(sorted({demand.machine_type for demand in demands}))
-        text = f"not known: Compute Engine lists no quota for the vCPUs of {types}"
+        text = f"unknown: Compute Engine lists no quota for the vCPUs of {types}"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
     if limit is None:
         text = "Compute Engine does not list it with the region's quotas"

@@ -177,9 +177,9 @@ class GoogleRemoteAccount:
             yield
         except GoogleError as error:
             raise DrainFailed(
-                f"instances in {self._names.project} may be left: Google did not accept it: "
-                f"{error}; "
-                "`gcloud auth application-default login` makes credentials; then try again"
+                f"instances in {self._names.project} may be left: Google refused a request: "
+                f"{error}; create credentials with `gcloud auth application-default login`, and "
+                "try again"
             ) from None
 
 

@@ -24,8 +24,8 @@ def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi
     except GoogleError as error:
         remedy = ""
         if error.status == _UNAUTHORIZED:
-            remedy = "; `gcloud auth application-default login` makes credentials"
-        return [f"what is {where}, which could not be looked at: {error}{remedy}"]
+            remedy = "; `gcloud auth application-default login` creates credentials"
+        return [f"unknown resources {where}: the search failed: {error}{remedy}"]
 
 
 def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:

@@ -81,11 +81,11 @@ def _project(trust: Trust, project: Project) -> Iterator[Finding]:
     """
     names = trust.names
     if project.number != names.project_number:
-        text = f"its number is {project.number}, and not {names.project_number}"
-        remedy = f'say projectNumber: "{project.number}" in detcloud:otherClouds'
+        text = f"its number is {project.number}, not {names.project_number}"
+        remedy = f'set projectNumber: "{project.number}" in detcloud:otherClouds'
         yield Finding(Level.ERROR, "project", text, remedy)
     elif not project.is_active:
-        yield Finding(Level.ERROR, "project", "it is about to be deleted", "take another project")
+        yield Finding(Level.ERROR, "project", "it is scheduled for deletion", "use another project")
     else:
         yield Finding(Level.FINE, "project", f"it is number {project.number}")
 
@@ -99,7 +99,9 @@ def _billing(is_billed: bool) -> Iterator[Finding]:
         yield Finding(Level.FINE, "billing", "an account pays for the project")
     else:
         text = "no billing account pays for the project"
-        yield Finding(Level.ERROR, "billing", text, "link one with `gcloud billing projects link`")
+        yield Finding(
+            Level.ERROR, "billing", text, "link an account with `gcloud billing projects link`"
+        )
 
 
 def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
@@ -113,7 +115,7 @@ def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
         remedy = f"the script of `detcloud deploy trust {cloud} --team {team}` enables them"
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
-        yield Finding(Level.FINE, "services", "all that the pools need are enabled")
+        yield Finding(Level.FINE, "services", "all Google APIs that the pools need are enabled")
 
 
 def _instance_policy(
@@ -142,7 +144,7 @@ def _policy(trust: Trust, name: str, policy: Policy) -> Iterator[Finding]:
     if policy.allowed and needed not in policy.allowed:
         is_refused = True
     if is_refused:
-        remedy = "ask who manages the organization's policies for an exception"
+        remedy = "ask the manager of the organization's policies for an exception"
         yield Finding(Level.ERROR, f"policy {name}", REFUSALS[name], remedy)
     else:
         yield Finding(Level.FINE, f"policy {name}", "refuses nothing that the pools need")

@@ -110,7 +110,7 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
     except GoogleError as error:
         if error.status != NOT_FOUND:
             raise
-        raise RollbackFailed(f"there is no service {names.part(name)}: deploy it first") from None
+        raise RollbackFailed(f"no service {names.part(name)} exists: deploy first") from None
     revisions = [item for page in pages for item in page.get("revisions", ())]
     revisions.sort(key=lambda item: str(item["createTime"]))
     by_deployment: dict[str, str] = {}
@@ -161,7 +161,7 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
         return api.deployment
     if not earlier:
         raise RollbackFailed(
-            f"there is no revision before {api.live} of the API, so nothing was rolled back: "
+            f"the API has no revision before {api.live}, so nothing was rolled back: "
             "deploy the release that you want instead"
         )
     return earlier[-1]
@@ -260,7 +260,7 @@ class _AliasMoves:
                     raise GoogleError(int(error.get("code", 0)), str(error.get("message", "")))
                 return
             if self._clock.seconds() >= until:
-                raise GoogleError(0, f"it was not done in {MOVE_SECONDS_MAX:g} s")
+                raise GoogleError(0, f"the move did not end in {MOVE_SECONDS_MAX:g} s")
             self._clock.sleep(LOOK_SECONDS)
 
 
@@ -271,10 +271,10 @@ def _describe_rest(
     there = {move.function for move in moved}
     lines = [f"{names.part(name)} did not move: {why}" for name, why in refused.items()]
     lines += [
-        f"{names.part(name)} was not asked to"
+        f"{names.part(name)} was not told to move"
         for name in FUNCTIONS
         if name not in there and name not in refused
     ]
     at = ", ".join(names.part(function) for function in FUNCTIONS if function in there) or "none"
-    first = f"at the deployment {target} are: {at}; run it again, which goes on from there"
+    first = f"functions of the deployment {target}: {at}; repeat the rollback to move the others"
     return "\n".join([first, *lines])

@@ -34,7 +34,12 @@ from infra.gcp.trial_access import (
     find_access_problems,
 )
 from infra.remote_accounts import Launcher, RemoteAccount
-from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
+from infra.remote_settings import (
+    describe_other_clouds,
+    find_remote_problems,
+    open_remote_accounts,
+    parse_other_clouds,
+)
 from infra.stack_program import SettingsInvalid
 
 REGIONS_MAX: Final = 16
@@ -64,7 +69,7 @@ Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
 def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
     """Return `values` unchanged. Raise ValueError if two values are equal."""
     if len(set(values)) != len(values):
-        raise ValueError("they are not different")
+        raise ValueError("different values")
     return values
 
 
@@ -76,7 +81,7 @@ def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:
     """Return `labels` unchanged. Raise ValueError for a key that the cluster itself may use."""
     if any(key.startswith("detcloud-") for key in labels):
-        raise ValueError("keys of the cluster's own begin with detcloud-")
+        raise ValueError("keys that do not begin with detcloud-")
     return labels
 
 
@@ -209,7 +214,7 @@ class Settings(BaseModel):
     )
     """Descriptions of the pools' machine types, by name; if unset, a deployment asks Google."""
     other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
-        default={}, description="a map of what there is in aws"
+        default={}, description=describe_other_clouds("gcp")
     )
     """The description of the remote account in each other cloud, by the cloud's name."""
 
@@ -288,9 +293,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     unknown = sorted(set(texts) - set(_FIELDS))
     known = ", ".join(_FIELDS)
-    problems += [
-        f"detcloud:{name}: there is no such setting; there are {known}" for name in unknown
-    ]
+    problems += [f"detcloud:{name}: unknown setting; expected one of {known}" for name in unknown]
     given = {name: _decode(name, text) for name, text in texts.items() if name in _FIELDS}
     try:
         settings = Settings.model_validate({**given, "team": team})
@@ -354,8 +357,8 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
     place = f"/locations/{settings.region}/"
     if settings.kms_key and place not in settings.kms_key:
         found.append(
-            f"detcloud:kmsKey is {settings.kms_key}: expected one of {settings.region}, where "
-            "what it encrypts is"
+            f"detcloud:kmsKey is {settings.kms_key}: expected a key in {settings.region}, "
+            "the region of the encrypted resources"
         )
     others = [
         subnetwork_region

@@ -20,7 +20,7 @@ IAM: Final = "https://iam.googleapis.com/v1"
 _VERSIONED: Final = {"options": {"requestedPolicyVersion": 3}}
 _UNAUTHORIZED: Final = 401
 
-_NAMESAKE: Final = "it is of a cluster of the same name"
+_NAMESAKE: Final = "it belongs to another cluster of the same name"
 
 Problems = Callable[[], Iterator[str]]
 
@@ -72,8 +72,8 @@ def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
     team, cloud = trust.launcher.team, trust.launcher.cloud
     text = f"neither the remote account nor its pools were checked: {error}"
     remedy = (
-        "`gcloud auth application-default login` makes credentials, and `detcloud deploy check "
-        f"{cloud} --team {team}` looks at it"
+        "create credentials with `gcloud auth application-default login`, and repeat `detcloud "
+        f"deploy check {cloud} --team {team}`"
     )
     return Finding(Level.WARNING, f"credentials for {trust.names.project}", text, remedy)
 
@@ -82,9 +82,9 @@ def _missing(trust: Trust, subject: str, problem: str) -> Finding:
     """Return the error about a problem, with a remedy."""
     team, cloud = trust.launcher.team, trust.launcher.cloud
     if problem.startswith(_NAMESAKE):
-        remedy = "take another project, or another name for the team; docs/resource-pools.md"
+        remedy = "use another project, or another name for the team; see docs/resource-pools.md"
         return Finding(Level.ERROR, subject, problem, remedy)
-    remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
+    remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that create it"
     return Finding(Level.ERROR, subject, problem, remedy)
 
 

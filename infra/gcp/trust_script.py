@@ -93,7 +93,7 @@ def check_lines(trust: Trust) -> Iterator[str]:
         "removes its remote account"
     )
     yield f"home=$({asked} 2> /dev/null) || home={account}"
-    whose = f"the pool of identities {trust.pool} is there, and its cluster runs in account $home,"
+    whose = f"the pool of identities {trust.pool} exists, and its cluster runs in account $home,"
     yield f'if [ "$home" != {account} ] && ! {_is_deleted(trust)}; then'
     yield f'  echo "{whose}" {shlex.quote(remedy)} >&2; exit 1'
     yield "fi"
@@ -124,7 +124,7 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
     pools, place = ("iam", "workload-identity-pools"), "--location=global"
     kept = (
         f"Google keeps the pool of identities {trust.pool} for 30 days after its deletion, and "
-        "takes no other of that name: it is used again, and trusts this cluster alone"
+        "refuses a new pool of that name: the script restores the pool for this cluster alone"
     )
     yield f"if {_is_deleted(trust)}; then echo {shlex.quote(kept)} >&2; fi"
     described = gcloud(*pools, "describe", trust.pool, place, "--format=value(state)")
@@ -173,8 +173,8 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
         described = gcloud("iam", "roles", "describe", *where, "--format=value(deleted)")
         yield _take_back(described, "True", gcloud("iam", "roles", "undelete", *where))
         hint = (
-            f"If a role {names.role_id(role)} was deleted more than 7 days ago, Google takes none "
-            "of that name until 37 days after its deletion: wait, or take another name for the team"
+            f"If a role {names.role_id(role)} was deleted more than 7 days ago, Google refuses "
+            "that name until 37 days after the deletion: wait, or use another name for the team"
         )
         create = gcloud("iam", "roles", "create", *where, *said)
         yield _update_or_create(

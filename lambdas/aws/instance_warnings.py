@@ -32,7 +32,7 @@ def read_warning(event: Mapping[str, Any]) -> InstanceNotice:
         return InstanceNotice(detail["instance-id"])
     if what == INTERRUPTION:
         return InstanceNotice(detail["instance-id"], _epoch_ms(event["time"]) + WARNING_MS)
-    raise ValueError(f"an event of the type {what!r} is none that we asked for")
+    raise ValueError(f"unexpected type of event: {what!r}")
 
 
 def _block_end_ms(event: Mapping[str, Any]) -> int:

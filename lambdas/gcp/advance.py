@@ -25,7 +25,7 @@ def handle(call: Call) -> int:
     try:
         path = new_row_path(call.headers, "advance")
     except NotAnEvent as error:
-        log.error("refused: %s", error)
+        log.error("refused a call that is not the event of a new row: %s", error)
         return REFUSED
     # A message without a row was consumed.
     key = adapters.state_table.find_key(path)

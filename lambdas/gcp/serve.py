@@ -28,7 +28,7 @@ def main() -> int:
     name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in FUNCTIONS:
         known = ", ".join(FUNCTIONS)
-        print(f"DETCLOUD_FUNCTION is {name!r}; the functions are {known}", file=sys.stderr)
+        print(f"DETCLOUD_FUNCTION is {name!r}: expected one of {known}", file=sys.stderr)
         return 2
     config = build_uvicorn_config(
         import_module(f"lambdas.gcp.{name}").app,

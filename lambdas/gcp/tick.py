@@ -39,7 +39,7 @@ def handle(call: Call) -> int:
     try:
         path = new_row_path(call.headers, "tick")
     except NotAnEvent as error:
-        log.error("refused: %s", error)
+        log.error("refused a call that is not the event of a new row: %s", error)
         return REFUSED
     # The work of a deleted row was already done.
     key = adapters.state_table.find_key(path)

@@ -142,5 +142,5 @@ def test_deployer_credentials_are_sufficient_to_check_the_account(bob: Ministack
     assert by_subject["image"].level is Level.ERROR
     pool = by_subject["pool default, g5.xlarge spot"]
     assert pool.level is Level.WARNING
-    assert pool.text.startswith(f"{ZONES[1]} has none of it; it is offered in {ZONES[0]}")
+    assert pool.text.startswith(f"not offered in {ZONES[1]}; it is offered in {ZONES[0]}")
     assert by_subject["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")

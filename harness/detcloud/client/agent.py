@@ -14,15 +14,21 @@ class Agent(Resource):
     The fields are those of the cluster's latest answer to this handle.
     """
 
-    id = Field[str]("The agent's id.")
-    name = Field[str]("The name it enrolled with.")
-    resource_pool = Field[str]("The pool it belongs to.")
-    label = Field[str]("Only jobs with the same `resources.agent_label` run on it.")
-    state = Field[str]("ALIVE, or LOST when it has not been heard of for its lease.")
-    enabled = Field[bool]("Whether trials may be placed on it.")
-    draining = Field[bool]("Whether it waits for what runs there before it counts as disabled.")
-    version = Field[str]("The version of detcloud on it.")
-    enrolled_ms = Field[int]("When it enrolled, epoch milliseconds.")
+    id = Field[str]("The id of the agent.")
+    name = Field[str]("The name that the agent enrolled with.")
+    resource_pool = Field[str]("The name of the agent's resource pool.")
+    label = Field[str](
+        "The label that a job must request in `resources.agent_label`; empty for no label."
+    )
+    state = Field[str](
+        "The state: ALIVE, or LOST if the agent was silent for the length of its lease."
+    )
+    enabled = Field[bool]("Whether trials may be placed on the agent.")
+    draining = Field[bool](
+        "Whether the agent finishes its running trials before it counts as disabled."
+    )
+    version = Field[str]("The version of detcloud on the agent.")
+    enrolled_ms = Field[int]("The time of the enrollment, in epoch milliseconds.")
 
     @property
     def slots(self) -> list[Slot]:
@@ -56,9 +62,11 @@ class Slot(Resource):
     """
 
     id = Field[int]("The number of the slot on its agent, from 0.")
-    type = Field[str]("`cuda` or `cpu`.")
-    allocation = Field[str | None]("The allocation that runs there, None when it is free.")
-    enabled = Field[bool]("Whether trials may be placed on it.")
+    type = Field[str]("The type of the slot: `cuda` or `cpu`.")
+    allocation = Field[str | None](
+        "The id of the allocation on the slot; None if the slot is free."
+    )
+    enabled = Field[bool]("Whether trials may be placed on the slot.")
 
     def __init__(self, agent: Agent, data: dict[str, Any]) -> None:
         super().__init__(agent._client, data)

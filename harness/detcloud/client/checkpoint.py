@@ -19,25 +19,35 @@ from detcloud.client.resource import Field, Resource
 class CheckpointHandle(Resource):
     """The fields of a checkpoint, and the methods that return no other handle."""
 
-    uuid = Field[str]("The UUID; any unique beginning of it names the checkpoint.")
-    trial_id = Field[int]("The trial that stored it.")
-    experiment_id = Field[int]("The trial's experiment.")
-    steps_completed = Field[int]("Batches trained before it was stored.")
-    state = Field[str]("COMPLETED, DAMAGED, PARTIALLY_DELETED, DELETING or DELETED.")
-    size_bytes = Field[int]("Bytes of its files.")
+    uuid = Field[str]("The UUID; any unique beginning of the UUID names the checkpoint.")
+    trial_id = Field[int]("The id of the trial that stored the checkpoint.")
+    experiment_id = Field[int]("The id of the trial's experiment.")
+    steps_completed = Field[int]("The number of batches trained before the checkpoint was stored.")
+    state = Field[str]("The state: COMPLETED, DAMAGED, PARTIALLY_DELETED, DELETING or DELETED.")
+    size_bytes = Field[int]("The total size of the files, in bytes.")
     metadata = Field[dict[str, Any]](
-        "What the training code stored beside the files, as users edited it."
+        "The metadata from the training code, with the changes of users; empty without any."
     )
     metric = Field[float | None](
-        "The searcher's metric after these steps; None without a validation."
+        "The searcher's metric after `steps_completed` batches; None without a validation."
     )
-    created_ms = Field[int]("When it was stored, epoch milliseconds.")
-    uploaded_by = Field[str | None]("The user who uploaded it; None where its trial stored it.")
-    pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")
-    pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
+    created_ms = Field[int]("The time at which the checkpoint was stored, in epoch milliseconds.")
+    uploaded_by = Field[str | None](
+        "The user who uploaded the checkpoint; None if a trial stored the checkpoint."
+    )
+    pinned = Field[bool](
+        "Whether `pinned_by` has an entry, which prevents collection and deletion."
+    )
+    pinned_by = Field[CheckpointHolders](
+        "The users, model versions and experiments that keep the checkpoint."
+    )
 
-    damage = Field[str]("How a run of its trial found it damaged; empty if none did.")
-    deleted_patterns = Field[list[str]]("The patterns of the files that were deleted of it.")
+    damage = Field[str](
+        "The damage that a run of the trial found; empty for an undamaged checkpoint."
+    )
+    deleted_patterns = Field[list[str]](
+        "The patterns of the deleted files; empty if no part was deleted."
+    )
 
     def refresh(self) -> None:
         """Read all fields of this handle from the cluster again."""

@@ -34,44 +34,64 @@ class ExperimentHandle(Resource):
     """The fields of an experiment, and the methods that return no other handle."""
 
     id = Field[int]("The id, unique in the cluster.")
-    kind = Field[str]("What it is: an `experiment`, `command`, `notebook` or `shell`.")
-    name = Field[str]("The name.")
-    description = Field[str]("The description, empty without one.")
-    state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE...")
-    user = Field[str]("Who submitted it.")
-    workspace = Field[str]("The workspace of its project.")
-    project = Field[str]("The project it is in.")
-    resource_pool = Field[str]("The pool it runs in.")
-    preferred_pools = Field[list[str]]("Pools it may move between, in order; empty for one alone.")
-    waits_since_ms = Field[int | None]("Since when it has waited in these; None before a move.")
-    pool_moved_ms = Field[int | None]("When it last went on to the next of them; None: never.")
-    pool_move_reason = Field[str]("Why it did.")
-    searcher = Field[str]("The search algorithm.")
-    metric = Field[str]("The validation metric that the search compares.")
-    smaller_is_better = Field[bool]("Whether it minimises the metric.")
-    continuable = Field[bool]("Whether the search can be continued once it has ended.")
-    progress = Field[float | None]("The share of the search that is done, 0 to 1; None: unknown.")
-    best_metric = Field[float | None]("The best validation so far; None before the first.")
-    best_trial_id = Field[int | None]("The trial of that validation.")
-    created_ms = Field[int]("When it was submitted, epoch milliseconds.")
-    ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
-    message = Field[str | None]("Why it is in this state, where that needs saying.")
-    labels = Field[list[str]]("The labels.")
-    metadata = Field[dict[str, Any]]("Its metadata, as JSON; experiments can be found by it.")
-    job_id = Field[str]("The UUID of its place in the queue.")
-    archived = Field[bool]("Whether it is hidden from lists.")
+    kind = Field[str]("The kind of job: `experiment`, `command`, `notebook` or `shell`.")
+    name = Field[str]("The name of the experiment.")
+    description = Field[str]("The free-form description of the experiment; empty without one.")
+    state = Field[str](
+        "The state: ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE..."
+    )
+    user = Field[str]("The user who submitted the experiment.")
+    workspace = Field[str]("The workspace of the experiment's project.")
+    project = Field[str]("The project of the experiment.")
+    resource_pool = Field[str]("The name of the experiment's present resource pool.")
+    preferred_pools = Field[list[str]](
+        "The pools that the job may move between, in order; empty if the pool is fixed."
+    )
+    waits_since_ms = Field[int | None](
+        "The begin of the wait in the preferred pools, epoch milliseconds; None before a move."
+    )
+    pool_moved_ms = Field[int | None](
+        "The time of the last move to another pool, epoch milliseconds; None before a move."
+    )
+    pool_move_reason = Field[str](
+        "The reason for the last move to another pool; empty before a move."
+    )
+    searcher = Field[str]("The name of the search algorithm.")
+    metric = Field[str]("The name of the validation metric that the search compares.")
+    smaller_is_better = Field[bool]("Whether the search minimises the metric.")
+    continuable = Field[bool]("Whether the search can be continued after its end.")
+    progress = Field[float | None]("The completed share of the search, 0 to 1; None if unknown.")
+    best_metric = Field[float | None](
+        "The best validation metric so far; None before the first validation."
+    )
+    best_trial_id = Field[int | None](
+        "The id of the trial with the best metric; None before the first validation."
+    )
+    created_ms = Field[int]("The time of the submission, in epoch milliseconds.")
+    ended_ms = Field[int | None]("The time of the end, in epoch milliseconds; None before the end.")
+    message = Field[str | None](
+        "The reason for the present state; empty if the state needs no reason."
+    )
+    labels = Field[list[str]]("The labels of the experiment; empty without any.")
+    metadata = Field[dict[str, Any]](
+        "The metadata as JSON, by which experiments can be found; empty without any."
+    )
+    job_id = Field[str]("The UUID of the experiment's job in the queue.")
+    archived = Field[bool]("Whether lists leave out the experiment.")
     seed = Field[int]("The seed of the search.")
-    notices = Field[NoticeCounts]("Notices that its trials' machines end, by how they went.")
-    cost = Field[float]("Dollars it has cost so far.")
-    max_cost = Field[float | None]("Dollars it may cost; None for no limit.")
-    max_slots = Field[int | None]("Slots it may have at once; None for no limit.")
-    weight = Field[float]("Its share under fair share.")
-    priority = Field[int | None]("1 to 99 in a priority pool; None for the pool's default.")
-    warnings = Field[list[str]]("Warnings of its creation; answered then and not later.")
-    save_experiment_best = Field[int]("Best checkpoints of the experiment that are kept.")
-    save_trial_best = Field[int]("Best checkpoints of each trial that are kept.")
-    save_trial_latest = Field[int]("Latest checkpoints of each trial that are kept.")
-    code_sha256 = Field[str]("The digest of its model code.")
+    notices = Field[NoticeCounts]("The numbers of reactions to interruption notices, by result.")
+    cost = Field[float]("The cost so far, in dollars.")
+    max_cost = Field[float | None]("The limit of the cost, in dollars; None without a limit.")
+    max_slots = Field[int | None]("The limit of simultaneously used slots; None without a limit.")
+    weight = Field[float]("The weight of the experiment under the fair-share scheduler.")
+    priority = Field[int | None](
+        "The priority in a priority pool, 1 to 99; None for the pool's default."
+    )
+    warnings = Field[list[str]]("The warnings of the submission; empty in all later answers.")
+    save_experiment_best = Field[int]("The number of best checkpoints of the experiment to keep.")
+    save_trial_best = Field[int]("The number of best checkpoints of each trial to keep.")
+    save_trial_latest = Field[int]("The number of latest checkpoints of each trial to keep.")
+    code_sha256 = Field[str]("The SHA-256 digest of the model code.")
 
     @property
     def has_ended(self) -> bool:

@@ -31,28 +31,44 @@ class Job(Resource):
     the fields.
     """
 
-    job_id = Field[str]("The UUID; any unique beginning of it is accepted.")
-    experiment_id = Field[int]("The experiment.")
-    type = Field[str]("TYPE_EXPERIMENT, TYPE_COMMAND, TYPE_NOTEBOOK or TYPE_SHELL.")
-    name = Field[str]("What the experiment is called.")
-    user = Field[str]("Who submitted it.")
-    resource_pool = Field[str]("The pool in whose queue it is.")
-    preferred_pools = Field[list[str]]("Pools it may move between, in order; empty for one alone.")
-    pool_moved_ms = Field[int | None]("When it last went on to the next of them; None: never.")
-    pool_move_reason = Field[str]("Why it did.")
-    scheduler = Field[str]("How that pool decides: fair_share, priority or round_robin.")
-    state = Field[str]("STATE_SCHEDULED when a trial of it has slots, else STATE_QUEUED.")
-    jobs_ahead = Field[int | None]("How many jobs are before it in a priority pool, else None.")
-    priority = Field[int]("1 to 99, 1 being the first.")
-    weight = Field[float]("Its share under fair share.")
-    requested_slots = Field[int]("The slots of all its trials that run or wait.")
-    allocated_slots = Field[int]("The slots that they have.")
-    is_preemptible = Field[bool]("Whether the scheduler may take its slots back.")
-    submitted_ms = Field[int]("When it was submitted, epoch milliseconds.")
-    progress = Field[float | None]("From 0 to 1.")
-    waits = Field[str]("Why it waits, empty if nothing of it does.")
-    waits_since_ms = Field[int | None]("Since when it has waited for slots; None if it does not.")
-    expected_start_ms = Field[int | None]("When what waits may start, None if that is not known.")
+    job_id = Field[str]("The UUID; any unique beginning of the UUID names the job.")
+    experiment_id = Field[int]("The id of the job's experiment.")
+    type = Field[str]("The type: TYPE_EXPERIMENT, TYPE_COMMAND, TYPE_NOTEBOOK or TYPE_SHELL.")
+    name = Field[str]("The name of the job's experiment.")
+    user = Field[str]("The user who submitted the job.")
+    resource_pool = Field[str]("The name of the pool with the job's queue.")
+    preferred_pools = Field[list[str]](
+        "The pools that the job may move between, in order; empty if the pool is fixed."
+    )
+    pool_moved_ms = Field[int | None](
+        "The time of the last move to another pool, epoch milliseconds; None before a move."
+    )
+    pool_move_reason = Field[str](
+        "The reason for the last move to another pool; empty before a move."
+    )
+    scheduler = Field[str]("The scheduler of the pool: fair_share, priority or round_robin.")
+    state = Field[str](
+        "The state: STATE_SCHEDULED if a trial of the job has slots, else STATE_QUEUED."
+    )
+    jobs_ahead = Field[int | None](
+        "The number of earlier jobs in a priority pool's queue; None in other pools."
+    )
+    priority = Field[int]("The priority, 1 to 99, where 1 is the most urgent.")
+    weight = Field[float]("The weight of the job under the fair-share scheduler.")
+    requested_slots = Field[int](
+        "The number of slots that running and waiting trials of the job request."
+    )
+    allocated_slots = Field[int]("The number of slots that the job's trials have.")
+    is_preemptible = Field[bool]("Whether the scheduler may take slots back from the job.")
+    submitted_ms = Field[int]("The time of the submission, in epoch milliseconds.")
+    progress = Field[float | None]("The completed share of the search, 0 to 1; None if unknown.")
+    waits = Field[str]("The reason for the wait; empty if no trial of the job waits.")
+    waits_since_ms = Field[int | None](
+        "The begin of the wait for slots, in epoch milliseconds; None without a wait."
+    )
+    expected_start_ms = Field[int | None](
+        "The expected start of a waiting trial, in epoch milliseconds; None if unknown."
+    )
 
     def __repr__(self) -> str:
         return f"Job({self.job_id!r})"

@@ -27,21 +27,21 @@ class ModelVersion(Resource):
     The fields are those of the cluster's latest answer to this handle.
     """
 
-    model = Field[str]("The model's name.")
-    number = Field[int]("The number, from 1 in each model.")
-    name = Field[str]("What it is called; may be empty.")
-    comment = Field[str]("A short text about it.")
-    notes = Field[str]("A long text about it.")
-    labels = Field[list[str]]("Words to find it by.")
-    metadata = Field[dict[str, Any]]("Anything else that JSON can hold.")
-    checkpoint_uuid = Field[str]("The checkpoint's UUID.")
-    trial_id = Field[int]("The trial that stored the checkpoint.")
-    experiment_id = Field[int]("The trial's experiment.")
-    steps_completed = Field[int]("Batches trained before the checkpoint was stored.")
-    user = Field[str]("Who registered it.")
-    created_ms = Field[int]("When it was registered, epoch milliseconds.")
-    updated_ms = Field[int]("When it was last changed, epoch milliseconds.")
-    revision = Field[int]("Grows with each change, for `set(revision=...)`.")
+    model = Field[str]("The name of the model.")
+    number = Field[int]("The number of the version, from 1 in each model.")
+    name = Field[str]("The name of the version; empty without one.")
+    comment = Field[str]("The short comment on the version; empty without one.")
+    notes = Field[str]("The long notes on the version; empty without notes.")
+    labels = Field[list[str]]("The labels by which the version can be found; empty without any.")
+    metadata = Field[dict[str, Any]]("The metadata as JSON; empty without any.")
+    checkpoint_uuid = Field[str]("The UUID of the checkpoint.")
+    trial_id = Field[int]("The id of the trial that stored the checkpoint.")
+    experiment_id = Field[int]("The id of the trial's experiment.")
+    steps_completed = Field[int]("The number of batches trained before the checkpoint was stored.")
+    user = Field[str]("The user who registered the version.")
+    created_ms = Field[int]("The time of the registration, in epoch milliseconds.")
+    updated_ms = Field[int]("The time of the last change, in epoch milliseconds.")
+    revision = Field[int]("The revision for `set(revision=...)`; each change increases the number.")
 
     def __repr__(self) -> str:
         return f"ModelVersion({self.model!r}, {self.number})"
@@ -92,17 +92,19 @@ class Model(Resource):
     The fields are those of the cluster's latest answer to this handle.
     """
 
-    name = Field[str]("The name, which stays.")
-    workspace = Field[str]("A name that models are listed by.")
-    description = Field[str]("What it is.")
-    notes = Field[str]("A long text about it.")
-    labels = Field[list[str]]("Words to find it by.")
-    metadata = Field[dict[str, Any]]("Anything else that JSON can hold.")
-    archived = Field[bool]("Whether lists leave it out and it takes no versions and changes.")
-    user = Field[str]("Whose it is.")
-    created_ms = Field[int]("When it was made, epoch milliseconds.")
-    updated_ms = Field[int]("When it or its number of versions last changed, epoch milliseconds.")
-    revision = Field[int]("Grows with each change, for `set(revision=...)`.")
+    name = Field[str]("The name of the model, which never changes.")
+    workspace = Field[str]("The workspace by which models can be listed.")
+    description = Field[str]("The short description of the model; empty without one.")
+    notes = Field[str]("The long notes on the model; empty without notes.")
+    labels = Field[list[str]]("The labels by which the model can be found; empty without any.")
+    metadata = Field[dict[str, Any]]("The metadata as JSON; empty without any.")
+    archived = Field[bool](
+        "Whether lists leave out the model, and versions and changes are refused."
+    )
+    user = Field[str]("The user who owns the model.")
+    created_ms = Field[int]("The time of the creation, in epoch milliseconds.")
+    updated_ms = Field[int]("The time of the last change or new version, in epoch milliseconds.")
+    revision = Field[int]("The revision for `set(revision=...)`; each change increases the number.")
 
     def refresh(self) -> None:
         """Read all fields of this handle from the cluster again."""

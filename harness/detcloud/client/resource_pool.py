@@ -19,18 +19,24 @@ class ResourcePool(Resource):
     The fields are those of the cluster's latest answer to this handle.
     """
 
-    name = Field[str]("The name.")
-    description = Field[str]("A text for users.")
-    scheduler = Field[dict[str, Any]]("How it decides: type, preemption, fitting_policy and more.")
-    state = Field[str]("OPEN, or DRAINING when it starts no more trials.")
-    slots = Field[int]("Slots of its agents that may be used.")
-    free_slots = Field[int]("The slots that nobody has.")
-    agents = Field[int]("How many agents it has.")
-    running = Field[int]("Trials that have slots.")
-    queued = Field[int]("Trials that wait for slots.")
-    waits = Field[str]("Why the first in its queue waits, empty if nobody does.")
-    offerings = Field[list[dict[str, Any]]]("The cheapest instances it would launch, with prices.")
-    config = Field[dict[str, Any]]("Every setting, as the cluster configuration file has it.")
+    name = Field[str]("The name of the pool.")
+    description = Field[str]("The free-form description for users; empty without one.")
+    scheduler = Field[dict[str, Any]](
+        "The scheduler's settings: type, preemption, fitting_policy and more."
+    )
+    state = Field[str]("The state: OPEN, or DRAINING if the pool starts no more trials.")
+    slots = Field[int]("The number of usable slots on the pool's agents.")
+    free_slots = Field[int]("The number of usable slots without an allocation.")
+    agents = Field[int]("The number of agents in the pool.")
+    running = Field[int]("The number of trials with slots.")
+    queued = Field[int]("The number of trials that wait for slots.")
+    waits = Field[str](
+        "The reason for the wait of the first trial in the queue; empty if no trial waits."
+    )
+    offerings = Field[list[dict[str, Any]]](
+        "The cheapest instances that the pool would launch, with prices; may be empty."
+    )
+    config = Field[dict[str, Any]]("All settings, in the form of the cluster configuration file.")
 
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
         """Replace all settings by `config`, or without `config` change only the `overrides`.

@@ -8,11 +8,11 @@ from detcloud.client.resource import Field, Resource, path_segment
 class Template(Resource):
     """A partial configuration that supplies settings missing in an experiment's configuration."""
 
-    name = Field[str]("The name, 1 to 64 of A-Za-z0-9._-")
-    config = Field[str]("The YAML text.")
-    created_ms = Field[int]("When it was first set, epoch milliseconds.")
-    updated_ms = Field[int]("When it was last set, epoch milliseconds.")
-    user = Field[str]("Who set it last.")
+    name = Field[str]("The name: 1 to 64 of the characters A-Za-z0-9._-")
+    config = Field[str]("The YAML text of the template.")
+    created_ms = Field[int]("The time of the creation, in epoch milliseconds.")
+    updated_ms = Field[int]("The time of the last change, in epoch milliseconds.")
+    user = Field[str]("The user who made the last change.")
 
     def set(self, config: str) -> None:
         """Replace the YAML text, and update this handle."""

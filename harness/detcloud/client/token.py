@@ -8,14 +8,18 @@ from detcloud.client.resource import Field, Resource
 class Token(Resource):
     """An access token of a user. The cluster stores only the digest of the secret."""
 
-    id = Field[int]("The token's id, which is no secret.")
-    user = Field[str]("The user whose requests it makes.")
-    role = Field[str]("user, admin or join.")
-    resource_pool = Field[str | None]("The pool that agents join with it, of the role join.")
-    description = Field[str | None]("What it is for.")
-    created_ms = Field[int]("When it was made, epoch milliseconds.")
-    expires_ms = Field[int | None]("When it stops working, epoch milliseconds; None for never.")
-    revoked = Field[bool]("Whether it was revoked.")
+    id = Field[int]("The id of the token, which is not secret.")
+    user = Field[str]("The user whose requests the token authorizes.")
+    role = Field[str]("The role of the token: user, admin or join.")
+    resource_pool = Field[str | None](
+        "The pool that agents join with a token of the role join; None for other roles."
+    )
+    description = Field[str | None]("The purpose of the token; None without a description.")
+    created_ms = Field[int]("The time of the creation, in epoch milliseconds.")
+    expires_ms = Field[int | None](
+        "The time of the expiry, in epoch milliseconds; None if the token never expires."
+    )
+    revoked = Field[bool]("Whether the token was revoked.")
 
     @property
     def token(self) -> str | None:

@@ -26,35 +26,55 @@ class TrialHandle(Resource):
     """The fields of a trial, and the methods that return no other handle."""
 
     id = Field[int]("The id, unique in the cluster.")
-    experiment_id = Field[int]("The experiment it belongs to.")
-    number = Field[int]("Its place within the experiment, from 0.")
-    state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED or ERROR.")
-    hparams = Field[dict[str, Any]]("The hyperparameters sampled for it.")
-    seed = Field[int]("The seed of its random numbers.")
-    steps_completed = Field[int]("Batches trained so far; its checkpoint's while it does not run.")
-    target_steps = Field[int]("Batches it was asked to train so far.")
+    experiment_id = Field[int]("The id of the trial's experiment.")
+    number = Field[int]("The number of the trial in the experiment, from 0.")
+    state = Field[str]("The state: ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED or ERROR.")
+    hparams = Field[dict[str, Any]]("The sampled hyperparameters of the trial.")
+    seed = Field[int]("The seed of the trial's random numbers.")
+    steps_completed = Field[int](
+        "The number of batches trained; without a run, the number at the checkpoint."
+    )
+    target_steps = Field[int](
+        "The number of batches to train to; None if only the epochs are known."
+    )
     target_epochs = Field[int | None](
-        "Epochs it was asked to train so far, where it alone knows how many batches they have."
+        "The number of epochs to train to; None if `target_steps` is set."
     )
     epochs_completed = Field[float | None](
-        "Epochs that it has reported to be done, where it alone knows how many batches they have."
+        "The number of completed epochs; None if `target_steps` is set."
     )
-    metric = Field[float | None]("The searcher's metric at its latest validation.")
-    best_metric = Field[float | None]("The best validation's.")
-    restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")
-    losses = Field[int]("How often its machine or agent was lost, which is no failure.")
+    metric = Field[float | None](
+        "The searcher's metric at the latest validation; None before the first validation."
+    )
+    best_metric = Field[float | None](
+        "The best validation metric so far; None before the first validation."
+    )
+    restarts = Field[int](
+        "The number of failures; the failure beyond `max_restarts` ends the trial."
+    )
+    losses = Field[int]("The number of lost machines and agents, which do not count as failures.")
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
     recent_damages = Field[list[Damage]](
         "The last few damaged checkpoints that runs began from, the oldest first."
     )
-    latest_checkpoint = Field[str | None]("The UUID it would go on from.")
-    warm_start = Field[str | None]("The UUID of another trial's checkpoint it started from.")
-    allocation = Field[Allocation | None]("Where it runs or waits to run; None when neither.")
-    created_ms = Field[int]("When it was created, epoch milliseconds.")
-    ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
-    message = Field[str | None]("Why it is in this state, where that needs saying.")
-    exit_code = Field[int | None]("Of a command's program, once that has ended by itself.")
-    metadata = Field[dict[str, Any]]("What its code and users have set; lists leave it out.")
+    latest_checkpoint = Field[str | None](
+        "The UUID of the checkpoint to resume from; None without a checkpoint."
+    )
+    warm_start = Field[str | None](
+        "The UUID of another trial's checkpoint at the start; None for a fresh start."
+    )
+    allocation = Field[Allocation | None]("The running or waiting allocation; None without one.")
+    created_ms = Field[int]("The time of the creation, in epoch milliseconds.")
+    ended_ms = Field[int | None]("The time of the end, in epoch milliseconds; None before the end.")
+    message = Field[str | None](
+        "The reason for the present state; empty if the state needs no reason."
+    )
+    exit_code = Field[int | None](
+        "The exit code of a command's program that ended by itself; otherwise None."
+    )
+    metadata = Field[dict[str, Any]](
+        "The metadata from the training code and users; absent in lists."
+    )
 
     @property
     def has_ended(self) -> bool:

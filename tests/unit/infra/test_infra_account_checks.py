@@ -193,20 +193,20 @@ def test_complete_account_has_only_fine_findings() -> None:
         (
             {"networks": NetworkCount(5, 5.0)},
             Level.ERROR,
-            "5 of 5 networks are there, and the stack creates one",
+            "5 of 5 networks exist, and the stack creates one",
             "services/vpc/quotas, or name a network in detcloud:network",
         ),
         ({"plan": "FREE"}, Level.ERROR, "AWS's free plan", "upgrade-account-plan"),
         (
             {"zones": {"g5.xlarge": frozenset({"us-east-1a", "us-east-1d"})}},
             Level.WARNING,
-            "us-east-1b has none of it; it is offered in us-east-1a, us-east-1d",
-            "more zones",
+            "not offered in us-east-1b; it is offered in us-east-1a, us-east-1d",
+            "add zones to detcloud:zones",
         ),
         (
             {"zones": {"g5.xlarge": frozenset({"us-east-1d"})}},
             Level.ERROR,
-            "none of us-east-1a, us-east-1b has it; it is offered in us-east-1d",
+            "not offered in us-east-1a, us-east-1b; it is offered in us-east-1d",
             "detcloud:zones",
         ),
         (
@@ -285,7 +285,7 @@ def test_unreadable_quota_is_a_warning() -> None:
         (
             "g5.xlarge",
             TypeFacts(8, frozenset({"x86_64"}), (("NVIDIA", "V100"),)),
-            "its GPU, V100, is older",
+            "its GPU, V100, is too old",
         ),
         ("g5.xlarge", TypeFacts(8, frozenset({"x86_64"}), (("AMD", "Radeon"),)), "is AMD's"),
         (
@@ -352,7 +352,7 @@ def test_custom_image_must_exist_and_match_the_architecture() -> None:
     missing = worst(findings(own))
     assert (missing.subject, missing.level) == ("image ami-0123456789abcdef0", Level.ERROR)
     other = worst(findings(own, image_architectures={"ami-0123456789abcdef0": "arm64"}))
-    assert "it is for arm64, which g5.xlarge is not" in other.text
+    assert "it is for arm64, but not for g5.xlarge" in other.text
     right = findings(own, image_architectures={"ami-0123456789abcdef0": "x86_64"})
     assert {finding.level for finding in right} == {Level.FINE}
     # No pool boots AWS's image.
@@ -396,7 +396,7 @@ def test_kms_key_needs_a_log_policy_and_the_spot_role() -> None:
     key = KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
     assert {finding.level for finding in findings(settings=settings, key=key)} == {Level.FINE}
     problem = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
-    assert "does not let logs.us-east-1.amazonaws.com use it" in problem.text
+    assert "does not let logs.us-east-1.amazonaws.com use the key" in problem.text
     problem = worst(findings(settings=settings, key=replace(key, state="Disabled")))
     assert problem.text == "detcloud:kmsKey is Disabled"
     problem = worst(findings(settings=settings, key=key, has_spot_role=False))
@@ -454,7 +454,7 @@ def test_arm_type_may_boot_a_custom_image() -> None:
 @pytest.mark.parametrize("kind", ["p2.xlarge", "p3.2xlarge", "g3.4xlarge"])
 def test_refuses_gpus_that_the_driver_does_not_support(kind: str) -> None:
     [problem] = find_pool_problems(SETTINGS, pool_of(kind))
-    assert "older than those that the driver" in problem
+    assert "too old for the driver" in problem
 
 
 def test_refuses_an_offering_in_a_zone_without_a_subnet() -> None:

@@ -153,7 +153,9 @@ def test_scripts_leave_the_roles_of_a_namesake_cluster_alone(
     [launcher] = [
         finding for finding in made.find_findings(pools()) if finding.subject.startswith("launcher")
     ]
-    assert launcher.text.startswith("it is of a cluster of the same name, in gcp/acme-other")
+    assert launcher.text.startswith(
+        "it belongs to another cluster of the same name, in gcp/acme-other"
+    )
     assert "another name for the team" in launcher.remedy
     assert run_aws_script(tmp_path, strict_aws.client, theirs.removal_commands())[0].returncode == 0
     assert theirs.find_leftovers() == []
@@ -270,13 +272,16 @@ class StrangerAws:
 def test_missing_aws_credentials_are_a_warning_but_stop_a_drain() -> None:
     for account, why in (
         ("", "Unable to locate credentials"),
-        ("999999999999", "of the account 9"),
+        ("999999999999", "belong to the account 9"),
     ):
         [finding] = remote(StrangerAws(account)).find_findings(pools())
         assert (finding.level, finding.subject) == (Level.WARNING, f"credentials in {ACCOUNT}")
         assert finding.text.startswith("neither the remote account nor its pools were checked: ")
         assert why in finding.text
-        assert "AWS_PROFILE, and `detcloud deploy check gcp --team abroad` looks" in finding.remedy
+        assert "AWS_PROFILE, and repeat `detcloud deploy check gcp" in finding.remedy
+        [leftover] = remote(StrangerAws(account)).find_leftovers()
+        assert leftover.startswith(f"unknown resources in the account {ACCOUNT}: ")
+        assert why in leftover
     with pytest.raises(DrainFailed, match=f"instances in the account {ACCOUNT} may be left"):
         remote(StrangerAws(ACCOUNT)).drain(lambda line: None)
 
@@ -300,7 +305,7 @@ def test_refuses_wrong_aws_accounts(value: object) -> None:
 
 def test_refuses_the_stacks_own_cloud_and_unknown_clouds() -> None:
     for given in ('{"gcp": {}}', '{"moon": {}}'):
-        with pytest.raises(SettingsInvalid, match="expected a map of what there is in aws"):
+        with pytest.raises(SettingsInvalid, match="expected a map from aws to the description"):
             parse_settings("vision", {**LEAST, "otherClouds": given})
 
 

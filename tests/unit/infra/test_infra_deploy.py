@@ -371,7 +371,7 @@ def test_upgrade_preview_needs_a_deployed_stack(run: Run, engine: Engine) -> Non
     engine.is_there = False
     code, answer = run("preview")
     assert code == 1
-    assert "there is no stack vision in Pulumi's state" in answer["error"]
+    assert "has no stack vision: deploy the stack first" in answer["error"]
 
 
 def test_destroy_drains_the_cluster_before_the_stack(
@@ -414,14 +414,14 @@ def test_rollback_returns_the_moved_functions_or_the_error(
 
     def move(team: str, config: object, forward: bool, progress: object) -> list[FunctionMove]:
         if forward:
-            raise RollbackFailed("there is no version before 1")
+            raise RollbackFailed("the API has no version before 1")
         return [FunctionMove("api", "3", "2", f"of {team}")]
 
     monkeypatch.setattr(program, "PROGRAM", replace(program.PROGRAM, rollback=move))
     monkeypatch.setenv("PATH", "")
     moved = {"function": "api", "before": "3", "after": "2", "deployment": "of vision"}
     assert run("rollback") == (0, {"moves": [moved]})
-    assert run("rollback", "--forward") == (1, {"error": "there is no version before 1"})
+    assert run("rollback", "--forward") == (1, {"error": "the API has no version before 1"})
 
 
 def test_failed_pruning_after_a_deployment_is_only_a_warning(

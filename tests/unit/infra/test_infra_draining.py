@@ -141,7 +141,7 @@ def test_drain_reports_refusals_of_aws(error: Exception) -> None:
     def refuse(service: str) -> Any:
         raise error
 
-    with pytest.raises(DrainFailed, match="AWS did not accept it, try again: "):
+    with pytest.raises(DrainFailed, match="AWS refused a request, try again: "):
         drain(NAMES, refuse, lambda line: None)
     assert find_leftovers(NAMES, refuse) == [f"AWS did not return the remaining resources: {error}"]
 

@@ -29,7 +29,7 @@ def look(folder: Path, *instances: str) -> list[str]:
 def test_refuses_to_drop_an_account_with_running_instances(tmp_path: Path) -> None:
     with pytest.raises(DrainFailed, match="no longer has the project acme-ml") as refused:
         look(tmp_path, "vm-1", "vm-2")
-    assert "that it has there: vm-1, vm-2. Leave the setting as it was" in str(refused.value)
+    assert "instances in that account: vm-1, vm-2. Restore the setting" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -40,7 +40,7 @@ def test_removal_script_is_written_to_the_settings_folder(tmp_path: Path) -> Non
     assert lines == [
         "detcloud:otherClouds: not deleted: the network detcloud-vision-network in the project "
         "acme-ml",
-        f"`bash {script}` removes it, with credentials of the project acme-ml",
+        f"`bash {script}` removes these resources, with credentials of the project acme-ml",
     ]
 
 

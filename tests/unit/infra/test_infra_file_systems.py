@@ -64,7 +64,7 @@ def test_file_system_with_a_target_and_a_rule_per_zone_is_fine() -> None:
 @pytest.mark.parametrize(
     ("facts", "where", "level", "expected"),
     [
-        (None, network(), Level.ERROR, "us-east-1 has no such file system of this account"),
+        (None, network(), Level.ERROR, "us-east-1 has no file system of this account"),
         (
             Unknown("elasticfilesystem:DescribeMountTargets", "AWS answered AccessDenied"),
             network(),

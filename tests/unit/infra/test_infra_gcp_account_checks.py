@@ -137,7 +137,13 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "scheduled for deletion",
         "another project",
     ),
-    (replace(FINE, is_billed=False), "billing", Level.ERROR, "no billing account", "link one"),
+    (
+        replace(FINE, is_billed=False),
+        "billing",
+        Level.ERROR,
+        "no billing account",
+        "link an account",
+    ),
     (
         replace(FINE, disabled_services=("run", "eventarc")),
         "services",
@@ -178,7 +184,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "pool gpus, a2-highgpu-4g spot",
         Level.ERROR,
         "it has 8 GPUs, and the cluster counts 4",
-        "correct it in provider.machine_types",
+        "correct the number in provider.machine_types",
     ),
     (
         types("n1-standard-8", TypeFacts(8, 30720, ZONES, architecture="ARM64")),
@@ -230,7 +236,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 0, "NVIDIA_A100_GPUS": 8, **T4}),
         A100,
         Level.WARNING,
-        "spot instances count against NVIDIA_A100_GPUS, of which there are 8",
+        "spot instances count against NVIDIA_A100_GPUS, which is 8",
         "request PREEMPTIBLE_NVIDIA_A100_GPUS at",
     ),
     (
@@ -296,7 +302,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         ),
         "policy gcp.restrictNonCmekServices",
         Level.ERROR,
-        "firestore need a key of one's own",
+        "firestore need a customer-managed key",
         "set detcloud:kmsKey",
     ),
     (
@@ -344,7 +350,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         policies("storage.softDeletePolicySeconds", Policy(allowed=frozenset({"604800"}))),
         "policy storage.softDeletePolicySeconds",
         Level.ERROR,
-        "have to keep what is deleted",
+        "buckets must keep deleted objects",
         "exception",
     ),
 ]

@@ -69,7 +69,7 @@ def test_missing_subnetwork_permission_names_role_and_project() -> None:
 
     use = finding_without("compute.subnetworks.use")
     assert (use.level, use.subject) == (Level.WARNING, f"subnetwork {HOST}")
-    assert "the host project net-host gives roles/compute.networkUser there" in use.remedy
+    assert "the host project net-host to grant roles/compute.networkUser" in use.remedy
     assert "--project net-host --region us-central1" in use.remedy
     assert "dc-vision-tick@acme-ml.iam.gserviceaccount.com" in use.remedy
     # The stack needs setIamPolicy to give its tick the subnetwork.

@@ -38,7 +38,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 0}),
         "quota PREEMPTIBLE_CPUS in us-central1",
         Level.WARNING,
-        "0 vCPUs, so that spot instances count against A2_CPUS, of which there are 144; where",
+        "0 vCPUs, so that spot instances count against A2_CPUS, which is 144; projects",
         "request PREEMPTIBLE_CPUS at",
     ),
     # An instance has more vCPUs than the quota on demand.
@@ -79,8 +79,12 @@ def test_insufficient_vcpu_quota_has_a_remedy(
 @pytest.mark.parametrize(
     ("market", "subject", "expected"),
     [
-        ("on_demand", "CPUS-PER-VM-FAMILY-per-project-region", "not known: Compute Engine lists"),
-        ("spot", "PREEMPTIBLE_CPUS", "CPUS-PER-VM-FAMILY-per-project-region, which no list of"),
+        ("on_demand", "CPUS-PER-VM-FAMILY-per-project-region", "unknown: Compute Engine lists"),
+        (
+            "spot",
+            "PREEMPTIBLE_CPUS",
+            "CPUS-PER-VM-FAMILY-per-project-region, which Google does not list",
+        ),
     ],
 )
 def test_unlisted_vcpu_quota_of_a_series_is_a_warning(

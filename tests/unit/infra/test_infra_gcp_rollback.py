@@ -110,7 +110,7 @@ def test_refuses_a_rollback_to_an_incomplete_deployment() -> None:
 
 
 def test_rollback_needs_a_deployed_service() -> None:
-    with pytest.raises(RollbackFailed, match="there is no service detcloud-vision-api"):
+    with pytest.raises(RollbackFailed, match="no service detcloud-vision-api exists"):
         move_functions(NAMES, Answers({}), lambda line: None)
 
 
@@ -120,10 +120,10 @@ def test_interrupted_rollback_reports_moved_and_remaining_services() -> None:
     with pytest.raises(RollbackFailed) as refusal:
         move_functions(NAMES, api, lambda line: None)
     assert str(refusal.value).splitlines() == [
-        "at the deployment one are: detcloud-vision-advance, detcloud-vision-tick, "
-        "detcloud-vision-checkpoint-gc; run it again, which goes on from there",
+        "functions of the deployment one: detcloud-vision-advance, detcloud-vision-tick, "
+        "detcloud-vision-checkpoint-gc; repeat the rollback to move the others",
         "detcloud-vision-suggest did not move: etag",
-        "detcloud-vision-api was not asked to",
+        "detcloud-vision-api was not told to move",
     ]
     # The API still runs the newer revision, which determines the deployment before.
     moved = [url for url in api.urls_of("PATCH") if "-api?" in url]
@@ -153,7 +153,7 @@ def test_api_moves_last_and_operations_have_a_time_limit() -> None:
     )
     api = services("one", "two")
     api.table["GET", "operations/suggest"] = {}
-    with pytest.raises(RollbackFailed, match="suggest did not move: it was not done in 300 s"):
+    with pytest.raises(RollbackFailed, match="suggest did not move: the move did not end in 300 s"):
         move_functions(NAMES, api, lambda line: None, clock=clock)
 
 

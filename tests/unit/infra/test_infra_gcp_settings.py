@@ -64,10 +64,10 @@ def test_names_missing_gcp_settings() -> None:
 
 def test_refuses_unknown_gcp_settings() -> None:
     assert problems(apiinstances="3")[0].startswith(
-        "detcloud:apiinstances: there is no such setting; there are project, projectNumber, "
+        "detcloud:apiinstances: unknown setting; expected one of project, projectNumber, "
     )
     # The team's name is not a setting.
-    assert "no such setting" in problems(team_="x")[0]
+    assert "unknown setting" in problems(team_="x")[0]
 
 
 @pytest.mark.parametrize("team", ["", "Vision", "1st", "a--b", "a-", "a" * 21, "a_b", "a\n"])
@@ -130,7 +130,7 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
             {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"},
             "detcloud:alarmEmail is missing",
         ),
-        ({"kmsKey": KEY.replace("us-central1", "europe-west4")}, "expected one of us-central1"),
+        ({"kmsKey": KEY.replace("us-central1", "europe-west4")}, "expected a key in us-central1"),
         # A key encrypts only disks of the key's region.
         (
             {"kmsKey": KEY, "regions": '["us-central1", "us-west1"]'},

@@ -74,8 +74,8 @@ def remote(
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("[]", "a map of what there is in gcp"),
-        ('{"moon": {}}', "a map of what there is in gcp"),
+        ("[]", "a map from gcp to the description"),
+        ('{"moon": {}}', "a map from gcp to the description"),
         ('{"gcp": {}}', '{"project": ID'),
         ('{"gcp": "acme-ml"}', '{"project": ID'),
         (json.dumps({"gcp": {**SIDE, "projectNumber": 123456789012}}), '{"project": ID'),
@@ -235,7 +235,9 @@ def test_scripts_leave_the_remote_account_of_a_namesake_alone(
     project = Project("acme-ml", "123456789012", gcloud.all_commands())
     results = remote(project, catalog=catalog).find_findings(pools())
     [trust] = [finding for finding in results if finding.subject == "trust in acme-ml"]
-    assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
+    assert trust.text.startswith(
+        "it belongs to another cluster of the same name, in the account 222222222222"
+    )
     assert "another name for the team" in trust.remedy
 
 
@@ -306,7 +308,7 @@ def test_expired_role_name_is_an_error_with_a_remedy(gcloud: Gcloud) -> None:
     gcloud.seed("iam", "roles", "expire", "detcloud_vision_instances", "--project=acme-ml")
     done = gcloud.run(remote().commands(pools()))
     assert done.returncode == 1
-    assert "until 37 days after its deletion" in done.stderr
+    assert "until 37 days after the deletion" in done.stderr
     assert "another name for the team" in done.stderr
 
 
@@ -388,9 +390,11 @@ def test_missing_credentials_of_a_remote_project_are_a_single_warning() -> None:
     assert (finding.level, finding.subject) == (Level.WARNING, "credentials for acme-ml")
     assert finding.text == "neither the remote account nor its pools were checked: not for you"
     assert finding.remedy == (
-        "`gcloud auth application-default login` makes credentials, and `detcloud deploy check aws "
-        "--team vision` looks at it"
+        "create credentials with `gcloud auth application-default login`, and repeat `detcloud "
+        "deploy check aws --team vision`"
     )
+    [leftover] = remote(ClosedGoogle(401)).find_leftovers()
+    assert leftover.startswith("unknown resources in the project acme-ml: the search failed: ")
 
 
 def test_refuses_a_pool_in_an_unconfigured_cloud() -> None:

@@ -259,7 +259,7 @@ def test_remedy_names_the_setting_of_the_remote_account() -> None:
         for aws_finding in aws_findings(Ec2(16, "us-east-1f"))
         if aws_finding.level is Level.ERROR
     ]
-    assert error.remedy == "add one of those zones to detcloud:otherClouds"
+    assert error.remedy == "add a zone that offers the type to detcloud:otherClouds"
     [error] = [
         aws_finding
         for aws_finding in aws_findings(Ec2(16, key="arn:x"))

@@ -107,7 +107,7 @@ def test_forward_moves_to_the_newest_deployment() -> None:
 
 def test_rollback_needs_an_earlier_version() -> None:
     aws = Lambda(NEW)
-    with pytest.raises(RollbackFailed, match=r"there is no version before 1 of the API"):
+    with pytest.raises(RollbackFailed, match=r"the API has no version before 1"):
         aws.move()
     assert not aws.moved
 

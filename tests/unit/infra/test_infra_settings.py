@@ -63,7 +63,7 @@ def test_names_missing_settings() -> None:
 
 def test_refuses_unknown_settings() -> None:
     assert problems(logdays="3")[0].startswith(
-        "detcloud:logdays: there is no such setting; there are account, region, "
+        "detcloud:logdays: unknown setting; expected one of account, region, "
     )
 
 

@@ -467,7 +467,7 @@ def test_stack_exports_addresses_and_names(vision: Graph) -> None:
         ({"detcloud:clusterConfig": "none.yaml"}, "detcloud:clusterConfig: none.yaml cannot be"),
         (
             {"detcloud:archive": "none.zip"},
-            "no file none.zip; `python -m infra.aws.bundle",
+            "file none.zip does not exist; `python -m infra.aws.bundle",
         ),
     ],
 )

@@ -27,4 +27,4 @@ def test_a_home_without_a_state_table_is_an_error(
 ) -> None:
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path))
     assert main(["debug", "dump", "trial#7"]) == 1
-    assert f"there is no state table at {tmp_path}" in capsys.readouterr().err
+    assert f"no state table exists at {tmp_path}" in capsys.readouterr().err
