@@ -29,11 +29,13 @@ class BreakingTable(TableDecorator):
         super().__init__(cluster.services.engine.table)
         self.every = every
         self.commits = 0
+        self.faults = 0
         self._after = after
 
     def commit(self, writes: Sequence[Write]) -> None:
         self.commits += 1
         breaks = self.every and self.commits % self.every == 0
+        self.faults += bool(breaks)
         if breaks and not self._after:
             raise Unavailable("throttled")
         super().commit(writes)
@@ -114,7 +116,10 @@ def test_repeated_call_records_the_reports_of_a_failed_call(
         table.every = table.every if len(answers) < 20 else 0
         answers.append(agent.sync(reports=reports))
     engine.table = sound
-    assert any(answer.status in (500, 503) for answer in answers)
+    # Faults of the trial's own commits, after the reports are committed, are only logged.
+    assert table.faults > 0
+    if every == 1:
+        assert any(answer.status in (500, 503) for answer in answers)
     assert answers[-1].json["acked"][ALLOCATION]["0"] == reports[-1]["offset"]
     cluster.clock.ms += 60_000
     engine.advance_until_idle(["trial#1"])
