@@ -23,8 +23,10 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 from detcloud import core
+from detcloud.core import context_builder
 from detcloud.shared import upload_parts
 from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
+from detcloud.storage import build_store
 from tests.conformance.kill_phases import (
     GC_ROWS,
     KILL,
@@ -118,11 +120,14 @@ def train(
     # Makes HDFS use parts for the large files, too.
     upload_parts.SIGNED_PART_BYTES = LARGE_PART_BYTES
     os.chdir(place / "code")
+
+    def build_marked_store(*given: Any) -> MarkedStore:
+        return MarkedStore(build_store(*given), enter)
+
+    context_builder.build_store = build_marked_store  # type: ignore[assignment, attr-defined]
     enter(RESTORE)
     with core.init() as context:
         checkpoints, steps, latest = context.checkpoint, 0, context.info.latest_checkpoint
-        assert checkpoints._store is not None
-        checkpoints._store = MarkedStore(checkpoints._store, enter)
         if latest is not None:
             with checkpoints.restore_path(latest) as folder:
                 steps = int((folder / STEPS_FILE).read_text())
