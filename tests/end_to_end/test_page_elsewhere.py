@@ -288,7 +288,7 @@ def test_dropped_archive_is_checked_by_the_cluster(laptop: Laptop, chromium: Any
         browser.go("create", "New experiment")
         section = browser.window.get_by_role("region", name="code from this machine")
         section.evaluate(DROP, ["code.zip", [1]])
-        browser.wait_for_text("code.zip is no .tar.gz")
+        browser.wait_for_text("code.zip is not a .tar.gz")
         section.evaluate(DROP, ["code.tar.gz", [*packed.getvalue()]])
         browser.press("Upload the code")
         browser.wait_for_text("the name must not hold")
