@@ -10,13 +10,15 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from heapq import merge
 from sys import maxsize
-from typing import Any
+from typing import Any, TypeVar
 
 from control_plane.scheduling.fitting import AgentSet, RequestPlacer
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
 from detcloud.shared.plurals import count_text
+
+_Item = TypeVar("_Item", AllocationRequest, RunningAllocation)
 
 
 def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> SchedulingResult:
@@ -159,7 +161,12 @@ def _starts_other_trials(
         if not agents.release_placements(running.placements):
             return True
     agents = agents.as_initial()
-    later_jobs = {job.group: _job_after_stops(job, stopping, placer) for job in jobs}
+    stopped = _by_job(stopping)
+    begun = _by_job(start.request for start in placer.starts)
+    later_jobs = {
+        job.group: _job_after_stops(job, stopped.get(job.group, []), begun.get(job.group, []))
+        for job in jobs
+    }
     later_placer = RequestPlacer(agents, maxsize)
     claims = list(_share_claims(later_jobs.values(), agents))
     for claim in offer_shares(claims, agents.total_slots):
@@ -170,16 +177,32 @@ def _starts_other_trials(
     return bool(started - Counter((running.group, running.slots) for running in stopping))
 
 
-def _job_after_stops(job: Job, stopping: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
-    """Return the job as after the plan's starts and after `stopping` allocations have stopped.
+def _by_job(items: Iterable[_Item]) -> dict[int, list[_Item]]:
+    """Group requests or allocations by their job's experiment id, in order."""
+    groups: dict[int, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(item.group, []).append(item)
+    return groups
+
+
+def _job_after_stops(
+    job: Job, stopped: Sequence[RunningAllocation], begun: Sequence[AllocationRequest]
+) -> Job:
+    """Return the job after the starts of `begun` requests and the stops of `stopped` allocations.
 
     The stopped allocations are pending again, behind the job's other requests. The result's
-    allocations are empty; its totals count the allocations that remain.
+    allocations are empty; its totals count the allocations that remain. A job without allocations
+    and starts is returned unchanged.
+
+    Args:
+        job: the job.
+        stopped: the job's allocations that stop.
+        begun: the job's requests that the plan starts.
     """
-    stopped = [running for running in stopping if running.group == job.group]
-    starts = [start.request for start in placer.starts if start.request.group == job.group]
-    started = {request.allocation_id: request.slots for request in starts}
-    fixed = sum(request.slots for request in starts if not request.preemptible)
+    if not (stopped or begun or job.allocations or job.leaving_slots):
+        return job
+    started = {request.allocation_id: request.slots for request in begun}
+    fixed = sum(request.slots for request in begun if not request.preemptible)
     fixed -= sum(running.slots for running in stopped if not running.preemptible)
     waiting = Counter(job.pending_slots)
     waiting.subtract(started.values())
