@@ -171,10 +171,14 @@ def _starts_other_trials(
     claims = list(_share_claims(later_jobs.values(), agents))
     for claim in offer_shares(claims, agents.total_slots):
         job = later_jobs[claim.group]
-        if job.held_slots < claim.offered:
-            _start_requests(job, claim.offered - job.held_slots, later_placer)
-    started = Counter((start.request.group, start.request.slots) for start in later_placer.starts)
-    return bool(started - Counter((running.group, running.slots) for running in stopping))
+        if job.held_slots >= claim.offered:
+            continue
+        before = len(later_placer.starts)
+        _start_requests(job, claim.offered - job.held_slots, later_placer)
+        started = Counter(start.request.slots for start in later_placer.starts[before:])
+        if started - Counter(running.slots for running in stopped.get(job.group, [])):
+            return True
+    return False
 
 
 def _by_job(items: Iterable[_Item]) -> dict[int, list[_Item]]:
