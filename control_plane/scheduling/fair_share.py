@@ -182,7 +182,7 @@ def _starts_other_trials(
 
 
 def _by_job(items: Iterable[_Item]) -> dict[int, list[_Item]]:
-    """Group requests or allocations by their job's experiment id, in order."""
+    """Group requests or allocations by the experiment id of the job, in order."""
     groups: dict[int, list[_Item]] = {}
     for item in items:
         groups.setdefault(item.group, []).append(item)
