@@ -8,8 +8,8 @@ from control_plane.actors.pins import PINS, Pin, decode_pin, encode_pin, pin_bod
 from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import get_checkpoint
 from control_plane.services import Services
-from control_plane.state.table import Delete, Expect, Key, Put, Row, Write
-from control_plane.usecases.row_changes import change_row
+from control_plane.state.table import Delete, Key, Row, Write
+from control_plane.usecases.row_changes import change_row, replacing_put
 
 # The most users that pin a checkpoint. A pin's row names every user.
 USERS_OF_CHECKPOINT_MAX = 100
@@ -110,9 +110,6 @@ def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
     A pin is empty if nothing holds the checkpoint and the checkpoint is not gone. The write expects
     the revision of `row`. Without a row, the write creates the row, also for an empty pin.
 
-    The first revision of a row is `now_ms`, so that a row that is deleted and created again does
-    not repeat a revision.
-
     Args:
         uuid: the checkpoint.
         row: the current row; None if the checkpoint has no pin.
@@ -121,11 +118,11 @@ def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
     """
     key = Key(PINS, uuid)
     if row is None:
-        return Put(key, now_ms, encode_pin(pin), Expect.ABSENT)
+        return replacing_put(key, None, encode_pin(pin), now_ms)
     body = pin_body(pin, row.body)
     if body is None:
         return Delete(key, row.revision)
-    return Put(key, row.revision + 1, body, row.revision, row.due_ms, row.expires)
+    return replacing_put(key, row, body, now_ms)
 
 
 def _same_pin(

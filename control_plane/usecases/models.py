@@ -19,9 +19,9 @@ from control_plane.queries.model_records import (
     require_model,
     version_partition,
 )
-from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
+from control_plane.state.table import Delete, Key, Put, Row, StateTable, Write
 from control_plane.usecases.checkpoint_pins import pin_write
-from control_plane.usecases.row_changes import change_row
+from control_plane.usecases.row_changes import change_row, replacing_put
 
 METADATA_BYTES_MAX = 64 * 1024
 # The row of an idempotency key holds the record twice, the second time as a JSON text in JSON,
@@ -184,7 +184,7 @@ def put_record(
     """Return the write that stores a model or version in place of the row `former`; commit nothing.
 
     The write expects the revision of `former`, or no row if `former` is None. The first revision of
-    a row is `now_ms`, so that a row that is deleted and created again does not repeat a revision.
+    a row is `now_ms`.
 
     Raises:
         RequestError: too_large, if the record exceeds ROW_BYTES_MAX.
@@ -196,9 +196,7 @@ def put_record(
             f"{ROW_BYTES_MAX}"
         )
         raise RequestError(Code.TOO_LARGE, f"{text}: shorten the notes or the metadata")
-    if former is None:
-        return Put(key, now_ms, body, Expect.ABSENT)
-    return Put(key, former.revision + 1, body, former.revision)
+    return replacing_put(key, former, body, now_ms)
 
 
 def check_revision(name: str, row: Row, expected: int | None) -> None:

@@ -19,7 +19,7 @@ from control_plane.queries.cluster_configuration import POOL_CONFIGS, SHARED_CON
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, Write
 from control_plane.usecases.idempotency import ExtraWrites, no_extra_writes
-from control_plane.usecases.row_changes import change_row
+from control_plane.usecases.row_changes import change_row, replacing_put
 
 _TRIES_MAX = 50
 
@@ -176,11 +176,8 @@ def _configure(
     key = Key(POOL_CONFIGS, name)
     for _ in range(_TRIES_MAX):
         row = services.table.get(key)
-        # The first revision is a time, so that a pool that is removed and created again does not
-        # repeat a revision.
-        revision = row.revision + 1 if row else services.now_ms()
         settings = change(pools.load_settings(services, name))
-        put = Put(key, revision, config_body(row), row.revision if row else Expect.ABSENT)
+        put = replacing_put(key, row, config_body(row), services.now_ms())
         try:
             services.engine.execute_command(
                 addresses.pool(name),

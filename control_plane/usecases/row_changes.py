@@ -1,10 +1,14 @@
-"""Optimistic change of a row: read, change, commit, and retry after a conflict."""
+"""Optimistic change of a row: read, change, commit, and retry after a conflict.
+
+The first revision of a row that users may delete and create again is a time. So the new row does
+not repeat a revision of the deleted row, and a writer of the deleted row gets a conflict.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from control_plane.errors import Code, RequestError
-from control_plane.state.table import Conflict, Key, Row, StateTable, Write
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, StateTable, Write
 
 _TRIES_MAX = 50
 
@@ -49,3 +53,14 @@ def change_row(
         else:
             return result
     raise RequestError(Code.UNAVAILABLE, f"{name} changes too fast; try again")
+
+
+def replacing_put(key: Key, former: Row | None, body: bytes, now_ms: int) -> Put:
+    """Return the write that stores `body` in place of the row `former`; commit nothing.
+
+    The write expects the revision of `former`, and keeps its due time. Without `former`, the write
+    expects no row and has the revision `now_ms`.
+    """
+    if former is None:
+        return Put(key, now_ms, body, Expect.ABSENT)
+    return Put(key, former.revision + 1, body, former.revision, former.due_ms, former.expires)

@@ -9,8 +9,8 @@ from control_plane.config.template import check_masks, masked_template
 from control_plane.errors import Code, RequestError
 from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
-from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
-from control_plane.usecases.row_changes import change_row
+from control_plane.state.table import Delete, Key, Row, StateTable, Write
+from control_plane.usecases.row_changes import change_row, replacing_put
 
 TEMPLATES = user_rows.TEMPLATE.partition
 MASKING = 1
@@ -121,11 +121,9 @@ def put_template(
     new = replace(template, masked=masked, masking=MASKING)
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
-        # The first revision is a time, so that a template that is deleted and created again does
-        # not repeat a revision.
-        stored, revision, before = new, new.updated_ms - 1, row.body if row else None
+        stored = new
         if row is not None:
-            former, revision = decode_template(row.body), row.revision
+            former = decode_template(row.body)
             check_may_change(caller, owned_template(former))
             # The time always increases, even if the clock goes back, because clients use the time
             # as the template's version.
@@ -136,8 +134,8 @@ def put_template(
             if stored.config == former.config:
                 stored = replace(former, masked=stored.masked, masking=MASKING)
         _check_time(new.name, row, expected_updated_ms)
-        body = _CODEC.encode(stored, before)
-        put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision if row else Expect.ABSENT)
+        body = _CODEC.encode(stored, row.body if row else None)
+        put = replacing_put(Key(TEMPLATES, new.name), row, body, new.updated_ms)
         return stored, (put, *extra_writes(stored))
 
     return change_row(table, Key(TEMPLATES, new.name), change, f"template {new.name}")
