@@ -39,6 +39,7 @@ from control_plane.metrics.summary import Moments, NameSummary, Summary, summari
 VERSION = 1
 # The version of a split segment, which stores the reports elsewhere.
 SPLIT_VERSION = 2
+_VERSIONS = (VERSION, SPLIT_VERSION)
 SUMMARY_REPORTS_MIN = 512
 # The maximum number of metrics in a summary. A larger summary would be as long as the reports.
 SUMMARY_NAMES_MAX = 128
@@ -96,7 +97,7 @@ def split_segment(body: bytes) -> tuple[bytes, bytes]:
 
 def is_readable(body: bytes) -> bool:
     """Return whether this release knows the format of a segment. Damage is not detected."""
-    return body[:1] == b"[" or body[:1] in (bytes([VERSION]), bytes([SPLIT_VERSION]))
+    return body[:1] == b"[" or int.from_bytes(body[:1]) in _VERSIONS
 
 
 def content_digest(body: bytes) -> str | None:
@@ -137,7 +138,7 @@ def _decode_prefix(body: bytes) -> tuple[int, int, int]:
     Raises ValueError for an unknown version.
     """
     version, reports, size = _PREFIX.unpack_from(body)
-    if version not in (VERSION, SPLIT_VERSION):
+    if version not in _VERSIONS:
         raise ValueError(
             f"a segment of version {version}; this server reads {VERSION}, {SPLIT_VERSION}"
         )

@@ -11,8 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from control_plane.access.principals import Principal, Role
-from control_plane.access.tokens import StaticTokens, token_digest
+from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.fleet.notices import InstanceNotice, read_notices
@@ -27,7 +26,7 @@ from provisioner.model import ProvisionerSettings
 from tests.tour.handlers import place_of
 from tests.tour.recorder import Recorder, RecordingCloud, RecordingTable
 from tests.unit.api.adapters import ApiAdapters
-from tests.unit.api.cluster import SUBJECTS, TOKENS, V1, archive_of
+from tests.unit.api.cluster import TOKENS, V1, archive_of, role_tokens
 from tests.unit.api.exchange import Answer, call
 
 POOL = "default"
@@ -85,11 +84,7 @@ class TourCluster:
     def __init__(self, folder: Path, recorder: Recorder, *, has_cloud: bool = False) -> None:
         self.adapters = TourAdapters(folder, recorder)
         self._cluster = Cluster(self.adapters)
-        principals = {
-            token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
-            for role, token in TOKENS.items()
-        }
-        self.app = RecordingApp(self._cluster.build_app(StaticTokens(principals)), recorder)
+        self.app = RecordingApp(self._cluster.build_app(role_tokens()), recorder)
         settings = PoolSettings(SchedulerRules("fair_share"), provider=_provider(has_cloud))
         configured = PoolConfigured(POOL, settings)
         self._cluster.engine.execute_command(addresses.pool(POOL), configured)

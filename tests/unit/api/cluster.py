@@ -75,6 +75,16 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
+def role_tokens() -> StaticTokens:
+    """Return the tokens TOKENS, each of a user with the role."""
+    return StaticTokens(
+        {
+            token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
+            for role, token in TOKENS.items()
+        }
+    )
+
+
 def build_cluster(root: Path, providers: frozenset[str] = frozenset(), **parts: Any) -> Cluster:
     """Build a cluster with a pool `default`, and its API with a token for each role.
 
@@ -84,11 +94,7 @@ def build_cluster(root: Path, providers: frozenset[str] = frozenset(), **parts: 
         parts: further arguments of `ApiAdapters`.
     """
     adapters = ApiAdapters(root, providers, **parts)
-    principals = {
-        token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
-        for role, token in TOKENS.items()
-    }
-    app = builder.Cluster(adapters).build_app(StaticTokens(principals))
+    app = builder.Cluster(adapters).build_app(role_tokens())
     services: Services = app.state.services
     services.engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(
