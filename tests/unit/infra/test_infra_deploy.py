@@ -25,7 +25,7 @@ from infra.stack_program import (
     PruneFailed,
     RollbackFailed,
 )
-from infra.terraform.export import FILE
+from infra.terraform.export import FILE, NoCounterpart
 from tests.unit.infra.engine_stub import Engine
 
 DIGEST = "c" * 64
@@ -202,6 +202,18 @@ def test_failed_export_leaves_the_folder_unchanged(
     assert {file.name: file.read_bytes() for file in output.glob("*")} == before
     assert output.exists() == is_exported
     assert settings.read_text() == SETTINGS.replace(archives, "")
+
+
+def test_stack_without_a_counterpart_in_terraform_is_an_error(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise NoCounterpart("the schema has no aws:kms/key:Key")
+
+    monkeypatch.setattr(deploy, "export", refuse)
+    status, answer = run("export", f"--output={tmp_path / 'out'}")
+    assert (status, list(answer)) == (1, ["error"])
+    assert answer["error"].endswith("which is a bug: the schema has no aws:kms/key:Key")
 
 
 AWS = "resource_pools: [{pool_name: default, provider: {type: aws}}, {pool_name: desk}"
