@@ -228,7 +228,7 @@ class SteppedCluster(MovedClock):
     def tick(self) -> None:
         """Run the passes over leases, due rows and suggestions until each has an answer."""
         for task in TICK_TASKS:
-            self.attempt(lambda task=task: task(self.host))  # type: ignore[misc]
+            self.attempt(partial(task, self.host))
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Run rounds until `reached`. Raises AssertionError after ROUNDS_MAX rounds.
