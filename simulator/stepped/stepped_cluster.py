@@ -228,7 +228,11 @@ class SteppedCluster(MovedClock):
     def tick(self) -> None:
         """Run the passes over leases, due rows and suggestions until each has an answer."""
         for task in TICK_TASKS:
-            self.attempt(partial(task, self.host))
+            self.attempt(partial(self._run_on_host, task))
+
+    def _run_on_host(self, task: Callable[[SteppedHost], None]) -> None:
+        """Run a task on the host of this attempt, which a crash may have replaced."""
+        task(self.host)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Run rounds until `reached`. Raises AssertionError after ROUNDS_MAX rounds.
