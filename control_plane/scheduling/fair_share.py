@@ -88,10 +88,14 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
     Requests that the agents can never fit do not count, nor does demand beyond `max_slots`. Jobs
     without demand are left out.
     """
+    fits: dict[tuple[int, bool], bool] = {}
     for job in jobs:
         demand, smallest, single_agent = job.held_slots, None, job.single_agent
         for slots, count in job.pending_slots.items():
-            if slots and agent_set.can_ever_fit(slots, single_agent):
+            size = slots, single_agent
+            if size not in fits:
+                fits[size] = slots > 0 and agent_set.can_ever_fit(slots, single_agent)
+            if fits[size]:
                 demand += slots * count
                 if smallest is None or slots < smallest:
                     smallest = slots
@@ -157,9 +161,8 @@ def _starts_other_trials(
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
         stopping += [running for running in job.allocations if running.leaving and running.slots]
     agents = placer.agents.copy()
-    for running in stopping:
-        if not agents.release_placements(running.placements):
-            return True
+    if not agents.release_allocations(stopping):
+        return True
     agents = agents.as_initial()
     stopped = _by_job(stopping)
     begun = _by_job(start.request for start in placer.starts)
@@ -277,11 +280,12 @@ def _preempt_excess(
     """
     share = offered[job.group]
     excess = job.held_slots - job.leaving_slots - share
+    reason = _share_text(share, placer.agents)
     for running in sorted(job.allocations, key=order_key):
         if excess <= 0:
             return
         if running.slots and running.preemptible and not running.leaving:
-            yield Victim(running, _share_text(share, placer.agents))
+            yield Victim(running, reason)
             excess -= running.slots
 
 
@@ -331,10 +335,10 @@ class _UnmetShares:
         """
         self._agents = placer.agents.copy()
         self._sizes: set[tuple[int, bool]] = set()
-        for job in jobs:
-            for running in job.allocations if job.leaving_slots else ():
-                if running.leaving:
-                    self._agents.release_placements(running.placements)
+        for job in jobs if any(job.leaving_slots for job in jobs) else ():
+            self._agents.release_allocations(
+                running for running in job.allocations if running.leaving
+            )
         self._started_of: dict[int, list[AllocationRequest]] = defaultdict(list)
         for start in placer.starts:
             self._started_of[start.request.group].append(start.request)
@@ -343,7 +347,7 @@ class _UnmetShares:
         for job in jobs:
             staying = job.held_slots - job.leaving_slots + started_slots[job.group]
             budget = offered[job.group] - staying
-            if any(0 < slots <= budget for slots in job.pending_slots):
+            if budget > 0 and job.pending_slots:
                 self._serve_within(job, budget, started)
 
     def can_use(self, victims: Iterable[Victim]) -> bool:
@@ -353,10 +357,8 @@ class _UnmetShares:
         shares. Return False without unmet sizes, unless a victim is on a draining agent.
         """
         agents = self._agents.copy()
-        is_draining = False
-        for victim in victims:
-            is_draining |= not agents.release_placements(victim.allocation.placements)
-        return is_draining or any(agents.can_fit_now(*size) for size in self._sizes)
+        is_on_agents = agents.release_allocations(victim.allocation for victim in victims)
+        return not is_on_agents or any(agents.can_fit_now(*size) for size in self._sizes)
 
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
         """Place requests of the job within `budget` slots and record the sizes that do not fit.
@@ -367,8 +369,9 @@ class _UnmetShares:
         Args:
             started: the allocation ids of the plan's starts, which are skipped.
         """
-        waiting = Counter(job.pending_slots)
-        waiting.subtract(request.slots for request in self._started_of[job.group])
+        waiting = dict(job.pending_slots)
+        for started_request in self._started_of[job.group]:
+            waiting[started_request.slots] -= 1
         requests = (request for request in job.pending if request.allocation_id not in started)
         while True:
             sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
@@ -396,7 +399,8 @@ def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
     """
     started = {start.request.allocation_id for start in placer.starts}
     started_slots = _started_slots(placer)
-    borrowers = [
+    # The first round creates the borrowers lazily, because a few starts often use all slots.
+    borrowers: Iterable[_Borrower] = (
         _Borrower(
             job,
             (request for request in job.pending if request.allocation_id not in started),
@@ -404,9 +408,15 @@ def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
         )
         for job in order
         if placer.can_start_any(job, maxsize)
-    ]
+    )
     while borrowers:
-        borrowers = [borrower for borrower in borrowers if borrower.start_next(placer)]
+        served = []
+        for borrower in borrowers:
+            if not placer.agents.most_free_slots:
+                return
+            if borrower.start_next(placer):
+                served.append(borrower)
+        borrowers = served
 
 
 class _Borrower:

@@ -16,6 +16,7 @@ from control_plane.scheduling.model import (
     FittingPolicy,
     Job,
     Placement,
+    RunningAllocation,
 )
 from control_plane.scheduling.sizes import can_hold, gang_shape
 
@@ -283,6 +284,31 @@ class AgentSet:
         of free slots on one of the placements' agents, 0 if all were ignored.
         """
         return self._adjust_known_agents(places, 1)
+
+    def release_allocations(self, allocations: Iterable[RunningAllocation]) -> bool:
+        """Free the slots and the auxiliary places of allocations.
+
+        Draining agents and agents that are not in this set are ignored. Return False if all
+        placements of an allocation were ignored, or an allocation has no placements.
+        """
+        freed: Counter[int] = Counter()
+        is_complete = True
+        for running in allocations:
+            is_ignored = True
+            for place in running.placements:
+                number = self._numbers.get(place.agent)
+                if number is None or self._agents[number].draining:
+                    continue
+                is_ignored = False
+                if place.slots:
+                    freed[number] += place.slots
+                else:
+                    self._adjust_agent(number, 0, 1)
+            is_complete &= not is_ignored
+        # Each agent moves between hash rings once, although thousands of allocations may end.
+        for number, slots in freed.items():
+            self._adjust_agent(number, slots, 1)
+        return is_complete
 
     def _adjust_known_agents(self, places: Iterable[Placement], sign: int) -> int:
         """Add `sign` times the slots of each placement to the agent's free slots. A placement of 0

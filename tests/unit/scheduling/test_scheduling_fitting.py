@@ -10,6 +10,7 @@ from control_plane.scheduling.model import (
     AllocationRequest,
     FittingPolicy,
     Placement,
+    RunningAllocation,
 )
 from tests.unit.scheduling.clusters import agent
 
@@ -80,6 +81,30 @@ def test_released_slots_can_be_assigned_again() -> None:
     fleet.release_placements([Placement("a", 2), Placement("nobody", 4)])
     assert fleet.place_request(AllocationRequest("1.1", 2)) == (Placement("a", 2),)
     assert not fleet.can_fit_now(1, False)
+
+
+def test_releasing_allocations_frees_slots_and_auxiliary_places() -> None:
+    fleet = AgentSet([agent("a", 4, 0, aux_free=0), agent("b", 4, 0)])
+    gang = RunningAllocation("1.1", 4, 1, 1, placements=(Placement("a", 2), Placement("b", 2)))
+    single = RunningAllocation("2.1", 1, 2, 2, placements=(Placement("a", 1),))
+    helper = RunningAllocation("3.1", 0, 3, 3, placements=(Placement("a", 0),))
+    assert fleet.release_allocations([gang, single, helper])
+    # a has 2 + 1 free slots, b has 2.
+    assert fleet.most_free_slots == 3
+    assert fleet.free_slots == 5
+    assert fleet.can_fit_now(0, True)
+
+
+def test_releasing_allocations_reports_draining_and_unknown_agents() -> None:
+    fleet = AgentSet([agent("a", 4, 0, draining=True), agent("b", 4, 0)])
+    draining = RunningAllocation("1.1", 2, 1, 1, placements=(Placement("a", 2),))
+    unknown = RunningAllocation("2.1", 2, 2, 2, placements=(Placement("nobody", 2),))
+    gang = RunningAllocation("3.1", 4, 3, 3, placements=(Placement("a", 2), Placement("b", 2)))
+    assert not fleet.release_allocations([draining])
+    assert not fleet.release_allocations([unknown])
+    # An agent of the gang returns its slots.
+    assert fleet.release_allocations([gang])
+    assert fleet.free_slots == 2
 
 
 def number(text: str) -> int:
