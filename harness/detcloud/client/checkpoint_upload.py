@@ -210,7 +210,8 @@ class _Sender:
     def send_all(self, files: Sequence[SourceFile], manifest: SourceFile) -> None:
         """Send the missing files, then the manifest, and record the checkpoint.
 
-        `on_progress` is called for stored files too.
+        `on_progress` is called for stored files too. Raises ApiError and Unreachable, and OSError
+        if a file cannot be read. Files that were sent stay stored for a repeated upload.
         """
         there = {item["path"]: item["size"] for item in self._client.items(f"{self._path}/files")}
         missing = [file for file in files if there.get(file.path) != file.size]
@@ -225,9 +226,10 @@ class _Sender:
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
 
     def _send_in_parts(self, file: SourceFile) -> bool:
-        """Send the missing parts of a large file, and join the parts.
+        """Send the missing parts of a large file, join the parts, and return True.
 
-        Return False without sending anything if the file or the store needs a whole upload.
+        Return False without sending anything if the file or the store needs a whole upload. Raises
+        ApiError and Unreachable, and OSError if the file cannot be read.
         """
         if not file.part_md5s:
             return False
@@ -285,8 +287,10 @@ class _Sender:
     def _ask_parts(self, file: SourceFile, numbers: Sequence[int]) -> dict[str, Any]:
         """Ask how to send a large file in parts, and return the API's answer.
 
-        The answer has the size of parts, the stored parts, and upload requests for the parts
-        `numbers`. Raises ApiError and Unreachable.
+        `part_bytes` of the answer is the size of parts, or None if the file must be sent whole.
+        `stored` lists the numbers of stored parts. `in_order` is whether parts must be sent in
+        order. `uploads` has a request for each of the parts `numbers`, which count from 1. Raises
+        ApiError and Unreachable.
         """
         parts = [{"number": number, "md5": file.part_md5s[number - 1]} for number in numbers]
         answer: dict[str, Any] = self._post_fresh("parts", {**file.place, "parts": parts})
@@ -303,6 +307,8 @@ class _Sender:
     def _offers(self, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, dict[str, Any]]]:
         """Yield each file with the request that uploads the file. Requests are fetched in batches
         when needed.
+
+        Raises ApiError and Unreachable.
         """
         for batch in _batches(files):
             yield from zip(batch, self._offer(batch), strict=True)

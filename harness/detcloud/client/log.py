@@ -35,7 +35,8 @@ class LogFilter:
 class LogCursor:
     """A position in a trial's log, from which each `read` continues.
 
-    `complete` becomes True when everything has been read and the log cannot grow.
+    The position moves by pages of at most PAGE_LINES lines. `complete` becomes True when the last
+    page has been read and the log cannot grow.
     """
 
     def __init__(self, client: Requester, trial_id: int, line_filter: LogFilter) -> None:
@@ -49,6 +50,11 @@ class LogCursor:
     def read(self) -> Iterator[LogLine]:
         """Yield the lines after this position up to the present end of the log, and move the
         position.
+
+        The position moves past a page, and `complete` is set, before the page's lines are yielded.
+        If the caller stops the iteration within a page, later calls do not yield the page's other
+        lines. Raises ApiError and Unreachable; the position is then after the last page that was
+        read.
         """
         for page in self._read_pages():
             yield from page
@@ -57,7 +63,9 @@ class LogCursor:
         """Yield the last `count` lines, and move the position to the present end of the log.
 
         Lines before this position are not counted. The first pass keeps only positions of pages, so
-        that memory does not grow with the log. The last pages are read twice.
+        that memory does not grow with the log. The last pages are read twice. Raises ApiError and
+        Unreachable. If the caller stops the iteration, later calls do not yield the other lines of
+        the page that was being read.
         """
         # The position before each of the last pages, and the page's number of lines.
         pages = deque([(self._place, 0)])
@@ -76,7 +84,8 @@ class LogCursor:
     def _read_pages(self) -> Iterator[list[LogLine]]:
         """Yield a list of new lines for each page up to the present end of the log.
 
-        A list may be empty. `complete` and the position are updated before each yield.
+        A list may be empty. `complete` and the position are updated before each yield. Raises
+        ApiError and Unreachable.
         """
         while not self.complete:
             after, offset = self._place
@@ -96,7 +105,8 @@ def read_lines(cursor: LogCursor, pause: Callable[[], None] | None) -> Iterator[
     """Yield the lines after the cursor's position.
 
     With None as `pause`, stop at the present end of the log. Otherwise call `pause` and read again
-    until the log is complete.
+    until the log is complete. If the caller stops the iteration, the cursor may have moved past
+    lines that were not yielded, as with `LogCursor.read`. Raises ApiError and Unreachable.
     """
     yield from cursor.read()
     while pause is not None and not cursor.complete:

@@ -105,8 +105,9 @@ class CheckpointContext:
 
         Raises InvalidCall on a rank that may not store, and InvalidValue for invalid
         `steps_completed` or too large metadata. Raises DetcloudError for metadata that is no JSON,
-        and if storing or a report fails, with `shard` on every rank. Earlier checkpoints stay
-        valid.
+        and if storing or a report fails, with `shard` on every rank. With `shard`, equal files of
+        one name are stored once; different files or metadata of one name raise InvalidCall on every
+        rank. Earlier checkpoints stay valid.
         """
         self.wait()
         if shard and self._distributed.size > 1:
@@ -197,7 +198,9 @@ class CheckpointContext:
         Raises InvalidCall on a rank that may not store, and if `directory` is None without `shard`,
         with a `selector`, or on all ranks. Raises InvalidValue for invalid `steps_completed` or too
         large metadata. Raises DetcloudError if `directory` is no directory or contains a special
-        file, for metadata that is no JSON, and if storing or a report fails.
+        file, for metadata that is no JSON, and if storing or a report fails, with `shard` on every
+        rank. With `shard`, equal files of one name are stored once; different files or metadata of
+        one name raise InvalidCall on every rank.
         """
         if directory is None and selector is not None:
             raise InvalidCall("upload got a selector and no directory to select from")

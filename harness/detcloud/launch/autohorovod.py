@@ -23,10 +23,11 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the workers with the suitable launcher.
 
-    On a single slot, replace this process by the worker. On several slots of one machine, replace
-    this process by `horovodrun` if this program and the package are installed. Otherwise print a
-    notice and use torch_distributed without the overrides, the user's options before `--`. Then
-    return 0, 1 after a failure, 128 + n after signal n.
+    On a single slot, replace this process by the worker, without the overrides, which are the
+    user's options before `--`. On several slots of one machine, replace this process by
+    `horovodrun` if this program and the package are installed. Otherwise print a notice and use
+    torch_distributed without the overrides. Then return 0, 1 after a failure, 128 + n after
+    signal n.
 
     Raises SystemExit: 1 for invalid arguments, 0 after the usage for `-h`. Raises OSError if the
     system cannot run the worker of a single slot, or `horovodrun`.

@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def deepspeed_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """Return the command line of `deepspeed`, which starts a wrapped worker for each slot.
+    """Return the command line of `deepspeed`, which starts a worker for each slot of this machine.
+
+    `detcloud.launch.wrap_rank` runs each worker and puts the rank before each line of output.
 
     `arguments.overrides`, the user's options for `deepspeed`, follow detcloud's options and replace
     them.

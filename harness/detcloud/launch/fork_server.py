@@ -31,7 +31,9 @@ REQUEST_BYTES_MAX = 64 * 1024
 def main() -> None:
     """Serve requests until the agent's end of the socket closes; the process then exits.
 
-    Return only in the forked process of a trial.
+    Start a session, import the modules of a trial, and send their top-level names. For each
+    request, fork a supervisor and send its process id. Return only in the forked process of a
+    trial.
     """
     os.setsid()
     install_fast_exit()
@@ -81,9 +83,10 @@ def _send_answer(channel: socket.socket, answer: Mapping[str, object]) -> None:
 
 
 def _import_all() -> None:
-    """Import all modules that a trial class needs before training.
+    """Import all modules that a trial class needs before training, and list the installed packages.
 
-    Exclude the imported objects from garbage collection in the forks.
+    Exclude the imported objects from garbage collection in the forks. Disable the finalizers that
+    the imports have registered for the exit, in this process and in the forks.
     """
     import gc
     import multiprocessing  # noqa: F401
@@ -110,7 +113,11 @@ def _supervise(directory: str, lock: int, changed: Mapping[str, str]) -> None:
 
     `directory` is the launch's folder, `lock` the descriptor of its lock. `changed` are the
     environment variables that the imports have set. Output of the supervisor goes to
-    supervisor.log. An exception is printed there, and the exit code is 1.
+    supervisor.log. An exception is printed there, and the exit code is 1. Otherwise the exit code
+    is 0, even if the trial failed.
+
+    In the trial's process, close the lock and set the state of a new process. Raises KeyError
+    there if TMPDIR or HOME is not set.
     """
     from detcloud.launch import supervisor
 
@@ -135,7 +142,11 @@ def _supervise(directory: str, lock: int, changed: Mapping[str, str]) -> None:
 
 
 def _rebase_folders(changed: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `changed` with this process's TMPDIR and HOME replaced by those of `environment`."""
+    """Return `changed` with this process's TMPDIR and HOME replaced by the values in `environment`.
+
+    The folders are replaced wherever a value contains them. Raises KeyError if a variable is
+    missing here or in `environment`.
+    """
     rebased = dict(changed)
     for folder in ("TMPDIR", "HOME"):
         here, there = os.environ[folder], environment[folder]
@@ -146,7 +157,10 @@ def _rebase_folders(changed: Mapping[str, str], environment: Mapping[str, str]) 
 def _become_trial(environment: Mapping[str, str], argv: list[str]) -> None:
     """Give the interpreter and the libraries the state of a new process of the trial.
 
-    `environment` replaces all variables. `argv` is the command line of the trial.
+    `environment` replaces all environment variables. `argv`, the interpreter and its arguments,
+    replaces `sys.orig_argv`; `sys.argv` stays. If the interpreter `argv[0]` is in an overlay, enter
+    the overlay. The working directory replaces `sys.path[0]`. Restore Python's handler of SIGINT.
+    Renew the cached folders of the user, and the random numbers.
     """
     os.environ.clear()
     os.environ.update(environment)
@@ -185,7 +199,10 @@ def _enter_overlay(python: str) -> None:
 
 
 def _reset_home_caches() -> None:
-    """Make Python compute the user's folders and the temporary folder again."""
+    """Recompute the user's folders of packages. The temporary folder is recomputed at its next use.
+
+    Both then follow the present environment variables.
+    """
     import site
     import tempfile
 
@@ -195,7 +212,10 @@ def _reset_home_caches() -> None:
 
 
 def _renew_randomness() -> None:
-    """Give this fork an authentication key and random numbers, unlike the fork server's."""
+    """Set a new authentication key of multiprocessing, and reseed torch's and NumPy's generators.
+
+    Otherwise all forks would have the key and the random numbers of the fork server.
+    """
     import multiprocessing
 
     from detcloud.pytorch.forking import reseed_from_entropy

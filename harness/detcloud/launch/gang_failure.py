@@ -65,8 +65,9 @@ def _own_mark() -> Path | None:
 
 
 def _own_attempt() -> tuple[str, str]:
-    """Return the folder of this node's launcher, "" without a launcher, and the attempt's
-    number.
+    """Return the folder of this node's launcher and the attempt's number.
+
+    The folder is "" without a launcher. The number is "0" if the launcher does not count attempts.
     """
     return os.environ.get(GANG_FOLDER_VARIABLE, ""), os.environ.get(ATTEMPT_VARIABLE, "0")
 
@@ -109,7 +110,7 @@ def mark_lost_wrappers(folder: str) -> None:
 def has_refused(rank: int) -> bool:
     """Return whether the last exit report of this rank refuses the hyperparameters.
 
-    False without a cluster.
+    Return False without a cluster, without an exit report, and if the report file cannot be read.
     """
     folder = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
     if not folder:
@@ -146,7 +147,8 @@ def report_failure(text: str) -> None:
 def _first_exit(out: Path) -> tuple[str, str] | None:
     """Return the reason and message of the first refusal, or else of the first reported error.
 
-    Return None if no worker reported either.
+    The first one has the earliest time in the workers' reports. A missing message is "". Return
+    None if no worker reported either.
     """
     exits = []
     for path in sorted(out.glob("report-*.jsonl")):
@@ -158,7 +160,10 @@ def _first_exit(out: Path) -> tuple[str, str] | None:
 
 
 def _exit_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the `exit` entries among the last two lines of a report file. Empty without a file."""
+    """Return the `exit` entries among the last two lines of a report file.
+
+    Skip a line that is no JSON object. Return an empty list if the file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))

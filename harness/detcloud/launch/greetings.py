@@ -86,10 +86,11 @@ class Lobby:
         listener.setblocking(False)
 
     def receive(self, seconds_max: float | None = None) -> list[GreetedConnection]:
-        """Accept connections, read greetings, and return the connections that have sent the token.
+        """Accept a connection, read greetings, and return the connections that have sent the token.
 
-        Wait for events at most `seconds_max`, or without limit if None. Close connections that are
-        late, send an invalid greeting, or are too many. The result may be empty. The caller closes
+        Wait for an event until the next connection is late, at most `seconds_max` if not None.
+        Close connections that are late, send an invalid greeting, or are too many. The result is
+        empty after a wait without an event, and while greetings are incomplete. The caller closes
         returned connections.
         """
         self._close_late_ones()

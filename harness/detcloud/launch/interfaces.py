@@ -39,7 +39,10 @@ def interface_of(host: str) -> str | None:
 
 
 def _list_addresses() -> Iterator[tuple[str, IpAddress]]:
-    """Yield the name of each network interface and an IPv4 or IPv6 address of the interface."""
+    """Yield a pair for each address of a network interface: the interface's name and the address.
+
+    Addresses are IPv4, then IPv6. Omit a kind of addresses that the system cannot list.
+    """
     records = array.array("B", bytes(_RECORD_BYTES * _RECORDS_MAX))
     request = struct.pack("iL", len(records), records.buffer_info()[0])
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

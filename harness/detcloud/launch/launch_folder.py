@@ -56,7 +56,7 @@ class LaunchFolder:
         return str((os.environ if variables is None else variables).get("DETCLOUD_TRIAL_DIR", ""))
 
     def has_hook_passed(self) -> bool:
-        """Return whether the startup hook has ended without an error."""
+        """Return whether the startup hook has ended without an error. False without a hook."""
         return os.path.exists(f"{self.path}/hook-passed")  # noqa: PTH110
 
     def has_kill_request(self) -> bool:

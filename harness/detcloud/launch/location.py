@@ -25,8 +25,9 @@ def location_path(kind: str) -> Path:
 
 
 def write_location(kind: str, **fields: object) -> None:
-    """Replace the location file by `fields` as JSON, readable only by the user.
+    """Replace the content of the location file by `fields` as JSON.
 
+    Only the user can read a file that this function creates; an existing file keeps its mode.
     Raises OSError if the file cannot be written or is a link, and KeyError without the variable
     HOME.
     """

@@ -70,7 +70,11 @@ def kill_group(group: int, number: int) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill and reap all descendants. Stop after SWEEP_SECONDS_MAX, even if some remain."""
+    """Kill and reap all descendants. Stop after SWEEP_SECONDS_MAX, even if some remain.
+
+    Without /proc, kill none, but reap the children that end. Call `adopt_orphans` before, since
+    only children of this process are found.
+    """
     give_up_at = time.monotonic() + SWEEP_SECONDS_MAX
     while time.monotonic() < give_up_at:
         try:

@@ -60,7 +60,7 @@ def wrapped_command(rank_variables: str, arguments: LauncherArguments) -> list[s
     """Return the command of a worker, wrapped to prefix output lines with the rank.
 
     `rank_variables` are names of environment variables, separated by commas. The first variable
-    that is set contains the rank.
+    that contains a number is the rank.
     """
     wrapper = [sys.executable, "-m", "detcloud.launch.wrap_rank", rank_variables, "--"]
     return [*wrapper, *arguments.command]

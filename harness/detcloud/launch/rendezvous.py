@@ -40,10 +40,11 @@ def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str
 
 
 def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables of the launcher's process. Variables that are set stay.
+    """Return the environment variable that makes torch create a separate store for each attempt.
 
-    `overrides` are the user's options of torch's launcher. Empty for the `static` rendezvous and
-    with `--standalone`.
+    The name is TORCH_DISABLE_SHARE_RDZV_TCP_STORE; a present value stays, and the default is "1".
+    Return an empty dict for the `static` rendezvous and with `--standalone`. `overrides` are the
+    user's options of torch's launcher.
     """
     if "--standalone" in overrides or _choose_backend(overrides) == STATIC:
         return {}

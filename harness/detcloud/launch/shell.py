@@ -142,8 +142,9 @@ def serve_connection(greeted: GreetedConnection) -> None:
     program means bash or sh. If the program cannot be started, send the reason and exit code 127.
     Return when the client has closed the connection.
 
-    Raises ValueError for an invalid frame, and OSError if the client leaves. In both cases the
-    program gets SIGHUP.
+    Raises ValueError for an invalid frame, and OSError if the client leaves. In both cases a
+    running program gets SIGHUP. Also raises OSError if the client neither leaves nor sends input
+    for PATIENCE_SECONDS after the exit code.
     """
     connection, greeting = greeted.connection, greeted.greeting
     words = list(greeting.program) or [shutil.which("bash") or "/bin/sh"]
@@ -164,8 +165,9 @@ def serve_connection(greeted: GreetedConnection) -> None:
 
 
 def _drain(connection: socket.socket) -> None:
-    """Read and discard input until the client leaves, or raise OSError after PATIENCE_SECONDS.
+    """End the output, then read and discard input until the client leaves.
 
+    Raises OSError after PATIENCE_SECONDS without input, or if the client resets the connection.
     Closing a connection with unread input would reset the connection and lose the exit code.
     """
     connection.shutdown(socket.SHUT_WR)
@@ -313,7 +315,8 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
 
     A program that has redirected its output still reads input, and ends with its terminal. Input
     that the program does not read yet waits here, up to WAITING_BYTES_MAX, so that output is
-    transferred in the meantime. `received` is input that has arrived already. Raises OSError if the
+    transferred in the meantime. The client can end the input of a program without a terminal, and
+    can resize a terminal. `received` is input that has arrived already. Raises OSError if the
     client leaves, and ValueError for an invalid frame.
     """
     reader, source, waiting, is_over = FrameReader(), connection.fileno(), b"", False
@@ -343,7 +346,8 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
 def _write_input(program: Program, waiting: bytes) -> bytes:
     """Write as much input as the program accepts now, and return the rest.
 
-    If the program accepts no more input, close its input and return b"".
+    If the program accepts no more input, discard the input and return b"". Then also close the
+    input of a program without a terminal.
     """
     assert program.input is not None
     try:
@@ -356,9 +360,10 @@ def _write_input(program: Program, waiting: bytes) -> bytes:
 
 
 def _send_output(connection: socket.socket, program: Program, descriptor: int) -> None:
-    """Send available output of the program. At the end of the output, close the descriptor.
+    """Send available output of the program. At the end, remove the descriptor from the outputs.
 
-    Linux reports the end of a terminal's output as an error. Raises OSError if the client has left.
+    Then also close the descriptor, unless it is a terminal, which is the input too. Linux reports
+    the end of a terminal's output as an error. Raises OSError if the client has left.
     """
     try:
         output = os.read(descriptor, READ_BYTES)

@@ -84,9 +84,11 @@ class ProcessTable:
         return self._children.get(pid, [])
 
     def is_worker(self, pid: int) -> bool:
-        """Return whether the process is a fork of its parent, or was started by multiprocessing.
+        """Return whether the process is a fork of its parent, or a helper process of a library.
 
-        A fork has the parent's command line. Return False for an unknown process.
+        A fork has the parent's command line. The command line of a helper process of
+        multiprocessing, loky or torch's compiler has a word of WORKER_WORDS. Return False for an
+        unknown process.
         """
         command = self._command(pid)
         parent = self._parents.get(pid, 0)

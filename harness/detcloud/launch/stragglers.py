@@ -25,7 +25,10 @@ class StragglerWatch:
     """
 
     def __init__(self, folder: str) -> None:
-        """Start the thread. `folder` is shared by this node's launcher and workers."""
+        """Start the thread. `folder` is shared by this node's launcher and workers.
+
+        Marks that are already in `folder` count, too.
+        """
         self._folder = folder
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-watch", daemon=True)

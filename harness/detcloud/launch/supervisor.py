@@ -91,8 +91,10 @@ class Supervisor:
         """Run the stages until a failure or a kill, kill all descendants, and write exit.json.
 
         Return the exit code of the last stage, or 128 + n after signal n. Return 0 if no stage ran.
-        Repeat a failed record until it succeeds or cannot succeed. With `forks_trial`, raise
-        TrialForked in the trial's process. Raise OSError if `begun` cannot be created.
+        The process of a startup hook that has passed becomes the trial; record its end as the end
+        of the stage `trial`. Repeat a failed record until it succeeds or cannot succeed. With
+        `forks_trial`, raise TrialForked in the trial's process. Raise OSError if `begun` cannot be
+        created.
         """
         self._install_signal_handlers()
         self.folder.mark_begun()

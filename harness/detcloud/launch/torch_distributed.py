@@ -63,7 +63,10 @@ def _with_free_port(gang: Gang) -> Gang:
 def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
     """Return the environment variables of this node's workers.
 
-    `folder` is the folder that the node's launcher shares with its workers.
+    `folder` is the folder that the node's launcher shares with its workers. Other variables are the
+    address of the first node, the number of threads, and the port of the channels if the gang has a
+    port. The network interface for Gloo, and for NCCL with several nodes, is added if it is found.
+    Interfaces that are set stay.
     """
     variables = {
         "USE_TORCH_DISTRIBUTED": "True",
@@ -85,7 +88,8 @@ def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
 def _thread_variables() -> dict[str, str]:
     """Return the variables that set the threads of each worker.
 
-    Without the user's setting, a worker has one thread, as with torch's launcher.
+    WORKER_THREADS_VARIABLE, if set, decides for OpenMP and MKL. Otherwise OMP_NUM_THREADS stays, or
+    is 1 if it is not set, as with torch's launcher.
     """
     configured = os.environ.get(WORKER_THREADS_VARIABLE)
     if configured is not None:

@@ -69,7 +69,10 @@ def main() -> int:
 def _run_header(spec: TrialSpec) -> str:
     """Return the log's first line of a run after the first.
 
-    The line names the run, the checkpoint, a damaged checkpoint, and the batches to train again.
+    The line names the run and the checkpoint from which the run starts. If a later checkpoint is
+    damaged, the line adds this checkpoint, the cause of the damage, and the number of batches to
+    train again. Without any checkpoint, the line adds the batches up to the latest known
+    validation.
     """
     checkpoint = spec.latest_checkpoint
     place = f"checkpoint {checkpoint.uuid}" if checkpoint else "the beginning"
@@ -114,7 +117,8 @@ def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
 def _write_exit(directory: TrialDirectory, reason: str, message: str) -> None:
     """Append the `exit` line, with reason and message, to the trial's report.
 
-    Raises DetcloudError if this fails.
+    Cut the message to MESSAGE_CHARACTERS_MAX, and omit an empty message. Raises DetcloudError if
+    the line cannot be written.
     """
     extra = {"message": message[:MESSAGE_CHARACTERS_MAX]} if message else {}
     revision = directory.directives.latest.revision

@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
     after a signal to this wrapper, write none.
 
     Return 0 after printing the usage for `-h`. Return 1 for invalid arguments, and if the worker
-    refused the hyperparameters. Return 127 if the command cannot be started.
+    refused the hyperparameters and ended with 0. Return 127 if the command cannot be started.
     """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
@@ -136,11 +136,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
-    """Run the worker, and announce this wrapper to the launcher meanwhile.
+    """Run the worker as `_run_worker` does, and announce this wrapper to the launcher meanwhile.
 
-    The kernel ends this process when its parent ends. Return the worker's exit code, 128 + n after
-    signal n, 127 if the command cannot be started, REFUSED_CODE after a refusal of the
-    hyperparameters.
+    The launcher marks the failure of a wrapper that was killed. The kernel ends this process when
+    its parent ends. Orphaned descendants become children of this process. At the end, kill the
+    processes that the worker leaves. After a failure or a refusal of the hyperparameters, write the
+    mark by which the trial's other wrappers end their workers. `redirects`: whether each output
+    line passes through this process and gets the rank as a prefix.
+
+    Return the worker's exit code, 128 + n after signal n, 127 if the command cannot be started.
+    Return REFUSED_CODE if the worker refused the hyperparameters and ended with 0.
     """
     end_with_parent(os.getppid())
     adopt_orphans()
@@ -152,12 +157,14 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    After a failure or a refusal of the hyperparameters, write the mark of the failure. By this file
-    the trial's other wrappers on this node learn of the failure. After a signal to this wrapper,
-    write no mark.
+    Forward SIGTERM and SIGINT to the worker, unless this process leads a process group, which gets
+    the signals as a whole. After a failure or a refusal of the hyperparameters, write the mark of
+    the failure. By this file the trial's other wrappers on this node learn of the failure. After a
+    signal to this wrapper, write no mark. With `redirects`, each output line gets the rank as a
+    prefix; otherwise the worker inherits the outputs of this process.
 
-    Return 127 if the command cannot be started, REFUSED_CODE after a refusal, 128 + n after
-    signal n.
+    Return 127 if the command cannot be started, and 128 + n after signal n. Return REFUSED_CODE if
+    the worker refused the hyperparameters and ended with 0 without a signal to this wrapper.
     """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
@@ -203,7 +210,8 @@ def _kill_orphans() -> None:
 def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
     """Forward the worker's output until the worker has ended, and return the exit code.
 
-    The code is -n after signal n.
+    The code is -n after signal n. A process that the worker leaves may keep the output open; stop
+    reading DRAIN_SECONDS_MAX after the worker's end.
 
     Kill the worker if another worker of the trial has failed and FAILED_GRACE_SECONDS have passed
     since the first of the `terminated` times, the times of signals to this wrapper.
@@ -239,9 +247,10 @@ def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
-    """Forward available output to the descriptor `sink`, each line with the rank.
+    """Forward complete lines of available output to the descriptor `sink`, each with the rank.
 
-    Return False at the end of the output.
+    At the end of the output, forward the incomplete last line too, and return False. Raises OSError
+    if `sink` cannot be written.
     """
     content = os.read(source.fileno(), PIPE_BYTES)
     lines = prefixer.feed(content) if content else prefixer.flush()

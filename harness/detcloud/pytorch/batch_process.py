@@ -44,17 +44,18 @@ class TorchBatchProcessor(ABC):
     def process_batch(self, batch: Any, batch_idx: int) -> None:
         """Process a batch.
 
-        `batch_idx` is the batch's number in this process since the trial's start.
+        `batch_idx` is the batch's number in this process since the trial's start, from 0. An
+        exception ends the processing.
         """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027 - need not be defined.
-        """Called before a checkpoint.
+        """Called in every process before a checkpoint.
 
         Store all results: earlier batches are not processed again.
         """
 
     def on_finish(self) -> None:  # noqa: B027 - need not be defined.
-        """Called after all processes have processed their last batch."""
+        """Called in every process after the last batch of all processes."""
 
 
 class TorchBatchProcessorContext:
@@ -63,6 +64,8 @@ class TorchBatchProcessorContext:
     def __init__(self, core_context: core.Context) -> None:
         """Create the context. All processes agree on a new folder of outputs, so all must call
         this.
+
+        Raises DetcloudError if another process has exited.
         """
         self.core = core_context
         self.distributed = core_context.distributed

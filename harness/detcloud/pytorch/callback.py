@@ -12,24 +12,28 @@ class PyTorchCallback:
     """The hooks of training. By default they do nothing.
 
     An overriding method may leave out its last parameters. Hooks run in every process of the trial;
-    hooks of storing a checkpoint run only on the chief, except `on_checkpoint_upload_end`.
+    hooks of storing a checkpoint run only on the chief, except `on_checkpoint_upload_end`. An
+    exception of a hook ends the training.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Called before the data loaders are built.
 
-        `first_batch_idx` is the number of trained batches. `checkpoint_uuid` is the checkpoint to
-        load, or None.
+        `first_batch_idx` is the number of trained batches, 0 if only weights are loaded.
+        `checkpoint_uuid` is the checkpoint to load, or None.
         """
 
     def on_trial_shutdown(self) -> None:
-        """Called at the end of `fit`, even after an error."""
+        """Called at the end of `fit`, even after an error, unless `on_trial_startup` failed."""
 
     def on_training_start(self) -> None:
-        """Called after a checkpoint was loaded and before the first batch or validation."""
+        """Called before the first batch or validation, after the checkpoint, if any, was loaded."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Called before the first batch of an epoch. Epochs count from 0."""
+        """Called before the first batch of an epoch. Epochs count from 0.
+
+        Not called for an epoch within which the training resumes.
+        """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
         """Called after the last batch of an epoch."""
@@ -39,8 +43,8 @@ class PyTorchCallback:
     ) -> None:
         """Called after a training workload was reported.
 
-        `avg_metrics` are the reported metrics. `batch_metrics` has the metrics of each batch of
-        this process, with NumPy arrays instead of tensors.
+        `avg_metrics` are the reported metrics. `batch_metrics` has the metrics of each batch that
+        this process has trained in the workload, with NumPy arrays instead of tensors.
         """
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
@@ -50,16 +54,23 @@ class PyTorchCallback:
         """
 
     def on_validation_start(self) -> None:
-        """Called before a validation."""
+        """Called before a validation, when the models are already in evaluation mode.
+
+        After a request with a deadline stops the validation, the resumed trial calls this again.
+        """
 
     def on_validation_epoch_start(self) -> None:
-        """Called before the first call of `evaluate_batch` in a validation."""
+        """Called before the first call of `evaluate_batch` in a validation.
+
+        Not called for a trial with `evaluate_full_dataset`.
+        """
 
     def on_validation_epoch_end(self, outputs: list[dict[str, Any]]) -> None:
         """Called after the last call of `evaluate_batch` in a validation.
 
-        `outputs` has the metrics of each batch of this process, with NumPy arrays instead of
-        tensors.
+        Not called for a trial with `evaluate_full_dataset`, and after a request that stops the
+        validation. `outputs` has the metrics of each batch of this process, with NumPy arrays
+        instead of tensors.
         """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
@@ -72,13 +83,18 @@ class PyTorchCallback:
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
         """Called in every process with the state of a checkpoint before loading.
 
-        The hook may change the state.
+        The hook may change the state in place. `checkpoint` is the content of the checkpoint's
+        file: `models_state_dict`, `optimizers_state_dict`, `lr_schedulers_state_dict` (a list of
+        states each), `scaler_state_dict`, `callbacks` (a state by name), the training's own
+        entries, and entries that `on_checkpoint_save_start` added. A warm start loads only
+        `models_state_dict`; other entries may be missing then.
         """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
         """Called on the chief with the state before a checkpoint is written.
 
-        The hook may add tensors and plain data.
+        The hook may change the state in place, and add tensors and plain data by new names.
+        `on_checkpoint_load_start` gets the result and describes the entries.
         """
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
@@ -108,7 +124,7 @@ class PyTorchCallback:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned. By default, do nothing.
 
-        Not called if the checkpoint has no state of this callback.
+        Not called if the checkpoint has no state of this callback, and if only weights are loaded.
         """
 
 

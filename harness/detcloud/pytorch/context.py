@@ -163,7 +163,8 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         """Return torch's SummaryWriter for `get_tensorboard_path()`. Every call returns this
         object.
 
-        Raises DetcloudError if the package tensorboard is not installed.
+        Raises DetcloudError if the package tensorboard is not installed, and OSError if the folder
+        cannot be created.
         """
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
@@ -180,7 +181,10 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         return self.core.train.tensorboard_mode is TensorboardMode.AUTO
 
     def to_device(self, data: Any) -> Any:
-        """Return nested data with all tensors and arrays on the trial's device."""
+        """Return nested data with all tensors and arrays of numbers on the trial's device.
+
+        Arrays become tensors. Objects with a method `to` are moved too; other values stay.
+        """
         return move_to_device(data, self.device)
 
     def batch_mover(self) -> Callable[[Any], Any]:
@@ -243,8 +247,8 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     def set_profiler(self, *arguments: Any, **options: Any) -> None:
         """Profile training with torch.profiler.profile, which gets the arguments.
 
-        By default, traces are written to the folder of event files (`on_trace_ready`). A later call
-        replaces the profiler.
+        By default, traces are written to the folder of event files (`on_trace_ready`), which is
+        created. A later call replaces the profiler.
         """
         folder = str(self.get_tensorboard_path())
         options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))

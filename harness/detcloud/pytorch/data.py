@@ -138,8 +138,9 @@ class DataLoader:
         """Return torch's own loader over the share of process `rank` without the first `skip`
         batches.
 
-        The order is that of the sampler, without the trial's seed. With `repeat`, the loader never
-        ends. Raises InvalidValue for an impossible rank.
+        `num_replicas` is the number of processes. The order is that of the sampler, without the
+        trial's seed. With `repeat`, the loader never ends. With several processes, raises
+        InvalidValue for a rank that is negative or not below `num_replicas`.
         """
         batches: Any = adapt_batch_sampler(self._batches, repeat, skip, num_replicas, rank)
         return TorchDataLoader(
@@ -151,7 +152,11 @@ class DataLoader:
         return -(-len(self._batches) // self._size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over a single pass, which has the same order every time."""
+        """Return an iterator over a single pass, which has the same order every time.
+
+        A loader of `share` yields only the share's batches. The iteration raises InvalidCall for a
+        sampler that yields no batch, and errors of the data set.
+        """
         return self._iterate(0, passes=1)
 
     @property
@@ -178,9 +183,10 @@ class DataLoader:
         return self._iterate(seed, first=first)
 
     def share(self, rank: int, size: int) -> DataLoader:
-        """Return a copy that loads the share of process `rank`: every `size`th batch.
+        """Return a copy that loads the share of process `rank`: every `size`th batch from `rank`.
 
-        The count continues over the ends of epochs, so that every process always has a batch.
+        The count continues over the ends of epochs, so that every process always has a batch. The
+        share of a share is a share of the whole loader.
         """
         part = copy.copy(self)
         part._rank, part._size = rank, size

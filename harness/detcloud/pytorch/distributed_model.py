@@ -58,13 +58,19 @@ class _BatchUse:
         self.is_over = False
 
     def note_first_gradient(self, _: torch.Tensor) -> None:
-        """Note a gradient of the first parameter, which is missed unless a new call precedes."""
+        """Note a gradient of the first parameter, which is missed unless a new call precedes.
+
+        Do nothing in a batch that averages no gradients.
+        """
         if self.is_averaged:
             self.was_missed |= not self.awaits_first
             self.awaits_first = False
 
     def note_last_gradient(self, _: torch.Tensor) -> None:
-        """Note a gradient of the last parameter, which is missed unless a new call precedes."""
+        """Note a gradient of the last parameter, which is missed unless a new call precedes.
+
+        Do nothing in a batch that averages no gradients.
+        """
         if self.is_averaged:
             self.was_missed |= not self.awaits_last
             self.awaits_last = False

@@ -19,7 +19,9 @@ _WRITERS: WeakSet[Any] = WeakSet()
 
 
 def open_summary_writer(folder: Path) -> Any:
-    """Create torch's SummaryWriter for a folder. `flush_writers` will flush the writer.
+    """Create torch's SummaryWriter for a folder, and create a missing folder.
+
+    `flush_writers` will flush the writer.
 
     Raises DetcloudError if the package tensorboard is not installed.
     """

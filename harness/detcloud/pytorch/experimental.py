@@ -69,6 +69,9 @@ class PyTorchExperimentalContext:
         0, and the trial resumes later. The decorated function raises DetcloudError for samples that
         a cache cannot store, and for failures of the store or disk.
 
+        The decorated function also raises DetcloudError for an empty data set, and passes errors of
+        the original function.
+
         With `shuffle`, each epoch has its own order. With `skip_shuffle_at_epoch_end` as well, all
         epochs have the same shuffled order. `num_workers` processes compute the samples for each
         process of the trial. Raises DetcloudError for an id or version that cannot name a folder.
@@ -96,6 +99,9 @@ class PyTorchExperimentalContext:
         a request to stop the trial arrives meanwhile, the decorated function raises SystemExit with
         0, and the trial resumes later. The decorated function raises DetcloudError for samples that
         a cache cannot store, and for failures of the store or disk.
+
+        The decorated function also raises DetcloudError for an empty data set, and passes errors of
+        the original function.
 
         With `shuffle`, all validations have the same shuffled order. `num_workers` processes
         compute the samples for each process of the trial. Raises DetcloudError for an id or version

@@ -86,7 +86,8 @@ class FormerTrial(PyTorchTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         """Train the model on a batch, step the optimizer if due, and return the metrics.
 
-        Raises DetcloudError if the trial returns no loss.
+        A tensor becomes the metric `loss`. Raises DetcloudError if the trial returns no loss, and
+        errors of the trial's method.
         """
         context = self._context
         metrics = self._train(batch, context.get_model(), epoch_idx, batch_idx)
@@ -112,7 +113,10 @@ class FormerTrial(PyTorchTrial):
         return metrics
 
     def _evaluate(self, name: str, method: Callable[..., Any], data: Any) -> Any:
-        """Call a method of evaluation, with the model if the method accepts a second argument."""
+        """Call a method of evaluation, with the model if the method accepts a second argument.
+
+        `name` is the name of the method's first parameter. Raises errors of the method.
+        """
         if argument_count(method) == 1:
             return method(data)
         return bind_names(method, name, "model")(data, self._context.get_model())
@@ -156,7 +160,10 @@ class ModelTakingTrial(FormerTrial):
         self._context, self._train = context, _train_function(trial)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        """Return the trial's metrics. The trial itself steps the optimizer."""
+        """Return the result of the trial's `train_batch`. The trial itself steps the optimizer.
+
+        Raises DetcloudError if the trial has wrapped no model, and errors of the trial's method.
+        """
         model = self._context.get_model()
         metrics: dict[str, Any] = self._train(batch, model, epoch_idx, batch_idx)
         return metrics

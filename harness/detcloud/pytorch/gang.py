@@ -90,7 +90,10 @@ def compress_gradients(
 
 
 def copy_buffers_of_chief(models: list[torch.nn.Module]) -> None:
-    """Copy the chief's buffers to every rank, as the next training step would do."""
+    """Copy the chief's buffers to every rank, as the next training step would do.
+
+    All ranks must call this. Do nothing without a process group.
+    """
     if not torch_distributed.is_initialized():
         return
     for model in models:

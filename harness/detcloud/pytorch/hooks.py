@@ -89,8 +89,9 @@ class Hooks:
 def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """Return a function that takes values in the order of `names` and calls `method`.
 
-    If the method's parameters have all these names, in any order, values are passed by name.
-    Otherwise `method` itself is returned, which takes the values by position.
+    If the method accepts all these names, in any order or by `**`, values are passed by name.
+    Otherwise, or if the method's first parameters are `names`, return `method` itself, which takes
+    the values by position.
     """
     parameters = inspect.signature(method).parameters.values()
     by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD

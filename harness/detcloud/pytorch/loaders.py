@@ -44,7 +44,9 @@ class PlainLoader:
         return PlainLoader(self.loader, count)
 
     def batches_from(self, _first: int, _seed: int) -> Iterator[Any]:
-        """Return an endless iterator over batches. The trial itself skips trained batches.
+        """Return an endless iterator over batches, and ignore both arguments.
+
+        The trial itself shuffles by the seed and skips trained batches.
 
         The first pass begins at once, not at the first batch: torch's iterator draws a random
         number, which an interrupted run has drawn earlier, too. Raises DetcloudError at a pass

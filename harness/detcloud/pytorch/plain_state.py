@@ -23,7 +23,8 @@ _PLAIN_BASES = (bool, int, float, str)
 def to_plain(value: Any) -> Any:
     """Convert a value to plain types: enums, NumPy values, and subclasses of plain types.
 
-    Return values of all other types unchanged. A dict or list without changes is returned itself.
+    Nested values are converted, too. A deque becomes a list. Return values of all other types
+    unchanged. A dict or list without changes is returned itself.
     """
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN_BASES or value is None:

@@ -177,8 +177,8 @@ def adapt_batch_sampler(
     """Return a batch sampler, repeated if `repeat`, then sharded, then without `skip` batches.
 
     With `num_replicas` above 1, only the share of worker `rank` remains, and `skip` counts batches
-    of this share. Without changes, return `batch_sampler` itself. Raises InvalidValue for an
-    impossible rank.
+    of this share. Without changes, return `batch_sampler` itself. Raises InvalidValue if `rank` is
+    not below a `num_replicas` above 1, or is negative then.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

@@ -67,7 +67,11 @@ def _module_name(kind: type[Any]) -> str:
 
 
 def _script_folder(kind: type[Any]) -> str:
-    """Return the folder of the class's script relative to the code, or "" for the code's folder."""
+    """Return the folder of the class's script relative to the code, the working directory.
+
+    Return "" for the working directory itself, for a script outside, and for a class that no script
+    defines.
+    """
     file = getattr(sys.modules["__main__"], "__file__", None)
     if kind.__module__ != "__main__" or not file:
         return ""

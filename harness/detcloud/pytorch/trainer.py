@@ -297,9 +297,10 @@ class Trainer:
         )
 
     def _reporting_batches(self) -> Interval:
-        """Return the configuration's scheduling_unit.
+        """Return the configuration's scheduling_unit as a period in batches.
 
-        Without a cluster, the period ends at multiples of the unit.
+        On a cluster, the period counts from the last report. Without a cluster, the period ends at
+        multiples of the unit.
         """
         core = self._context.core
         unit = core.info.scheduling_unit

@@ -134,8 +134,10 @@ class Training:
     def _start(self) -> None:
         """Restore the checkpoint, begin the batches, and call `on_training_start`.
 
-        If the plan says so, also validate before the first batch. Raises DetcloudError if the
-        checkpoint cannot be read or does not fit the trial, and errors of the trial's code.
+        If the plan says so, also validate before the first batch of a new training. At the end, set
+        the random generators to the state in the checkpoint. Raises DetcloudError if the checkpoint
+        cannot be read or does not fit the trial, and all errors of a validation and of the trial's
+        code.
         """
         self._core.train.allow_repeats()
         drawn = self._state.restore()
@@ -336,8 +338,9 @@ class Training:
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:
         """Return the searcher's metric. If the metric is missing, raise InvalidCall or return NaN.
 
-        NaN, which is never the best, is returned without a searcher, and in eras where a missing
-        metric ends the search; `_missing_metric_reason` is then set.
+        A metric that is not a single number counts as missing. Return NaN, which is never the best,
+        without a searcher, and in eras where a missing metric ends the search. In such an era, set
+        `_missing_metric_reason`.
         """
         name = self._plan.metric
         if name is None:

@@ -134,11 +134,13 @@ class TrainingState:
     def save_before_leaving(self) -> None:
         """Save an unsaved state before the process ends. All processes call this.
 
-        After an interruption notice the chief chooses by the time left, for all processes: save,
-        leave the running upload for `finish_save` to await, or give up the running upload. After
-        giving up, `finish_save` does nothing.
+        A save is stored completely before the return. Without an interruption notice, save if the
+        state is unsaved. After a notice, the chief chooses by the time left, for all processes:
+        save, leave the running upload for `finish_save` to await, or give up the running upload.
+        After giving up, `finish_save` does nothing.
 
-        Raises DetcloudError if storing fails or another process has exited.
+        Raises DetcloudError if storing fails, now or for the previous checkpoint, or if another
+        process has exited. Raises errors of the hooks.
         """
         plan = self._core.plan_last_save
         choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE
@@ -257,7 +259,9 @@ class TrainingState:
     def _load(self) -> dict[str, Any] | None:
         """Load models and optimizers from the checkpoint; return the state of this process's loop.
 
-        Return None after a warm start. Call `on_checkpoint_load_start`. Raises DetcloudError if the
+        Return None after a warm start, which loads only the weights. If as many processes wrote the
+        checkpoint, the average, generators and gradients are those of this process's rank.
+        Otherwise they are the chief's. Call `on_checkpoint_load_start`. Raises DetcloudError if the
         checkpoint cannot be read or does not fit the trial, and errors of the hook.
         """
         assert self._plan.checkpoint is not None

@@ -60,34 +60,48 @@ class PyTorchTrial(ABC):
 
     @abstractmethod
     def build_training_data_loader(self) -> DataLoader:
-        """Return the loader of the training data, of all processes together."""
+        """Return the loader of the training data, of all processes together.
+
+        Called once in each process. The Trainer gives each process a share of the batches.
+        """
 
     @abstractmethod
     def build_validation_data_loader(self) -> DataLoader:
-        """Return the loader of the validation data, of all processes together."""
+        """Return the loader of the validation data, of all processes together.
+
+        Called once in each process. For `evaluate_batch`, each process gets a share of the batches.
+        """
 
     def evaluate_batch(self, batch: TorchData) -> dict[str, Any]:
         """Return the metrics of a validation batch; `evaluation_reducer` combines all batches.
 
         Every batch must return the same names. If the method has a second parameter `batch_idx`, it
-        gets the number of the batch. Raises DetcloudError unless defined.
+        gets the number of the batch: from 0 in each validation, counted in each process. Raises
+        DetcloudError unless defined.
         """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_batch")
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
         """Return the metrics of the whole validation set, computed on the chief.
 
-        `data_loader` is the loader that `build_validation_data_loader` returned. Move its batches
-        with `context.to_device`. Raises DetcloudError unless defined.
+        `data_loader` is the loader that `build_validation_data_loader` returned, in test mode with
+        only the first batch. Move its batches with `context.to_device`. Raises DetcloudError unless
+        defined.
         """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_full_dataset")
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """Return the reducer for all metrics of `evaluate_batch`, or a reducer by each name."""
+        """Return the reducer for all metrics of `evaluate_batch`, or a reducer for each name.
+
+        By default Reducer.AVG.
+        """
         return Reducer.AVG
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Return the callbacks by name. Checkpoints store each callback's state under the name."""
+        """Return the callbacks by name, by default an empty dict.
+
+        The hooks are called in this order. Checkpoints store each callback's state under the name.
+        """
         return {}
 
     def get_batch_length(self, batch: TorchData) -> int:

@@ -97,7 +97,10 @@ class Position:
         return self.saved == self.steps
 
     def after_training(self, steps: int, end: int) -> Position:
-        """Return the position after training to `steps`, in a workload that ends at `end`."""
+        """Return the position after training to `steps`, in a workload that ends at `end`.
+
+        If `steps` is less than `end`, the workload is cut and continues later.
+        """
         start = steps if steps == end else self.workload_start
         return replace(self, steps=steps, workload_start=start)
 
@@ -127,9 +130,10 @@ class Position:
     def after_restart(self, schedule: Schedule, *validated_steps: int | None) -> Position:
         """Return the position after a restart from the checkpoint of `steps`.
 
-        `validated_steps` are batches with validations that the cluster knows. If one is at `steps`
-        and not in this position, it followed the checkpoint. Periods then count it, but its metric
-        is None, and the policy `all` wants a checkpoint.
+        A checkpoint of `steps` exists from then on. `validated_steps` are batches with validations
+        that the cluster knows. A validation at `steps` that is not in this position followed the
+        checkpoint. Periods then count this validation, but its metric is None, and the policy `all`
+        wants a checkpoint.
         """
         position = replace(self, saved=self.steps)
         if self.steps not in validated_steps or self.last_validation == self.steps:

@@ -49,7 +49,9 @@ class WrappedObjects:
         train.
 
         With several processes, the returned model averages gradients over all processes, and every
-        process must wrap the model.
+        process must wrap the model. The processes wait for each other; torch raises RuntimeError if
+        their models differ. In a single process, or without trainable parameters, return the moved
+        model itself.
         """
         moved = model.to(self.device)
         wrapped: Any = distribute_model(moved, self.device, self._bucket_mib)

@@ -94,8 +94,9 @@ def _own_folder(overlay: str) -> str:
 def is_of_one_run(words: Sequence[str]) -> bool:
     """Return whether a command installs packages that only the present run can use.
 
-    Examples are editable code, also in a requirements file, and a target outside the overlay. True
-    if a requirements file cannot be read.
+    Return True if a word begins with one of OF_ONE_RUN: options for editable code or for another
+    target. Also return True if the file after `-r` or `--requirement` has an editable line or
+    cannot be read.
     """
     if any(word.startswith(option) for word in words for option in OF_ONE_RUN):
         return True

@@ -91,8 +91,10 @@ def main(arguments: list[str]) -> int:
 
     An overlay is a trial's virtual environment. The agent has written the request to `request.json`
     in this folder. A layer with the requested packages is reused from the cache, if present;
-    otherwise pip or uv installs a new layer. Print the outcome as a line of the trial's log. Return
-    0, or 1 after PackagesRefused or OSError. Raises KeyError or TypeError for an invalid request.
+    otherwise pip or uv installs a new layer. The present time becomes the layer's time of use. With
+    `links_scripts`, write the parent's scripts into SCRIPTS_FOLDER of the overlay. Print the
+    outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError. Raises
+    KeyError or TypeError for an invalid request.
     """
     overlay = Path(arguments[0])
     request = Request.read(overlay / REQUEST_FILE)
@@ -123,7 +125,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _requirement_lines(request: Request) -> str:
-    """Return the content of the requirements. Raises PackagesRefused if the file cannot be read."""
+    """Return the content of the requirements: the listed packages, a line each, or else the file.
+
+    Raises PackagesRefused if the file is missing or cannot be read.
+    """
     if request.packages is not None:
         return "".join(f"{line}\n" for line in request.packages)
     path = request.code / request.file
@@ -209,9 +214,9 @@ def _run_installer(request: Request, lines: str, build: Path) -> None:
     """Install the requirements into the overlay `build` by pip or uv.
 
     The requirements are the file of the model code that the request names. If the request names no
-    file, `lines` are written to `build/requirements.txt` and installed. The installer's output goes
-    to the trial's log. Raises PackagesRefused if uv is missing or the installer fails; `build`
-    then contains a part of the packages.
+    file, `lines` are written to `build/requirements.txt` and installed. A missing pip is installed
+    first. The installer's output goes to the trial's log. Raises PackagesRefused if pip or uv is
+    missing or the installer fails; `build` may then contain a part of the packages.
     """
     requirements = request.code / request.file if request.file else build / "requirements.txt"
     if not request.file:
@@ -238,9 +243,10 @@ def _run_installer(request: Request, lines: str, build: Path) -> None:
 
 
 def _ensure_pip(python: str, environment: dict[str, str]) -> None:
-    """Install Python's bundled pip if the environment has no pip.
+    """Install Python's bundled pip if the interpreter `python` has no pip.
 
-    Raises PackagesRefused if the environment has neither pip nor the bundled pip.
+    `environment` are the variables of the started processes.
+    Raises PackagesRefused if the interpreter has neither pip nor the bundled pip.
     """
     for options in (["-c", "import pip"], ["-m", "ensurepip"]):
         done = subprocess.run([python, *options], env=environment, capture_output=True, check=False)

@@ -75,8 +75,9 @@ def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
     """Link the packages of a layer into a new overlay, a trial's virtual environment.
 
     The packages then count as installed. Files are hard links: installers replace files instead of
-    writing into them. Raises OSError if the layer cannot be read or the overlay cannot be written,
-    also if a file of a package exists there.
+    writing into them. The layer's COMMANDS_FILE is linked too. Raises OSError if the layer cannot
+    be read or the overlay cannot be written, also if a file of a package exists there. A part of
+    the files may then be in the overlay.
     """
     target = site_packages_folder(overlay, version)
     for entry in site_packages_folder(layer, version).iterdir():
@@ -88,10 +89,13 @@ def fill_overlay(overlay: Path, version: str, layer: Path) -> None:
 
 
 def finish_layer(build: Path, cache: Path, key: str) -> None:
-    """Turn the installer's overlay `build`, a folder in `cache`, into the layer with this key.
+    """Make the installer's overlay `build`, a folder in `cache`, the layer with this key.
 
-    An overlay is a virtual environment; delete its interpreter and settings. Raises FileExistsError
-    if the layer exists, and OSError if a file cannot be written.
+    An overlay is a virtual environment. Delete its interpreter and settings, and rewrite its
+    scripts to run in any overlay. Then create the link CACHE/KEY to `build`, which keeps its name.
+
+    Raises FileExistsError if the link exists, and OSError if a file cannot be written. `build` is
+    then changed in part, and no link to it exists.
     """
     programs = build / "bin"
     drafts = build / "bin.new"

@@ -72,7 +72,8 @@ def make_overlay(folder: Path, parent: ParentPython, layer: Path | None, harness
 
     Args:
         layer: the layer of declared packages, or None.
-        harness: the folder that contains this `detcloud` package.
+        harness: the folder that contains this `detcloud` package. The package is linked into the
+            overlay only if the folder is one of the parent's site folders.
 
     Raises OSError if the folder cannot be written.
     """

@@ -106,6 +106,6 @@ def _in_quotes(path: str) -> str:
 
 
 def _write_program(path: Path, content: bytes) -> None:
-    """Write an executable file for the user. Raises OSError."""
+    """Write a file that only the user can read, change and run. Raises OSError."""
     path.write_bytes(content)
     path.chmod(0o700)
