@@ -43,8 +43,9 @@ def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
     """Return the environment variable that makes torch create a separate store for each attempt.
 
     The name is TORCH_DISABLE_SHARE_RDZV_TCP_STORE; a present value stays, and the default is "1".
-    Return an empty dict for the `static` rendezvous and with `--standalone`. `overrides` are the
-    user's options of torch's launcher.
+    Return an empty dict for the `static` rendezvous and with `--standalone`. The rendezvous is
+    `static` unless `overrides` choose another backend, restarts or a range of nodes. `overrides`
+    are the user's options of torch's launcher.
     """
     if "--standalone" in overrides or _choose_backend(overrides) == STATIC:
         return {}

@@ -32,7 +32,8 @@ def write_code(
 ) -> None:
     """Write `load_data.json` and, on a cluster, a copy of the code below `code/`, into `folder`.
 
-    The code is the working directory. If the code has more than FILES_MAX files or BYTES_MAX bytes,
+    The code is the working directory without hidden files and folders, compiled Python files and
+    symbolic links. If the code has more than FILES_MAX files or BYTES_MAX bytes,
     print a notice and do not copy it. Sections of the configuration that may contain secrets are
     left out. `trial_type` says which function can load the checkpoint:
     `load_trial_from_checkpoint_path` loads only a PyTorchTrial. Raises OSError if a file cannot be

@@ -46,8 +46,12 @@ class DataLayer:
         """Return a decorator for a function that creates the training data set (map-style).
 
         The decorated function returns a CachedDataset. All processes of the trial must call the
-        decorated function. If the cache lacks this id and version, the original function is called
-        and the samples are stored. Otherwise the original function is not called.
+        decorated function. If the cache lacks this id and version, or its copy is damaged, the
+        original function is called and the samples are stored. Otherwise the original function is
+        not called. While the original function runs and its samples are read, Python's, NumPy's and
+        torch's random generators have a seed from the data set's name. Storing the
+        samples prints progress, and deletes old unfinished copies from the store and the local
+        cache.
 
         If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
         with 0, and the trial resumes later. The decorated function raises DetcloudError for an
