@@ -104,7 +104,8 @@ def install_handlers(app: FastAPI) -> None:
     """Add handlers to `app` that convert exceptions to the API's error answers.
 
     The handlers convert RequestError, the framework's HTTPException and RequestValidationError,
-    Unavailable (the state table), and OSError if a disk or a bucket failed.
+    Unavailable (the state table), and OSError if a disk or a bucket failed. The handler of OSError
+    raises an error of any other origin again, without an answer.
     """
     app.add_exception_handler(HTTPException, _answer_http_exception)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)

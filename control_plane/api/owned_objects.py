@@ -1,6 +1,8 @@
 """Declarations for the option `changes` of routes: each finds the objects that a request changes.
 
-A declaration is a dependency of FastAPI, and reads the path and the body like a handler.
+A declaration is a function, a dependency of FastAPI, and reads the path and the body like a
+handler. A route names the function itself, such as `changes=only_own`; FastAPI calls the function
+for each request.
 """
 
 from functools import partial
@@ -30,7 +32,8 @@ def trial_in_path(trial_id: TrialId, services: ServicesParameter) -> FindOwned:
 def only_own() -> FindOwned:
     """Return a function that finds no objects, for a route that changes nothing of other users.
 
-    For example, the route creates an object for the caller, or changes the caller's own pin.
+    For example, the route creates an object for the caller, or changes the caller's own pin. Write
+    `changes=only_own` without a call: `only_own` itself is the dependency that FastAPI calls.
     """
     return _nothing
 

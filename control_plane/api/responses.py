@@ -13,7 +13,7 @@ from control_plane.usecases.idempotency import StoredAnswer
 
 
 def json_response(content: bytes, status: int = 200) -> Response:
-    """Return a response with the JSON text `content`."""
+    """Return a response with the HTTP status `status` and the JSON text `content`."""
     return Response(content, status, media_type="application/json")
 
 

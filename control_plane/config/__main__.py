@@ -87,9 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_overrides_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the repeatable option `--config PATH=VALUE` to `parser`, parsed into the list `config`.
+    """Add the repeatable option `--config PATH=VALUE` to `parser`, collected in the list `config`.
 
-    The list is empty if the option is absent.
+    The list has the texts `PATH=VALUE` in the order of the options, unparsed and unchecked. The
+    check of the configuration reports a text without `=`. Without the option, the list is empty.
     """
     parser.add_argument(
         "--config",

@@ -118,7 +118,10 @@ def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:
 
 
 def _first_draw(config: ExperimentConfig) -> Mapping[str, object]:
-    """Return the hyperparameters of the first trial, drawn with the experiment's seed, by name."""
+    """Return the hyperparameters of the first trial, drawn with the experiment's seed, by name.
+
+    A group of hyperparameters is a nested map.
+    """
     plan = config.search_plan()
     generator = Generator.from_seed(plan.seed)
     return draw_hparams(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)

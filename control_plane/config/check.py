@@ -55,7 +55,7 @@ def check_config(
         seed_default: the experiment's seed if no layer has one, modulo 2**31. The seed default
             also determines the generated name.
         kind: the kind of job. Layers of commands, notebooks and shells are converted to those of
-            an experiment.
+            an experiment, and have no problems of the section `searcher`.
         accepts_masks: whether a mask, as printed in place of a secret, is valid as the secret. Only
             for configurations that no trial runs with.
 

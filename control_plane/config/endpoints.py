@@ -15,8 +15,8 @@ def endpoint_origin(url: str) -> str | None:
     """Return the origin of a URL: scheme, host and port, for example "https://host:443".
 
     Scheme and host are in lower case, without a dot at the end of the host. The scheme's default
-    port is added if absent. Return None for a scheme other than http and https. Also return None
-    for a login, a query, a fragment, or an escape in the path.
+    port is added if absent. Return None for any other text, for example a URL with another scheme
+    than http and https, a login, a query, a fragment, or an escape in the path.
     """
     found = _ENDPOINT.fullmatch(url)
     if found is None:

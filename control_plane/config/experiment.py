@@ -207,7 +207,10 @@ class ExperimentConfig(Section):
 
     @property
     def unit(self) -> Unit:
-        """The unit of the searcher's lengths. "batches" if the searcher has no lengths."""
+        """The unit of the searcher's lengths. "batches" if the searcher has no lengths.
+
+        A searcher with a time metric has no lengths. A custom search has the configured unit.
+        """
         return self.searcher.length_unit
 
     @property
@@ -294,8 +297,9 @@ class ExperimentConfig(Section):
             hparams: the trial's hyperparameters. Without `global_batch_size`, a batch is a record.
 
         Raises:
-            ValueError: the unit is records or epochs, and `global_batch_size` is not an integer of
-                at least 1. Also raised if `counts_epochs` is True and the length is not 0.
+            ValueError: the length is not 0, the unit is records or epochs, and `global_batch_size`
+                is set, but not to an integer of at least 1. Also raised if `counts_epochs` is True
+                and the length is not 0.
         """
         return self.scale.batches(Length(self.unit, length), hparams)
 
@@ -306,29 +310,26 @@ class ExperimentConfig(Section):
             hparams: as in `batches`.
 
         Raises:
-            ValueError: as in `batches`, even for 0 batches.
+            ValueError: as in `batches`, also for 0 batches.
         """
         return self.scale.units(self.unit, batches, hparams)
 
     def min_validation_batches(self, hparams: Mapping[str, object]) -> int:
         """Return the validation period in batches, for a trial with the hyperparameters `hparams`.
 
-        Return 0 if the period is off or absent, or only the trial can convert the period.
+        The number is rounded down, but at least 1. Return 0 if the period is off or absent, or only
+        the trial can convert the period. Without `global_batch_size`, a batch is a record.
 
         Raises:
-            ValueError: the period is in records or epochs, and `global_batch_size` is not an
-                integer of at least 1.
+            ValueError: the period is in records or epochs, and `global_batch_size` is set, but not
+                to an integer of at least 1.
         """
         return self._period_batches("min_validation_period", hparams)
 
     def min_checkpoint_batches(self, hparams: Mapping[str, object]) -> int:
         """Return the checkpoint period in batches, for a trial with the hyperparameters `hparams`.
 
-        Return 0 if the period is off or absent, or only the trial can convert the period.
-
-        Raises:
-            ValueError: the period is in records or epochs, and `global_batch_size` is not an
-                integer of at least 1.
+        The rounding, the result 0 and the error are those of `min_validation_batches`.
         """
         return self._period_batches("min_checkpoint_period", hparams)
 

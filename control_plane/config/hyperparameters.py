@@ -238,7 +238,9 @@ def leaf_parameters(
 def grid_point_count(group: Group, integers_extra: int) -> int:
     """Return the number of points of the grid over a group. Return 0 for an empty group.
 
-    A constant and a range without a count contribute a single point.
+    The number is the product of the points of all hyperparameters. A range has `count` points, and
+    a categorical a point for each value. A constant and a range without a count have a single
+    point.
 
     Args:
         integers_extra: the `grid_integers_extra` of the era. A range of integers contributes at

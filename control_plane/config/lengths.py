@@ -39,9 +39,9 @@ class Scale:
             hparams: the trial's hyperparameters. Without `global_batch_size`, a batch is a record.
 
         Raises:
-            ValueError: the length is in records or epochs above 0, and `global_batch_size` is not
-                an integer of at least 1. Also raised for epochs above 0 if `records_per_epoch` is
-                0.
+            ValueError: the length is in records or epochs above 0, and `global_batch_size` is set,
+                but not to an integer of at least 1. Also raised for epochs above 0 if
+                `records_per_epoch` is 0.
         """
         if not length.count:
             return 0

@@ -43,8 +43,9 @@ def notebook_layer(tree: Tree) -> tuple[Tree, Tree, list[Finding]]:
 def notebook_program(layers: Sequence[Tree]) -> tuple[list[str], list[Finding]]:
     """Return the words of a notebook's program with options, and the findings.
 
-    Without `idle_timeout`, the program has no options. If idle settings are invalid, return the
-    program without options and a finding for each invalid setting.
+    Without `idle_timeout`, the program has no options. The option has the timeout in whole seconds,
+    at least 1. If idle settings are invalid, return the program without options and a finding for
+    each invalid setting.
 
     Args:
         layers: the idle settings of the layers, the user's layer first.

@@ -72,7 +72,8 @@ def quota_advice(
 ) -> str:
     """Return the advice for users which quotas to raise for an instance type, with a link.
 
-    The advice names the quota of GPUs, or the quota of vCPUs for a type without known GPUs.
+    The advice names the quota of GPUs in the region and the one for all regions. For a type without
+    known GPUs, it names only the region's quota of vCPUs. The text begins with "it counts against".
     """
     metric = quota_metric(instance_type, market, described)
     names = f"{metric} in {region} and {ALL_REGIONS}"

@@ -37,7 +37,8 @@ class AccountTokens:
 
         Args:
             find_credentials: returns the google-auth credentials that may create tokens of the
-                accounts; called once. None stands for the environment's credentials.
+                accounts. The result is cached; after an error, the next token calls it again. None
+                stands for the environment's credentials.
             iam_endpoint: the URL of the IAM Credentials API. Default: DETCLOUD_IAM_ENDPOINT in the
                 environment, else Google's.
             token_endpoint: the URL of the Security Token Service. Default: DETCLOUD_STS_ENDPOINT in

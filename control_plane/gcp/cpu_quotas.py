@@ -22,8 +22,9 @@ _OWN: Final = frozenset(["a2", "c2", "c2d", "c3", "m1", "m2", "m3", "n2", "n2d",
 def cpu_metric(machine_type: str, market: Market) -> str:
     """Return the name of the quota that counts the vCPUs of a machine type in a market.
 
-    Unknown series have the quota per family, FAMILY_CPUS. On the spot market, all types have
-    SPOT_CPUS.
+    On the spot market, all types have SPOT_CPUS. On demand, E2 and N1 have CPUS, and a series in
+    _OWN has its own quota, such as N2_CPUS. Every other series, unknown ones included, has the
+    quota per family, FAMILY_CPUS.
     """
     if market is Market.SPOT:
         return SPOT_CPUS

@@ -101,7 +101,7 @@ def authorize_owner(method: str, url: str) -> Mapping[str, str]:
 class FirestoreClient:
     """The requests to a database of Firestore. Several threads may share a client.
 
-    Every request raises one of four errors, and is never repeated: RequestNotExecuted,
+    A request that fails raises one of four errors, and is never repeated: RequestNotExecuted,
     UnknownOutcome, Refusal, or Unavailable. Unavailable means a problem that needs a person, such
     as missing access.
     """
@@ -120,12 +120,14 @@ class FirestoreClient:
         self._url = f"{endpoint}/v1/{self.documents}"
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections. A later request would open a new connection."""
         self._pool.clear()
 
     def commit(self, writes: Sequence[JsonObject]) -> JsonObject:
-        """Apply all writes atomically and return Firestore's response, with a result for each
-        write.
+        """Apply all writes atomically and return Firestore's response.
+
+        The list `writeResults` in the response has a result for each write, in the order of
+        `writes`. A response without a result for each write raises UnknownOutcome.
         """
         content, _ = self._send("commit", {"writes": writes})
         answer = _parse_answer(content)

@@ -43,9 +43,10 @@ class GoogleCertificates:
     def find(self, key_id: str) -> str | None:
         """Return the certificate of a key as PEM text, or None for a key that is not Google's.
 
-        Fetch the certificates again if they have expired. For an unknown key, fetch at most every
-        ASK_SECONDS_MIN. Raises OSError if the fetch fails. Within ASK_SECONDS_MIN after a failure,
-        raise the same error without a new request.
+        A certificate in the cache is returned until the cache expires. Fetch the certificates again
+        if they have expired. For an unknown key, fetch at most every ASK_SECONDS_MIN. Raises
+        OSError if the fetch fails. Within ASK_SECONDS_MIN after a failure, a call that would need a
+        fetch, or has an unknown key, raises the same error without a new request.
         """
         with self._lock:
             is_fresh = self._now() < self._fresh_until

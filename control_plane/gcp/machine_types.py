@@ -187,8 +187,9 @@ def machine_series(machine_type: str) -> str:
 def find_machine_type(name: str, described: MachineTypes = NONE_DESCRIBED) -> MachineType | None:
     """Return the hardware of a machine type, or None for an unknown type.
 
-    Use the description if `described` has the type, else the catalogue. The vCPUs and the memory of
-    a custom type are read from its name; a shared custom type has 2 vCPUs.
+    Use the description if `described` has the type, else the catalogue: GPU_TYPES and N1_TYPES. The
+    vCPUs and the memory of a custom type of CPU_FAMILIES are read from its name; a shared custom
+    type has 2 vCPUs. The catalogue lacks other types of CPU_FAMILIES, such as n2-standard-8.
     """
     found = described.get(name) or GPU_TYPES.get(name) or N1_TYPES.get(name)
     if found is not None or machine_series(name) not in CPU_FAMILIES:
@@ -211,7 +212,8 @@ def custom_sibling(name: str) -> str:
 def is_sold_by_parts(name: str) -> bool:
     """Return whether the price of a machine type is the sum of the prices of its vCPUs and memory.
 
-    Return False for custom types and types with shared vCPUs, which have other prices.
+    Return False for custom types and types with shared vCPUs, which have other prices, and True for
+    every other name.
     """
     return name not in _SHARED_TYPES and _CUSTOM_TYPE.fullmatch(name) is None
 
@@ -219,7 +221,8 @@ def is_sold_by_parts(name: str) -> bool:
 def parse_instance_type(text: str) -> InstanceType | None:
     """Parse the text of an instance type in a configuration. Return None for an invalid text.
 
-    The machine type and the accelerator need not exist.
+    A valid text is a machine type, or a machine type, "+", and accelerators as in
+    nvidia-tesla-t4:2. The machine type and the accelerator need not exist.
     """
     found = _INSTANCE_TYPE.fullmatch(text)
     if found is None:
@@ -242,7 +245,7 @@ def describe_instance_type(
 
     Args:
         accelerator: the kind. None stands for the type's own kind, or nvidia-tesla-t4 for a type
-            without own accelerators. "" attaches nothing.
+            without own accelerators. "" attaches nothing, whatever `count` is.
         count: the number. None stands for the type's own number. For a type without own
             accelerators, None means 4 on N1 or with an `accelerator`, and 0 otherwise.
         described: machine types that take precedence over the catalogue.
@@ -266,7 +269,7 @@ def attachment_problem(instance: InstanceType, described: MachineTypes = NONE_DE
     """Return why the accelerators cannot be attached to the machine type, as text for users.
 
     Return "" if they can, or if nothing is attached. Only N1 types accept accelerators, in the
-    numbers of ATTACHABLE.
+    numbers of ATTACHABLE. Whether the machine type exists is not checked.
     """
     if not instance.accelerator:
         return ""
@@ -286,9 +289,10 @@ def attachment_problem(instance: InstanceType, described: MachineTypes = NONE_DE
 
 
 def gpus_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> int | None:
-    """Return the number of GPUs of an instance, attached or own. Return None for an unknown type.
+    """Return the number of GPUs of an instance: attached GPUs, or else the machine type's own.
 
-    Return 0 for every type of a series without accelerators.
+    Without attached GPUs, return 0 for every type of CPU_FAMILIES that `described` lacks, and None
+    for an unknown type of another series.
     """
     if instance.number:
         return instance.number
@@ -299,7 +303,10 @@ def gpus_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) ->
 
 
 def accelerator_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> str:
-    """Return the kind of an instance's GPUs, or "" without GPUs or for an unknown type."""
+    """Return the kind of an instance's GPUs: of attached GPUs, or else of the machine type's own.
+
+    Return "" without GPUs, and for an unknown type without attached GPUs.
+    """
     known = find_machine_type(instance.machine_type, described)
     return instance.accelerator or (known.accelerator if known else "")
 
@@ -310,14 +317,14 @@ def slots_of(
     cpu_slots_allowed: bool,
     described: MachineTypes = NONE_DESCRIBED,
 ) -> int | None:
-    """Return the number of slots of an instance: the number of its GPUs.
+    """Return the number of slots of an instance: the configured number, or else that of the GPUs.
 
     A type of a series without GPUs has 0 slots. Return None for an unknown or invalid type without
-    a configured number.
+    a configured number. The configured number is not compared with the GPUs.
 
     Args:
         text: the instance type as in configurations.
-        configured: the user's number of slots, which takes precedence; None if absent.
+        configured: the user's number of slots; None if absent.
         cpu_slots_allowed: whether 0 slots become 1, also if 0 is configured.
         described: machine types that take precedence over the catalogue.
     """
@@ -340,6 +347,6 @@ def can_migrate(machine_type: str) -> bool:
 def boot_disk_type(machine_type: str) -> str:
     """Return the cheapest kind of boot disk that a machine type accepts.
 
-    Return DISK_DEFAULT for unknown types.
+    Return DISK_DEFAULT for every type that _DISKS does not list, unknown types included.
     """
     return next((disk for disk, types in _DISKS if machine_type.startswith(types)), DISK_DEFAULT)

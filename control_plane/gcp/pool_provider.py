@@ -286,8 +286,8 @@ class GcpProvider(Provider):
     def _check_base_config(cls, config: dict[str, Any]) -> dict[str, Any]:
         """Return the properties unchanged.
 
-        Raise ValidationError for a property that another field sets, and for labels, metadata and
-        other parts of a wrong form.
+        Raise ValidationError for a property that another field sets, for parts of a wrong form, for
+        an invalid label or one that begins with `detcloud-`, and for a startup script.
         """
         for name, field in _FIELDS_FOR_PROPERTIES.items():
             if name in config:
@@ -326,8 +326,9 @@ class GcpProvider(Provider):
     def _check_places(self) -> GcpProvider:
         """Return a copy with the pool's region: the configured region, or else that of the zone.
 
-        The provisioner finds a moved pool's instances by this region. Raise ValidationError for an
-        invalid zone and for a zone outside the region, offerings included.
+        Without both, the region stays empty, and zones of several regions pass. The provisioner
+        finds a moved pool's instances by this region. Raise ValidationError for an invalid zone and
+        for a zone outside the region, offerings included.
         """
         region = self.region or region_of(self.zone)
         zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
@@ -352,9 +353,9 @@ class GcpProvider(Provider):
     def _check_types(self) -> GcpProvider:
         """Return a copy in which every offering has the slots of its type.
 
-        Raise ValidationError for an unknown type without configured slots, slots that differ from
-        the GPUs of a known type, and accelerators that cannot be attached. Without offerings, check
-        the section's own type in the same way.
+        Raise ValidationError as `_with_slots` for the first wrong offering. Without offerings,
+        check the section's own type with `instance_slots` in the same way. An invalid own type with
+        configured slots passes.
         """
         if not self.offerings:
             name = self.default_type
@@ -370,7 +371,8 @@ class GcpProvider(Provider):
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.
 
-        Without offerings, return the size of the section's own instance type.
+        Each size occurs once. Without offerings, return the size of the section's own instance
+        type.
         """
         return super().slots_offered() or (self._slots or 0,)
 
@@ -402,10 +404,11 @@ class GcpProvider(Provider):
         )
 
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
-        """Return an offering whose slots are set from the type; keep configured slots.
+        """Return an offering with configured slots unchanged, else a copy with the type's slots.
 
-        Raise ValidationError for an invalid or unknown type, wrong accelerators and wrong slots.
-        `place` is the index of the offering.
+        Raise ValidationError for a type of a wrong form, for accelerators that cannot be attached,
+        for configured slots that differ from the GPUs of a type with GPUs, and for an unknown type
+        without configured slots. `place` is the index of the offering.
         """
         loc: Loc = ("offerings", place, "instance_type")
         name = offering.instance_type
@@ -444,9 +447,9 @@ class GcpProvider(Provider):
             refuse_at(loc, text, "leave it out", slots)
 
     def _refuse_type(self, loc: Loc, name: str, remedy: str) -> NoReturn:
-        """Raise ValidationError for an unknown machine type.
+        """Raise ValidationError for an unknown machine type, with `name` as the value at `loc`.
 
-        The hint names a similar known type, and `remedy`.
+        The hint names a similar known type, if one exists, and `remedy`.
         """
         remedy = f"{remedy}, or describe it in machine_types, as `detcloud deploy gcp` does"
         hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES, *self.machine_types})

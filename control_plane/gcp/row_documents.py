@@ -68,8 +68,8 @@ def partition_hash(partition: str) -> str:
 def to_fields(put: Put, token: bytes) -> dict[str, JsonObject]:
     """Return the fields of the document that a Put writes; `token` identifies the commit.
 
-    Only a row with a due time has the fields `d` and `h`. Only an expiring row has `x`, unless the
-    expiry is too late for Firestore's timestamps.
+    Only a row with a due time has the fields `d` and `h`. Only a row that expires at its due time
+    has `x`, the time DELETION_DELAY later, unless this is too late for Firestore's timestamps.
     """
     key = put.key
     fields: dict[str, JsonObject] = {
@@ -90,7 +90,10 @@ def to_fields(put: Put, token: bytes) -> dict[str, JsonObject]:
 
 
 def to_row(document: JsonObject) -> Row:
-    """Build the row from a document with all fields."""
+    """Build the row from a document that was read with all fields.
+
+    A row whose document has no `d` has no due time.
+    """
     fields = document["fields"]
     due = fields.get("d")
     return Row(

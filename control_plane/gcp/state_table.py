@@ -95,10 +95,10 @@ class FirestoreTable:
         return self.get_many((key,))[0]
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read at most GET_MAX rows, in the order of `keys`. Return None for a missing row.
+        """Read at most GET_MAX rows, in the order of `keys`. The entry of a missing row is None.
 
-        Without keys, send no request. Cache the rows' update times. An expired row is returned
-        until Firestore deletes the row.
+        Without keys, send no request. The number of keys is not checked. Cache the rows' update
+        times. An expired row is returned until the row is deleted.
         """
         if not keys:
             return ()
@@ -122,7 +122,9 @@ class FirestoreTable:
         """Read rows with `first` <= sort < `last`: at most `limit` rows and about 1 MiB.
 
         All rows of the page are from the same moment. To read the next page, pass `next_sort` as
-        `first`, or as `last` if the query is `descending`. Return an empty page for an empty range.
+        `first`, or as `last` if the query is `descending`. After the last page, `next_sort` is
+        None. Without a request, return an empty page for an empty range. Cache the rows' update
+        times.
         """
         if first >= last:
             return Page((), None)
@@ -160,7 +162,7 @@ class FirestoreTable:
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
         """Read at most `limit` keys of a shard that are due after `after_ms` and at or before
-        `until_ms`, earliest first.
+        `until_ms`, earliest first. The default of `after_ms` excludes no row.
         """
         filters = [
             _filter("h", "EQUAL", integer_value(shard)),
@@ -174,8 +176,10 @@ class FirestoreTable:
     def commit(self, writes: Sequence[Write]) -> None:
         """Apply all writes atomically: either all writes or no write.
 
-        Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown or all
-        attempts failed, and InvalidCommit for no writes, two writes of a row, or an exceeded limit.
+        Writes that are only checks without a condition send no request. Raises Conflict if a
+        condition does not hold, and Unavailable if the outcome is unknown, all attempts failed or
+        the database is missing. Raises InvalidCommit for no writes, two writes of a row, an
+        exceeded limit, or a batch that Firestore refuses.
         """
         check_limits(writes)
         effective = [write for write in writes if not is_unconditional_check(write)]
@@ -183,12 +187,17 @@ class FirestoreTable:
             self._commit_batch(effective)
 
     def _commit_batch(self, writes: Sequence[Write]) -> None:
-        """Send a batch of writes until its outcome is known, and cache the new update times.
+        """Send a batch of writes until its outcome is known.
+
+        Cache the update times of written rows. If the response was lost, but a written row shows
+        that the batch was applied, the cached times of the rows are forgotten.
 
         Raises:
             Conflict: a condition does not hold.
             InvalidCommit: Firestore refuses the batch.
-            Unavailable: all attempts failed, or the batch may have been applied.
+            Unavailable: all attempts failed, the batch may have been applied, or the database is
+                missing.
+            TableError: Firestore refuses a read of the rows.
         """
         token = secrets.token_bytes(_TOKEN_BYTES)
         times = self._known_times(writes)

@@ -45,8 +45,9 @@ class DownscopedTokenIssuer:
 def access_boundary(access: StorageAccess, title: str) -> dict[str, Any]:
     """Return the boundary of a token that allows `access` only; `title` is the conditions' title.
 
-    The token may create objects in the write folders, and read and list the read folders. The token
-    can do neither unless the account itself may.
+    The token may create objects in the write folders, but not replace, read or list objects there,
+    and read and list the read folders. The token can do neither unless the account itself may. The
+    folders must have the form that `name_condition` needs.
     """
     rules = []
     for place in access.writes:
@@ -81,7 +82,11 @@ def boundary_rule(bucket: str, role: str, title: str, condition: str = "") -> di
 
 
 def name_condition(bucket: str, folder: str) -> str:
-    """Return the CEL condition that a requested object is in a folder of a bucket."""
+    """Return the CEL condition that a requested object is in a folder of a bucket.
+
+    The folder must not be empty, and must not begin or end with a slash. An empty folder does not
+    stand for the whole bucket: the condition then holds for almost no object.
+    """
     objects = f"projects/_/buckets/{bucket}/objects"
     return f"resource.name.startsWith({_text(f'{objects}/{folder}/')})"
 
@@ -90,7 +95,7 @@ def list_condition(folder: str) -> str:
     """Return the CEL condition that the prefix of a listing is in a folder.
 
     The condition includes the slash after the folder, because a folder with the same beginning may
-    belong to another trial.
+    belong to another trial. The folder has the form that `name_condition` needs.
     """
     prefix = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
     return f"{prefix}.startsWith({_text(f'{folder}/')})"

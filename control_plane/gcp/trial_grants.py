@@ -96,8 +96,9 @@ class AccountGrants:
     def issue_login(self, name: str, image: str) -> RegistryLogin:
         """Issue a login, valid for PULL_SECONDS, that can pull from all configured repositories.
 
-        Google cannot limit the token to the repository of `image`: boundaries exist only for Cloud
-        Storage. Raises OSError if Google issues no token.
+        Google cannot limit the token to the repository of `image`, which is ignored: boundaries
+        exist only for Cloud Storage. Call only if `gives_login` returns True. Raises OSError if
+        Google issues no token.
 
         Args:
             name: the name of the session, for errors.
@@ -109,7 +110,9 @@ class AccountGrants:
 def data_boundary(places: Sequence[DataPlace], title: str) -> dict[str, Any]:
     """Return the boundary of a token that opens only these places.
 
-    `title` is the title of each condition. A place without a folder needs no condition.
+    The token may read and list the objects of each place. If `writes` is set, it may also create,
+    replace and delete objects there. `title` is the title of each condition. A place without a
+    folder needs no condition, and opens the whole bucket.
     """
     rules = []
     for place in places:

@@ -30,7 +30,7 @@ class UpdateTimes:
             return known[1]
 
     def remember(self, key: Key, revision: int, time: str) -> None:
-        """Store the update time of a row at `revision`, replacing an earlier revision.
+        """Store the update time of a row at `revision`, replacing any other stored revision.
 
         Evict the least recently used rows above the limit.
         """

@@ -240,8 +240,8 @@ def list_uploaded(
     """List the files of an upload that are already in the store, by path.
 
     The list is empty before the first file. Errors: `not_found` for an unknown trial. `forbidden`
-    for another user's experiment. `conflict` if the checkpoint is already recorded or the
-    experiment is being deleted. `unavailable` if the store does not answer.
+    for another user's experiment. `conflict` if the checkpoint is already recorded, the experiment
+    is being deleted, or the store cannot be opened. `unavailable` if the store does not answer.
     """
     after = page.start_after(_LIST, (int,))
     first = 0 if after is None else max(int(after[0]) + 1, 0)
@@ -269,7 +269,8 @@ def offer_files(
     A file for which the store signs no request goes to this API. Errors: `not_found` for an unknown
     trial. `forbidden` for another user's experiment. `invalid` for a wrong path. `too_large` for a
     file that must be sent in parts, or of more than 5 TiB. `conflict` if the checkpoint is already
-    recorded or the experiment is being deleted. `unavailable` if the store does not answer.
+    recorded, the experiment is being deleted, or the store cannot be opened. `unavailable` if the
+    store does not answer.
     """
     upload = find_upload(services, trial_id, uuid)
     files = [(file.path, FileDigests(file.size, file.sha256, file.md5)) for file in body.files]
@@ -292,11 +293,12 @@ def offer_file_parts(
 ) -> PartUploads:
     """Return the requests that upload parts of a large file, at most 100, and list stored parts.
 
-    The first call begins the upload of the file. A part for which the store signs no request goes
-    to this API. Errors: `not_found` for an unknown trial. `forbidden` for another user's
-    experiment. `invalid` for a wrong path or part number. `too_large` for a file of more than 5
-    TiB. `conflict` if the checkpoint is already recorded, the stored parts belong to another size,
-    or the experiment is being deleted. `unavailable` if the store does not answer.
+    The first call begins the upload of the file, unless the store accepts only whole files. A part
+    for which the store signs no request goes to this API. Errors: `not_found` for an unknown trial.
+    `forbidden` for another user's experiment. `invalid` for a wrong path or part number.
+    `too_large` for a file of more than 5 TiB. `conflict` if the checkpoint is already recorded, the
+    stored parts belong to another size, the experiment is being deleted, or the store cannot be
+    opened. `unavailable` if the store does not answer.
     """
     upload = find_upload(services, trial_id, uuid)
     parts = [(part_body.number, part_body.md5) for part_body in body.parts]
@@ -332,11 +334,12 @@ async def store_part_content(
 ) -> Response:
     """Store the part of a file that the body contains, for a store that signs no requests.
 
-    Storing a part again is not an error. Errors: `not_found` for an unknown trial. `forbidden` for
-    another user's experiment. `invalid` if the body has another MD5 or size than the part, or for a
-    wrong path or part number, or if the store accepts only whole files. `conflict` if the
-    checkpoint is already recorded or the experiment is being deleted. `unavailable` if the store
-    does not answer.
+    Storing a part again replaces the earlier copy. Errors: `not_found` for an unknown trial.
+    `forbidden` for another user's experiment. `invalid` if the body has another MD5 or size than
+    the part, or for a wrong path or part number, or if the store accepts only whole files.
+    `too_large` for a body above the largest part, or a file of more than 5 TiB. `conflict` if the
+    checkpoint is already recorded, the experiment is being deleted, or the store cannot be opened
+    or accepts parts only by signed requests. `unavailable` if the store does not answer.
     """
     upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid)
     async with received_body(request, _new_md5) as (source, received):
@@ -359,8 +362,9 @@ def join(
 
     Joining again is not an error. Errors: `not_found` for an unknown trial. `forbidden` for another
     user's experiment. `invalid` for a wrong path, or if the store accepts only whole files.
-    `conflict` if the stored parts do not fit the file, the checkpoint is already recorded, or the
-    experiment is being deleted. `unavailable` if the store does not answer.
+    `too_large` for a file of more than 5 TiB. `conflict` if the stored parts do not fit the file,
+    the checkpoint is already recorded, the experiment is being deleted, or the store cannot be
+    opened. `unavailable` if the store does not answer.
     """
     upload = find_upload(services, trial_id, uuid)
     join_parts(services, upload, body.file)
@@ -381,10 +385,11 @@ async def store_content(
 ) -> Response:
     """Store the file that the body contains, for a store that signs no requests.
 
-    Nothing changes if the store already has the file. Errors: `not_found` for an unknown trial.
-    `forbidden` for another user's experiment. `invalid` for a wrong path, or if the body's SHA-256
-    is not `sha256`. `too_large` for a body of more than 5 TiB. `conflict` if the checkpoint is
-    already recorded or the experiment is being deleted. `unavailable` if the store does not answer.
+    Nothing changes if the store already has a file at `path`. Errors: `not_found` for an unknown
+    trial. `forbidden` for another user's experiment. `invalid` for a wrong path, or if the body's
+    SHA-256 is not `sha256`. `too_large` for a body of more than 5 TiB. `conflict` if the checkpoint
+    is already recorded, the experiment is being deleted, or the store cannot be opened.
+    `unavailable` if the store does not answer.
     """
     upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid)
     async with received_body(request) as (source, received):
@@ -407,9 +412,10 @@ def complete(
 
     Return the checkpoint, unchanged if it is already recorded as complete. Errors: `not_found` for
     an unknown trial. `forbidden` for another user's experiment. `invalid` if the manifest has
-    another digest, is wrong, or belongs to another upload. `conflict` if a file is missing, the
-    checkpoint was deleted, or the experiment is being deleted. `unavailable` if the store does not
-    answer.
+    another digest, is wrong, or belongs to another upload. `conflict` if a file or the manifest is
+    missing, the checkpoint was deleted or belongs to another trial, or the experiment is being
+    deleted. `conflict` also if the experiment changed in the meantime, or the store cannot be
+    opened. `unavailable` if the store does not answer.
     """
     upload = find_upload(services, trial_id, uuid)
     return complete_upload(services, upload, body.manifest_sha256, caller)

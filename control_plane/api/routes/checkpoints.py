@@ -113,6 +113,7 @@ def change(
     is the start of exactly one UUID. `forbidden` for another user's experiment. `invalid` for
     metadata of more than 16 KiB, or with values that cannot be stored. `conflict` if `revision` is
     given and the metadata have another revision, or if the experiment is being deleted.
+    `unavailable` if other requests keep changing the metadata.
     """
     check_metadata(body.metadata, OWN_METADATA_BYTES_MAX)
 
@@ -135,14 +136,16 @@ def delete(
 ) -> Response:
     """Delete the files of a checkpoint, or with `glob` the files that match any of the patterns.
 
-    Return the checkpoint. A collection deletes the files within seconds. Without `glob`, deleting a
-    deleted checkpoint changes nothing. A checkpoint without some files can only be downloaded: no
-    trial can start from the checkpoint. If all files match, the whole checkpoint is deleted.
-    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `forbidden` for
-    another user's experiment. `conflict` if the checkpoint is pinned, or if a trial that has not
-    ended needs the checkpoint. Further errors with `glob`: `not_found` for a deleted checkpoint.
-    `invalid` if no file matches, or the checkpoint would have too many patterns. `conflict` for a
-    damaged checkpoint. `unavailable` if the store does not answer.
+    Return the checkpoint. A collection deletes the files within seconds. If the checkpoint is the
+    trial's latest, the newest other complete checkpoint becomes the latest. Without `glob`,
+    deleting a deleted checkpoint changes nothing. A checkpoint without some files can only be
+    downloaded: no trial can start from the checkpoint. If all files match, the whole checkpoint is
+    deleted. Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID.
+    `forbidden` for another user's experiment. `conflict` if the checkpoint is pinned, or if a trial
+    that has not ended needs the checkpoint. Further errors with `glob`: `not_found` for a deleted
+    checkpoint. `invalid` if no file matches, or the checkpoint would have too many patterns.
+    `conflict` for a damaged checkpoint, or one that other requests changed. `unavailable` if the
+    store does not answer.
     """
 
     def delete_chosen(
@@ -165,7 +168,8 @@ def preview_one(
     Nothing is deleted. `problem` in the answer is the reason why the deletion would be refused. For
     a deleted checkpoint, all numbers are 0. Errors: `not_found` or `invalid` unless `uuid` is the
     start of exactly one UUID. With `glob`, also `not_found` if the files were deleted, `invalid` if
-    no file matches, and `conflict` if the manifest is damaged.
+    no file matches, `conflict` if the manifest is damaged, and `unavailable` if the store does not
+    answer.
     """
     if glob is None:
         return preview_deletion(services, uuid)
@@ -213,10 +217,11 @@ def unpin(
 ) -> Response:
     """Remove the caller's pin from a checkpoint. An admin removes the pins of all users.
 
-    Without other holders, the next collection may delete the checkpoint. Nothing changes if no user
-    has pinned the checkpoint. Return the remaining holders. Errors: `not_found` or `invalid` unless
-    `uuid` is the start of exactly one UUID. `forbidden` if only other users have pinned the
-    checkpoint. `unavailable` if other requests keep changing the pin.
+    The pins of model versions and of experiments stay. Without other holders, the next collection
+    may delete the checkpoint. Nothing changes if no user has pinned the checkpoint. Return the
+    remaining holders. Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one
+    UUID. `forbidden` if only other users have pinned the checkpoint. `unavailable` if other
+    requests keep changing the pin.
     """
     return _change_pin(
         services, request, lambda writes: unpin_checkpoint(services, uuid, caller, writes)
@@ -231,8 +236,8 @@ def list_files(
     """List the files of a checkpoint by path, each with a URL for the download.
 
     Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if the manifest is damaged. `unavailable` if the store does
-    not answer.
+    the files were deleted. `conflict` if the manifest is damaged, or the cluster may not call the
+    store. `invalid` for a cursor of another list. `unavailable` if the store does not answer.
     """
     folder = checkpoint_folder(services, uuid)
 
@@ -249,8 +254,8 @@ def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
     """Return the folder and the store of a checkpoint, for callers with credentials for the store.
 
     Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if only the cluster can reach the store, or if the recorded
-    folder is wrong.
+    the files were deleted. `conflict` if only the cluster can reach the store, if the cluster may
+    not call the store, or if the recorded folder is wrong.
     """
     return locate_checkpoint(services, uuid)
 

@@ -42,7 +42,7 @@ async def list_code(
     """List the files of an experiment's model code by path. The files of a folder stay together.
 
     Errors: `not_found` if the experiment does not exist or has no stored model code. `conflict` if
-    the archive is damaged or breaks a rule.
+    the archive is damaged or breaks a rule. `invalid` for a cursor of another list.
     """
     return await _answer(
         services, experiment_id, None, lambda digest: list_code_files(services, digest, page)

@@ -117,8 +117,9 @@ def create(
     The caller becomes the owner. With `validate_only`, nothing is created, and `model_code` may be
     omitted. The status is then 200 instead of 201, and the answer is the experiment that would be
     created, with the id null. Errors: `invalid` for problems of the configuration, for a missing
-    template or model code, and for pools that cannot run the experiment. `unavailable` if too many
-    experiments are created at the same time.
+    template or model code, and for pools that cannot run the experiment. `conflict` if the
+    checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is too
+    large to store. `unavailable` if too many experiments are created at the same time.
     """
     if body.model_code is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
@@ -214,9 +215,10 @@ def cancel(
 ) -> Response:
     """End an experiment after the trials have saved a checkpoint, and return the experiment.
 
-    Canceling an experiment that is ending or has ended changes nothing, or is a `conflict` in the
-    step era. Errors: `not_found` for an unknown or deleted experiment. `forbidden` for another
-    user's experiment.
+    Canceling an experiment that is already being canceled changes nothing. Canceling an experiment
+    that is ending for another reason, or has ended, changes nothing in the length era, and is a
+    `conflict` in the step era. Errors: `not_found` for an unknown or deleted experiment.
+    `forbidden` for another user's experiment.
     """
     return _execute(services, experiment_id, CancelRequested, request)
 
@@ -228,8 +230,10 @@ def kill(
 ) -> Response:
     """End an experiment immediately, and return the experiment.
 
-    Killing an experiment that has ended changes nothing, or is `not_found` in the step era. Errors:
-    `not_found` for an unknown or deleted experiment. `forbidden` for another user's experiment.
+    In the length era, killing changes nothing if the experiment has ended or is ending for another
+    reason than a cancellation. In the step era, killing is `not_found` for an experiment that has
+    ended, and kills the trials of an experiment that is ending. Errors: `not_found` for an unknown
+    or deleted experiment. `forbidden` for another user's experiment.
     """
     return _execute(services, experiment_id, KillRequested, request)
 
@@ -241,8 +245,9 @@ def archive(
 ) -> Response:
     """Leave an ended experiment out of lists by default, and return the experiment.
 
-    Errors: `not_found` for an unknown or deleted experiment. `forbidden` for another user's
-    experiment. `conflict` if the experiment has not ended or is being deleted.
+    Archiving an archived experiment changes nothing. Errors: `not_found` for an unknown or deleted
+    experiment. `forbidden` for another user's experiment. `conflict` if the experiment has not
+    ended, is being deleted, or could not be deleted.
     """
     return _execute(services, experiment_id, ArchiveRequested, request)
 
@@ -266,10 +271,10 @@ def resume(
     """Continue an ended experiment, and return the experiment.
 
     Trials that did not complete continue from the latest checkpoints. `overrides` may only increase
-    the length and `max_restarts`. With `validate_only`, only the overrides are checked. Errors:
-    `not_found` for an unknown experiment. `forbidden` for another user's experiment. `invalid` for
-    a wrong override. `conflict` if the experiment has not ended, is archived, cannot be continued,
-    or has nothing left to do.
+    `max_restarts`, and the length of the single searcher. With `validate_only`, the overrides are
+    checked and nothing changes. Errors: `not_found` for an unknown experiment. `forbidden` for
+    another user's experiment. `invalid` for a wrong override. `conflict` if the experiment has not
+    ended, is archived, cannot be continued, or has nothing left to do.
     """
 
     def message() -> ContinueRequested:
@@ -293,12 +298,13 @@ def change(
 ) -> Response:
     """Change settings of an experiment, and return the experiment.
 
-    A null `max_slots` or `max_cost` removes the limit. Other nulls change nothing. Numbers of
-    checkpoints to keep also request a collection, even if the numbers are unchanged. Errors:
-    `not_found` for an unknown experiment. `forbidden` for another user's experiment. `invalid` for
-    a value out of range, an invalid name, or metadata of more than 4 KiB. `conflict` if the
-    experiment is being deleted, or if `revision` is given and the texts that users edit have
-    another revision.
+    A null `max_slots` or `max_cost` removes the limit. Other nulls change nothing. A `max_cost`
+    that the costs have reached, or will reach soon, pauses the experiment. Another priority undoes
+    an earlier move in the queue. Numbers of checkpoints to keep also request a collection, even if
+    the numbers are unchanged. Errors: `not_found` for an unknown experiment. `forbidden` for
+    another user's experiment. `invalid` for a value out of range, an invalid name, or metadata of
+    more than 4 KiB. `conflict` if the experiment is being deleted, or if `revision` is given and
+    the texts that users edit have another revision.
     """
 
     if body.metadata is not None:
@@ -332,8 +338,10 @@ def delete(
 ) -> Response:
     """Delete an ended experiment. Checkpoints, logs and metrics are deleted in the background.
 
-    Return the experiment. Errors: `not_found` for an unknown experiment. `forbidden` for another
-    user's experiment. `conflict` if the experiment has not ended, or if a checkpoint is pinned.
+    Return the experiment. A request during the deletion changes nothing, and a request after a
+    failed deletion begins the deletion again. Errors: `not_found` for an unknown experiment.
+    `forbidden` for another user's experiment. `conflict` if the experiment has not ended, or if a
+    user, a model's version or another experiment has pinned a checkpoint.
     """
 
     def message() -> DeleteRequested:

@@ -70,7 +70,7 @@ class BatchBody(RequestBody):
 def _jobs_of_change(job_id: JobName, body: JobChangeBody, services: ServicesParameter) -> FindOwned:
     """Return a function that finds the ownership of the job, and of the neighbour of a move.
 
-    A move changes the order of both jobs. The function skips names that match no job.
+    A move changes the order of both jobs. The function skips names that match no job or several.
     """
     return partial(find_owned_jobs, services, [job_id, *body.anchors])
 
@@ -78,7 +78,8 @@ def _jobs_of_change(job_id: JobName, body: JobChangeBody, services: ServicesPara
 def _jobs_of_batch(body: BatchBody, services: ServicesParameter) -> FindOwned:
     """Return a function that finds the ownership of the jobs and neighbours of all operations.
 
-    A job of another user refuses the whole batch. The function skips names that match no job.
+    A job of another user refuses the whole batch. The function skips names that match no job or
+    several.
     """
     names = [name for one in body.operations for name in (one.job_id, *one.anchors)]
     return partial(find_owned_jobs, services, names)
@@ -100,9 +101,9 @@ def list_jobs(
 ) -> Page[JobView]:
     """List the jobs in the queue of a pool, in the order of the queue or with `reverse` backwards.
 
-    Paused jobs are not in the queue. The pool defaults to the default compute pool. Errors:
-    `not_found` for an unknown pool. `invalid` for a cursor of another list. `unavailable` if the
-    pool changes too fast to be read.
+    Paused jobs are not in the queue. A page may be short although `next_cursor` is set. The pool
+    defaults to the default compute pool. Errors: `not_found` for an unknown pool. `invalid` for a
+    cursor of another list. `unavailable` if the pool changes too fast to be read.
     """
     shared = cluster_config(services).resource_manager
     name = resource_pool or shared.default_compute_resource_pool
@@ -123,11 +124,13 @@ def change(
 ) -> Response:
     """Change a job's priority, weight, pool or place in the queue, and return the job.
 
-    `job_id` is the job's UUID, a prefix of the UUID, or the id of the experiment. Errors:
-    `not_found` if the job or the neighbour of a move does not exist or has ended. `forbidden` if
-    the job or the neighbour belongs to another user. `invalid` for a wrong value, or if the pool's
-    scheduler does not support the change. `conflict` if the experiment refuses the change.
-    `unavailable` if the queue changes too fast.
+    `job_id` is the job's UUID, a prefix of the UUID, or the id of the experiment. A move also gives
+    the job the priority of the neighbour, and changes nothing if the neighbour is in another pool.
+    Another priority undoes an earlier move. Errors: `not_found` if the job or the neighbour of a
+    move does not exist or has ended. `forbidden` if the job or the neighbour belongs to another
+    user. `invalid` for a wrong value or an ambiguous prefix, if the pool's scheduler does not
+    support the change, or if the new pool cannot run the job. `conflict` if the experiment refuses
+    the change. `unavailable` if the queue changes too fast.
     """
     answer = request.execute(
         services,

@@ -102,6 +102,7 @@ def draw_experiment(
 ) -> Response:
     """Return a metric's series for each of the best `trials` trials, the best trial first.
 
+    Trials without a searcher metric follow by id. A trial without the metric has an empty series.
     `name` defaults to the searcher metric. Each series is downsampled to at most `points` points.
     With `times`, each point also has the time of the report, and each trial the time of the start.
     Errors: `not_found` for an unknown experiment. `invalid` if `points` times `trials` is more than

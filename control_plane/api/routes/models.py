@@ -227,9 +227,10 @@ def delete(
 ) -> Response:
     """Delete a model and all versions, and return the deleted model.
 
-    The versions' pins are removed, so that the checkpoints can be deleted. Errors: `not_found` for
-    an unknown model. `forbidden` for another user's model. `unavailable` if other requests keep
-    changing the model.
+    The versions' pins are removed, so that the checkpoints can be deleted. Versions are deleted in
+    several steps before the model: after an error, the model may have fewer versions or none.
+    Repeat the request to delete the rest. Errors: `not_found` for an unknown model. `forbidden` for
+    another user's model. `unavailable` if other requests keep changing the model.
     """
 
     def effect(extra_writes: ExtraWrites) -> object:
@@ -266,8 +267,8 @@ def register(
     checkpoint may belong to another user's experiment. Errors: `not_found` for an unknown model or
     checkpoint. `forbidden` for another user's model. `invalid` for a prefix of several UUIDs, or
     for metadata that cannot be stored. `conflict` if the model is archived, or the checkpoint is
-    damaged, deleted, or already the checkpoint of 100 versions. `too_large` for a version of more
-    than 96 KiB. `unavailable` if other requests keep changing the model.
+    damaged, deleted also in part, or already the checkpoint of 100 versions. `too_large` for a
+    version of more than 96 KiB. `unavailable` if other requests keep changing the model.
     """
     fields = _given_fields(body)
     uuid = fields.pop("checkpoint_uuid")

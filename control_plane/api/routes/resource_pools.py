@@ -139,8 +139,9 @@ def put(
 ) -> Response:
     """Create a pool, or change the configuration of a pool, and return the pool.
 
-    Errors: `invalid` for problems of the configuration, or for a provider that the cluster does not
-    support. `unavailable` if other requests keep changing the pool.
+    `config` replaces all fields, except the fields that the deployment filled in. A draining pool
+    stays draining. Errors: `invalid` for problems of the configuration, or for a provider that the
+    cluster does not support. `unavailable` if other requests keep changing the pool.
     """
 
     def effect(extra_writes: ExtraWrites) -> object:
@@ -165,7 +166,8 @@ def drain(
 ) -> Response:
     """Drain a pool, and return the pool. A draining pool accepts no new jobs and starts no trials.
 
-    Errors: `not_found` for an unknown pool. `unavailable` if other requests keep changing the pool.
+    Running trials continue. Draining a draining pool changes nothing. Errors: `not_found` for an
+    unknown pool. `unavailable` if other requests keep changing the pool.
     """
     return _set_draining(services, resource_pool, True, request)
 
@@ -186,7 +188,7 @@ def delete(
     """Remove an unused pool, and return the name.
 
     Errors: `not_found` for an unknown pool. `conflict` if the pool is a default pool, or has jobs,
-    agents or instances.
+    agents or instances. `unavailable` if the pool is too busy.
     """
 
     def effect(extra_writes: ExtraWrites) -> object:

@@ -75,8 +75,8 @@ async def searcher_events(
 
     If no such event exists, wait for an event, at most `wait_seconds` and while the search accepts
     posts. Some clusters answer without waiting. The call of a user who may change the experiment is
-    recorded as the search method's last call. Errors: `not_found` for an unknown experiment.
-    `conflict` if the experiment has another kind of search.
+    recorded as the search method's last call, at most every 30 seconds. Errors: `not_found` for an
+    unknown experiment. `conflict` if the experiment has another kind of search.
     """
     deadline = time.monotonic() + wait_seconds
     await run_in_threadpool(record_method_call, services, experiment_id, caller)
@@ -105,10 +105,12 @@ def searcher_operations(
 ) -> Response:
     """Apply all operations of a post to a custom search, or none, and acknowledge events.
 
-    Repeating the last post changes nothing, under any idempotency key. Errors: `not_found` for an
-    unknown experiment. `forbidden` for another user's experiment. `invalid` for a wrong operation,
-    or for an acknowledged event that does not exist. `conflict` if `post` is not the next number,
-    if the search is over, or if the experiment has another kind of search.
+    Repeating the last post with the same content changes nothing, under any idempotency key. The
+    call is recorded as the search method's last call, at most every 30 seconds, even if the search
+    then refuses the post. Errors: `not_found` for an unknown experiment. `forbidden` for another
+    user's experiment. `invalid` for a wrong operation, or for an acknowledged event that does not
+    exist. `conflict` if `post` is not the next number, or is the last number with other content.
+    `conflict` also if the search is over, or if the experiment has another kind of search.
     """
     message = OperationsPosted(_parse_post(body))
     address = addresses.experiment(experiment_id)

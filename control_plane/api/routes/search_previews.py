@@ -34,9 +34,10 @@ class SearchPreviewBody(RequestBody):
 def preview(body: SearchPreviewBody, caller: Caller, services: ServicesParameter) -> SearchPreview:
     """Preview a search: the number of trials by bracket and length. Nothing is created.
 
-    With `slots`, the answer also estimates how long the search takes on this number of slots.
-    Errors: `invalid` for problems of the configuration, or a search that is too large for a
-    preview. `unavailable` while the cluster computes another preview.
+    With `slots`, the answer also estimates how long the search takes on this number of slots. If no
+    estimate is possible, `estimate_missing` has the reason. Errors: `invalid` for problems of the
+    configuration, or a search that is too large for a preview. `unavailable` while the cluster
+    computes another preview.
     """
     submission = Submission(
         config=body.config, template=body.template, overrides=body.overrides, model_code=None

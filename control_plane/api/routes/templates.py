@@ -104,8 +104,9 @@ def put(
 ) -> Response:
     """Create a template, or replace the text of a template, and return the template.
 
-    The owner and the time of creation stay. Errors: `forbidden` for another user's template.
-    `invalid` if the text is not a part of a configuration. `too_large` for more than 48 KiB.
+    The owner and the time of creation stay. The same text again keeps `updated_ms`. Errors:
+    `forbidden` for another user's template. `invalid` if the text is not a part of a configuration,
+    or has masks in place of secrets. `too_large` for more than 48 KiB.
     `conflict` if the template was not last changed at `expected_updated_ms`. `unavailable` if other
     requests keep changing the template.
     """

@@ -159,8 +159,9 @@ def delete(
 ) -> Response:
     """Revoke a token, and all tokens that were created with the token; return the token.
 
-    The record of the token stays in the list. Errors: `not_found` for an unknown token. `forbidden`
-    for another user's token. `unavailable` if other requests keep changing the token.
+    The record of the token stays in the list. Revoking a revoked token changes nothing. Errors:
+    `not_found` for an unknown token. `forbidden` for another user's token. `unavailable` if other
+    requests keep changing the token.
     """
 
     def describe_token(reply: int) -> Token:

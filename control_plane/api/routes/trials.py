@@ -95,6 +95,7 @@ def list_trial_event_files(
     """List the TensorBoard files of a trial by path, each with URLs for the download.
 
     Errors: `not_found` for an unknown trial. `invalid` for a cursor of another list. `conflict` if
-    the store has too many parts of files. `unavailable` if the store does not answer.
+    the store has too many parts of files, or the cluster may not call the store. `unavailable` if
+    the store does not answer.
     """
     return list_event_files(services, trial_id, page)
