@@ -6,6 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +84,9 @@ class ValidateAfter(Operation):
 
         Raises DetcloudError for an invalid id, and unless the length is an integer of at least 1.
         """
-        length = _to_plain_scalar(self.length) if hasattr(self.length, "item") else self.length
+        length: object = self.length
+        with suppress(TypeError):
+            length = _to_plain_scalar(length)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise DetcloudError(
                 f"ValidateAfter got the length {self.length!r}; expected an integer of at least 1"
@@ -141,10 +144,18 @@ def _request_id_field(request_id: object) -> Fields:
 
 
 def _to_plain_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch as a Python value. Raises TypeError for other types."""
-    if hasattr(value, "item"):
+    """Return a scalar of numpy or torch, or an array or tensor of one element, as a Python value.
+
+    Raises TypeError for other types, and for an array or tensor of several elements.
+    """
+    kind = type(value).__name__
+    if not hasattr(value, "item"):
+        raise TypeError(f"{kind} cannot be represented in JSON")
+    try:
         return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
+    except Exception as error:
+        # numpy raises ValueError, torch raises RuntimeError.
+        raise TypeError(f"{kind} is no scalar: {error}") from error
 
 
 def read_operation(fields: Fields) -> Operation:

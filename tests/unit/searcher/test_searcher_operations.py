@@ -1,0 +1,32 @@
+"""Operations of search methods as data for the API."""
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+import torch
+
+from detcloud import DetcloudError, searcher
+
+ID = UUID("0000000a-0000-4000-8000-00000000000b")
+SEVERAL = [np.array([1, 2]), torch.tensor([1, 2])]
+
+
+def test_scalars_of_numpy_and_torch_become_json_values() -> None:
+    hparams = {"x": np.float32(0.5), "y": torch.tensor(2)}
+    assert searcher.Create(ID, hparams).fields()["hparams"] == {"x": 0.5, "y": 2}
+    length: Any = torch.tensor(7)
+    assert searcher.ValidateAfter(ID, length).fields()["length"] == 7
+
+
+@pytest.mark.parametrize("several", SEVERAL, ids=["numpy", "torch"])
+def test_hparam_with_several_elements_is_refused(several: Any) -> None:
+    with pytest.raises(DetcloudError, match=f"the hparams of {ID} cannot be sent: .* no scalar"):
+        searcher.Create(ID, {"x": several}).fields()
+
+
+@pytest.mark.parametrize("several", SEVERAL, ids=["numpy", "torch"])
+def test_length_with_several_elements_is_refused(several: Any) -> None:
+    with pytest.raises(DetcloudError, match=r"ValidateAfter got the length .*expected an integer"):
+        searcher.ValidateAfter(ID, several).fields()
