@@ -112,8 +112,16 @@ class Progress(Operation):
         self.progress = progress
 
     def fields(self) -> Fields:
-        """Return the operation as JSON data for the API. A value that is not finite becomes 0."""
-        share = float(self.progress)
+        """Return the operation as JSON data for the API. A value that is not finite becomes 0.
+
+        Raises DetcloudError for a value that `float` refuses.
+        """
+        try:
+            share = float(self.progress)
+        except Exception as error:
+            raise DetcloudError(
+                f"Progress got {self.progress!r:.80}; expected a number in [0, 1]"
+            ) from error
         share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
         return {"type": "set_searcher_progress", "progress": share}
 

@@ -30,3 +30,16 @@ def test_hparam_with_several_elements_is_refused(several: Any) -> None:
 def test_length_with_several_elements_is_refused(several: Any) -> None:
     with pytest.raises(DetcloudError, match=r"ValidateAfter got the length .*expected an integer"):
         searcher.ValidateAfter(ID, several).fields()
+
+
+@pytest.mark.parametrize("progress", [None, "half", torch.tensor([1.0, 2.0])])
+def test_progress_that_is_no_number_is_refused(progress: Any) -> None:
+    with pytest.raises(DetcloudError, match="expected a number in"):
+        searcher.Progress(progress).fields()
+
+
+@pytest.mark.parametrize(
+    ("progress", "sent"), [(-1, 0.0), (0.25, 0.25), (2, 1.0), (float("nan"), 0.0)]
+)
+def test_progress_is_limited(progress: float, sent: float) -> None:
+    assert searcher.Progress(progress).fields()["progress"] == sent
