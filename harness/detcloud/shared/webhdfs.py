@@ -129,7 +129,10 @@ class HdfsFolder:
         self.remove_empty_folders(key.rpartition("/")[0])
 
     def remove_folder(self, folder: str) -> None:
-        """Delete a folder with all content. Do nothing if the folder does not exist."""
+        """Delete a folder with all content. Do nothing if the folder does not exist.
+
+        The root, with the key "", is refused like any key with an empty part.
+        """
         self.paths.remove(self._path(folder), recursive=True)
 
     def remove_empty_folders(self, folder: str) -> None:
@@ -184,15 +187,19 @@ class HdfsFolder:
             raise
 
     def _entries(self, folder: str) -> list[HdfsStatus]:
-        """Return the entries of a folder without unfinished uploads. Empty without the folder."""
-        found = self.paths.entries(self._path(folder))
+        """Return the entries of a folder without unfinished uploads. Empty without the folder.
+
+        The folder "" is the root.
+        """
+        found = self.paths.entries(self._path(folder) if folder else self._root)
         return [entry for entry in found if not entry.name.startswith(STAGED)]
 
     def _path(self, key: str) -> str:
-        parts = key.split("/") if key else []
+        """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as ""."""
+        parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts):
             raise BucketError(f"{key!r:.200} is not a valid name of a stored file")
-        return "/".join((self._root.rstrip("/"), *map(_from_part, parts))) or "/"
+        return "/".join((self._root.rstrip("/"), *map(_from_part, parts)))
 
 
 def hdfs_place(url: str, root: str) -> str:
