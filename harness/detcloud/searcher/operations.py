@@ -127,7 +127,10 @@ class Progress(Operation):
 
 
 class Shutdown(Operation):
-    """End the search as completed, canceled or failed. No operation may follow."""
+    """End the search as completed, as canceled with `cancel`, or as failed with `failure`.
+
+    `failure` precedes `cancel`. No operation may follow.
+    """
 
     def __init__(self, cancel: bool = False, failure: bool = False) -> None:
         self.cancel = cancel
@@ -152,7 +155,7 @@ def _request_id_field(request_id: object) -> Fields:
 
 
 def _to_plain_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch, or an array or tensor of one element, as a Python value.
+    """Return a scalar of numpy or torch, or an array or tensor of a single element, in Python.
 
     Raises TypeError for other types, and for an array or tensor of several elements.
     """
@@ -169,7 +172,8 @@ def _to_plain_scalar(value: Any) -> Any:
 def read_operation(fields: Fields) -> Operation:
     """Return the operation that the JSON data `fields` describe, the inverse of `Operation.fields`.
 
-    Raises DetcloudError for an unknown type, and KeyError or TypeError for a missing field.
+    Raises DetcloudError for an unknown type, KeyError or TypeError for a missing field, and
+    ValueError for an invalid request id.
     """
     kind, trial = fields["type"], fields.get("request_id")
     match kind:
