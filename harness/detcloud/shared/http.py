@@ -183,9 +183,9 @@ class Transport:
     def download(self, path_or_url: str, file: BinaryIO) -> int:
         """Download into the seekable `file` from the present position on. Return the byte count.
 
-        A path is relative to the base URL. Follow up to five redirects. After a transient failure,
-        truncate the file and repeat. Raise ApiError or Unreachable after the last attempt; the file
-        may then contain a part.
+        The file is truncated at the present position first. A path is relative to the base URL.
+        Follow up to five redirects. After a transient failure, truncate the file again and repeat.
+        Raise ApiError or Unreachable after the last attempt; the file may then contain a part.
         """
         start = file.tell()
 
@@ -239,7 +239,10 @@ class Transport:
         self._connections = Connections(self.base_url)
 
     def interrupt(self) -> None:
-        """Cut off all requests in flight in other threads, which then raise Unreachable."""
+        """Cut off all requests of other threads in flight to the transport's own origin.
+
+        A request without `retry` then raises Unreachable. Other requests are repeated.
+        """
         self._connections.interrupt()
 
     def close(self) -> None:

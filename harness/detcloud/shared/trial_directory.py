@@ -357,7 +357,7 @@ class TrialDirectory:
 
     @classmethod
     def from_environment(cls) -> TrialDirectory | None:
-        """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without the variable.
+        """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without a value.
 
         Raise DetcloudError if in/spec.json is missing or malformed.
         """
