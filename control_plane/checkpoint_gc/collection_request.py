@@ -189,9 +189,20 @@ def _mark_unwanted_of_trial(
 ) -> Steps:
     """Command a trial to mark checkpoints for deletion, COLLECTED_MAX in each step.
 
-    `known` are the trial's complete checkpoints; `unwanted` those to mark. Raises Conflict if a
-    later request replaced this request. Raises CollectionFailed if the experiment is to be deleted
-    and the trial keeps a checkpoint.
+    If the latest checkpoint of an ended trial is marked, the newest checkpoint in `known` that is
+    not `unwanted` becomes the latest. The trial skips pinned checkpoints and the latest checkpoint
+    of a trial that has not ended. Checkpoints that the trial skips stay without an error, unless
+    the experiment is to be deleted.
+
+    Args:
+        known: the trial's complete checkpoints.
+        unwanted: the checkpoints in `known` to mark.
+
+    Raises:
+        CollectionFailed: the experiment is to be deleted, and the trial keeps a checkpoint.
+        Conflict: a later request replaced this request.
+        CommandRefused: the trial refuses the command.
+        TableError: the state table failed.
     """
     unwanted_uuids = {one.uuid for one in unwanted}
     newest = newest_checkpoint(one for one in known if one.uuid not in unwanted_uuids)

@@ -37,10 +37,10 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
     """Delete the data of a deleted experiment, in steps.
 
     Delete the files for TensorBoard, the archives of packages, empty checkpoint folders, and each
-    trial's logs, metrics and rows except the head row. Each trial first gets a TrialDeleted. Then
-    delete the experiment's journal and the parts of its search. The experiment itself deletes its
-    other parts, its listing row and its row of `collections` later. The caller has removed the
-    files of the checkpoints.
+    trial's logs, metrics and rows except the head row. Each trial first gets a TrialDeleted, and
+    the pin rows of its checkpoints expire. Then delete the experiment's journal and the parts of
+    its search. The experiment itself deletes its other parts, its listing row and its row of
+    `collections` later. The caller has removed the files of the checkpoints.
 
     Raises:
         CollectionFailed: a store cannot be opened, or a file or object cannot be deleted.

@@ -49,7 +49,7 @@ def sweep_package_archives(stores: Stores) -> Steps:
 
 
 def remove_objects(objects: ObjectStore, prefix: ObjectKey) -> Steps:
-    """Remove the objects below a prefix, a single object in each step.
+    """Remove the objects below the folder `prefix`, a single object in each step.
 
     If the store asks for fewer requests, yield STORE_BUSY and retry the object in the next step.
     Raises StoreBusy after more than BUSY_ANSWERS_MAX such answers for an object, and other OSErrors

@@ -48,7 +48,8 @@ class UploadSessions:
         """Store `session`, unless another session was stored meanwhile; return the stored session.
 
         `instead_of` is the session to replace, or None. If the row has any other session, change
-        nothing and return that session.
+        nothing and return that session. If another process deletes the row meanwhile, `session` may
+        be returned without being stored.
         """
         revision, kept = self._find()
         if kept is not None and kept != instead_of:

@@ -69,7 +69,8 @@ class PartsUpload(Protocol):
     def stored_parts(self) -> list[int]:
         """Return the sorted numbers, from 1, of the parts that the store has.
 
-        Begin the upload if needed. Some stores return all numbers if the whole file exists.
+        Begin the upload if needed. If the whole file exists, a local folder, HDFS and Google's
+        store return all numbers. S3 and Azure's store then list only the parts of a further upload.
         """
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]] | None:
@@ -94,9 +95,10 @@ class PartsUpload(Protocol):
     def join(self) -> bool:
         """Publish the file that consists of the parts; return whether this call published the file.
 
-        Return False if the path has a file of the same size already. Only a store that joins the
-        parts without this server, such as S3, returns True in this case. Raises PartsConflict if a
-        part is missing, if the file has another size, or if the store finds another MD5.
+        Return False if the path has a file of the same size already. Only Google's store returns
+        True in this case, because the last part itself creates the file. Raises PartsConflict if a
+        part is missing, if the file has another size, or if the store finds another MD5. In the
+        last case, Google's store deletes the file, and a local folder keeps the parts.
         """
 
 
@@ -136,8 +138,8 @@ class CheckpointFiles(Protocol):
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         """Remove an empty folder, and the folders above that are then empty.
 
-        Do nothing for a folder with content, and in a bucket. A missing folder is not an error: a
-        store in a local folder still removes the empty folders above.
+        Do nothing for a folder with content, and in a bucket. A missing folder is not an error: the
+        empty folders above are still removed.
         """
 
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:

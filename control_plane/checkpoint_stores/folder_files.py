@@ -331,7 +331,10 @@ def _open_file(root: Path, path: str) -> BinaryIO:
 
 
 def _blocks(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield at most `size` bytes of a file in blocks, and close the file at the end."""
+    """Yield at most `size` bytes of a file in blocks, and close the file at the end.
+
+    Yield fewer bytes if the file has become shorter.
+    """
     with stream:
         while size > 0 and (block := stream.read(min(_BLOCK_BYTES, size))):
             size -= len(block)

@@ -36,7 +36,8 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 class FolderPartsUpload:
     """The PartsUpload of a file to a folder of this machine. Every method raises OSError.
 
-    Every method but `sign_part` creates the missing folders of the path and the staging folder.
+    Every method but `sign_part` creates the root, the missing folders of the path and the staging
+    folder.
     """
 
     is_in_order = False

@@ -38,9 +38,9 @@ class UploadPlace(NamedTuple):
 def store_file(root: Path, path: str, source: Path) -> bool:
     """Store a copy of the local file `source` at ROOT/path, whole or not at all, and durably.
 
-    Create the missing folders of the path. Return True if the file was stored, and False if the
-    path is taken. Raises OSError, also if a folder of the path is a link. The caller has checked
-    that `path` has no `..`.
+    Create the root, with parent folders, and the missing folders of the path. Return True if the
+    file was stored, and False if the path is taken. Raises OSError, also if a folder of the path is
+    a link. The caller has checked that `path` has no `..`.
     """
     with open_place(root, path) as place:
         try:
@@ -64,8 +64,9 @@ def store_file(root: Path, path: str, source: Path) -> bool:
 def open_place(root: Path, path: str) -> Iterator[UploadPlace]:
     """Open the folder of the file ROOT/path, and create the root and missing folders.
 
-    New folders below the root survive a loss of power. The descriptors are closed at the end.
-    Raises OSError, also if a folder of the path is a link.
+    Parent folders of the root are created as well. New folders below the root survive a loss of
+    power. The descriptors are closed at the end. Raises OSError, also if a folder of the path is a
+    link.
     """
     root.mkdir(parents=True, exist_ok=True)
     *parts, name = path.split("/")

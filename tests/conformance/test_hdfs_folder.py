@@ -224,6 +224,17 @@ def test_empty_namenode_url_is_refused(url: str) -> None:
         HdfsFolder(url, "/of")
 
 
+@pytest.mark.parametrize("request_name", ["remove_folder", "delete", "object_size", "open"])
+def test_empty_key_is_refused(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, request_name: str
+) -> None:
+    assert folder.send(KEY, source)
+    with pytest.raises(BucketError, match="'' is not a valid name of a stored file"):
+        getattr(folder, request_name)("")
+    assert dict(folder.list_objects("")) == {KEY: len(CONTENT)}
+    assert folder.list_folders("") == ["3"]
+
+
 class _Stay(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None

@@ -16,8 +16,9 @@ def handle_event(
 ) -> list[Operation]:
     """Record the event in `state`, call the method's hook for the event, and return the operations.
 
-    Return an empty list for progress, for an unknown event, and if the hook returns None. Raises
-    DetcloudError if the hook returns anything but operations. Exceptions of the hook pass through.
+    Return an empty list for progress, for an unknown event of a trial, and if the hook returns
+    None. Raises DetcloudError if the hook returns anything but operations. Exceptions of the hook
+    pass through. After an error, `state` contains the event already.
     """
     state.last_event_id = event["id"]
     operations = _call_hook(method, state, event)

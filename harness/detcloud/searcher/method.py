@@ -165,6 +165,7 @@ class SearchMethod(ABC):
         """Unpickle the file that `save_method_state` wrote into the folder `path`, and set the
         attributes.
 
-        Other attributes stay. Raises OSError if the file cannot be read.
+        Other attributes stay. Raises OSError if the file cannot be read, and errors of pickle if
+        the content or a class has changed.
         """
         vars(self).update(pickle.loads((path / STATE_FILE).read_bytes()))

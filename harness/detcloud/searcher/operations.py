@@ -6,6 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +84,9 @@ class ValidateAfter(Operation):
 
         Raises DetcloudError for an invalid id, and unless the length is an integer of at least 1.
         """
-        length = _to_plain_scalar(self.length) if hasattr(self.length, "item") else self.length
+        length: object = self.length
+        with suppress(TypeError):
+            length = _to_plain_scalar(length)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise DetcloudError(
                 f"ValidateAfter got the length {self.length!r}; expected an integer of at least 1"
@@ -109,14 +112,25 @@ class Progress(Operation):
         self.progress = progress
 
     def fields(self) -> Fields:
-        """Return the operation as JSON data for the API. A value that is not finite becomes 0."""
-        share = float(self.progress)
+        """Return the operation as JSON data for the API. A value that is not finite becomes 0.
+
+        Raises DetcloudError for a value that `float` refuses.
+        """
+        try:
+            share = float(self.progress)
+        except Exception as error:
+            raise DetcloudError(
+                f"Progress got {self.progress!r:.80}; expected a number in [0, 1]"
+            ) from error
         share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
         return {"type": "set_searcher_progress", "progress": share}
 
 
 class Shutdown(Operation):
-    """End the search as completed, canceled or failed. No operation may follow."""
+    """End the search as completed, as canceled with `cancel`, or as failed with `failure`.
+
+    `failure` precedes `cancel`. No operation may follow.
+    """
 
     def __init__(self, cancel: bool = False, failure: bool = False) -> None:
         self.cancel = cancel
@@ -141,16 +155,25 @@ def _request_id_field(request_id: object) -> Fields:
 
 
 def _to_plain_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch as a Python value. Raises TypeError for other types."""
-    if hasattr(value, "item"):
+    """Return a scalar of numpy or torch, or an array or tensor of a single element, in Python.
+
+    Raises TypeError for other types, and for an array or tensor of several elements.
+    """
+    kind = type(value).__name__
+    if not hasattr(value, "item"):
+        raise TypeError(f"{kind} cannot be represented in JSON")
+    try:
         return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
+    except Exception as error:
+        # numpy raises ValueError, torch raises RuntimeError.
+        raise TypeError(f"{kind} is no scalar: {error}") from error
 
 
 def read_operation(fields: Fields) -> Operation:
     """Return the operation that the JSON data `fields` describe, the inverse of `Operation.fields`.
 
-    Raises DetcloudError for an unknown type, and KeyError or TypeError for a missing field.
+    Raises DetcloudError for an unknown type, KeyError or TypeError for a missing field, and
+    ValueError for an invalid request id.
     """
     kind, trial = fields["type"], fields.get("request_id")
     match kind:

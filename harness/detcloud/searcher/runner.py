@@ -74,8 +74,8 @@ class SearchRunner:
         id.
 
         The state is saved before operations are sent. Requests are repeated while the cluster is
-        unreachable. Raises DetcloudError if the cluster refuses an operation or if another process
-        runs the same search. Raises every exception of the method.
+        unreachable. Raises DetcloudError for an invalid operation, if the cluster refuses an
+        operation, or if another process runs the same search. Raises every exception of the method.
         """
         record = self._repeat_unaccepted_posts(record)
         while True:
@@ -102,9 +102,11 @@ class SearchRunner:
             self._unsaved_record = None
 
     def load_state(self, experiment_id: int) -> tuple[int, list[Operation]]:
-        """Load the latest state; return the experiment's id and the operations that may be unsent.
+        """Load the latest state into the runner and the method.
 
-        The runner sends these operations itself. Without a saved state, return no operations.
+        Return `experiment_id` and the operations that may be unsent. The runner sends these
+        operations itself. Without a saved state, load nothing and return no operations. Raises
+        DetcloudError if a file cannot be read.
         """
         record = self._folder.load_state(self.state, self.search_method)
         return experiment_id, [
@@ -123,12 +125,13 @@ class SearchRunner:
     def _repeat_unaccepted_posts(self, record: RunnerRecord) -> RunnerRecord:
         """Post the operations that an earlier process has not posted, and return the new record.
 
-        The new record is not saved. A record without operations is returned unchanged. The last
-        accepted post is repeated: the cluster refuses a different post with that number, which
-        shows that another process has posted.
+        The new record is not saved. A record that answers no event is returned unchanged. A record
+        without operations still needs a post, which acknowledges the events. The last accepted post
+        is repeated: the cluster refuses a different post with that number, which shows that another
+        process has posted.
 
-        Raises DetcloudError if the cluster's number of posts does not fit the record, or if the
-        cluster refuses a post.
+        Raises DetcloudError if the cluster's number of posts does not fit the record, and as
+        `_post_operations` does.
         """
         posts = len(_split_into_posts(record.operations)) if record.acknowledged else 0
         accepted: int = self._get_events(record, 0)["post"] - record.post
@@ -146,7 +149,9 @@ class SearchRunner:
         """Post all operations of `record`, and return the record after the posts.
 
         The last post acknowledges the events. If the experiment has ended, discard the remaining
-        posts. Raises DetcloudError if the cluster refuses a post.
+        posts, which then count as posted. Raises DetcloudError if the cluster refuses a post. If
+        the cluster refuses the first post as invalid, first discard the newest saved state, so that
+        the method answers the events again in a later run.
         """
         path = f"/experiments/{record.experiment_id}/searcher-operations"
         portions = _split_into_posts(record.operations)
@@ -171,7 +176,7 @@ class SearchRunner:
         """Return the error for a refused post.
 
         If the first post was invalid, also discard the newest state, so that the method answers
-        again.
+        again. Discard nothing if no older state is saved.
         """
         if first and error.code == "invalid" and self._folder.discard_newest_state():
             return DetcloudError(
@@ -232,7 +237,8 @@ class SearchRunner:
     def _call_cluster(self, ask: Callable[[Client], Answer]) -> Answer:
         """Return the result of `ask`, and repeat the call while the cluster is unreachable.
 
-        Raises ApiError if the cluster refuses the call.
+        Status 429 and 5xx count as unreachable. Each repetition uses a new client, after a pause.
+        The first failure is logged. Raises ApiError if the cluster refuses the call.
         """
         failures = 0
         while True:
@@ -412,7 +418,11 @@ class LocalSearchRunner(SearchRunner):
 
 
 def _record_after_posts(record: RunnerRecord, posts: int) -> RunnerRecord:
-    """Return the record after `posts` further posts were accepted."""
+    """Return the record after the cluster has accepted the first `posts` posts of `record`.
+
+    `post` rises by `posts`, and `operations` no longer contains the operations of these posts.
+    `acknowledged` stays.
+    """
     left = record.operations[posts * OPERATIONS_MAX :]
     return replace(record, post=record.post + posts, operations=left)
 

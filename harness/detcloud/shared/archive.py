@@ -95,6 +95,7 @@ def pack(
         ArchiveInvalid: `root` is no folder, a limit is exceeded, a link is broken or leads out of
             `root` or to a parent folder, or an entry is unreadable, a special file or has a name
             that `extract` would refuse.
+        OSError: the temporary file cannot be written.
     """
     shown = shown_root or str(root)
     sources = _scan_folder(root, keep, files_max, shown)
@@ -155,6 +156,7 @@ def inspect(
 
     Raises:
         ArchiveInvalid: the archive breaks a rule or exceeds a limit.
+        OSError: the archive cannot be read.
     """
     files = directories = file_bytes = 0
     for entry, content in read_entries(archive, bytes_max, files_max):

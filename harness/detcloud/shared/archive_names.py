@@ -61,7 +61,8 @@ class NameChecker:
         """Check a name and remember it for later checks.
 
         Raise ArchiveInvalid if the name is invalid, was added before, clashes with an earlier name,
-        is used both as a file and as a folder, or exceeds a limit.
+        is used both as a file and as a folder, or exceeds a limit. Parts of a refused name may be
+        remembered as well, so the checker must not be used after an error.
         """
         check_name(name)
         self._name_bytes += len(name.encode())

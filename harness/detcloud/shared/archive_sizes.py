@@ -15,8 +15,8 @@ _PARENT_SHARE_MAX = 0.9
 def describe_largest(sizes: Iterable[tuple[str, int]]) -> str:
     """Return a clause that names the three largest folders and the three largest files.
 
-    An example of an item is `.venv/ (200.0 MiB)`. Items below 1 % of all bytes are omitted. Return
-    "" if no item is left.
+    An example of an item is `.venv/ (200.0 MiB)`. Items below 1 % of all bytes are omitted, and
+    folders with more than 90 % of the bytes of their parent folder. Return "" if no item is left.
 
     Args:
         sizes: the path of each file, with `/` between the parts, and the file's bytes.
@@ -46,7 +46,8 @@ def describe_largest(sizes: Iterable[tuple[str, int]]) -> str:
 def describe_fullest(names: Iterable[str]) -> str:
     """Return a clause that names the three folders with the most files, like `.venv/ (98,000)`.
 
-    Return "" without folders. `names` are the files' paths, with `/` between the parts.
+    Omit folders with more than 90 % of the files of their parent folder. Return "" without folders.
+    `names` are the files' paths, with `/` between the parts.
     """
     folders = Counter(folder for name in names for folder in _folders_around(name))
     found = sorted(_distinct_folders(folders), key=lambda entry: -entry[1])[:_SHOWN_MAX]

@@ -63,8 +63,10 @@ _REMEDIES = {
 class AzureContainer:
     """The blobs of a container. Several threads may share the object.
 
-    Every method may raise NoSuchBucket without the container, StoreBusy if the store asks for fewer
-    requests, and BucketError for other failures, after repeats.
+    Every public method may raise NoSuchBucket without the container, StoreBusy if the store asks
+    for fewer requests, and BucketError for other failures, after repeats. `_send_blocks`,
+    `_commit_blocks` and `_commit` raise the errors of Azure's client, which their caller translates
+    by `_translate_errors`.
     """
 
     def __init__(self, place: AzurePlace) -> None:
@@ -79,7 +81,8 @@ class AzureContainer:
         """Upload a file as a new blob, completely or not at all.
 
         Return False, and change nothing, if another writer's blob exists. Large files are sent in
-        blocks, several at a time; blocks that an earlier attempt sent are reused.
+        blocks, several at a time; blocks that an earlier attempt sent are reused. After an error,
+        sent blocks stay in the store without a blob, for a week at most.
         """
         size, token = source.stat().st_size, secrets.token_hex(16)
         part_bytes = part_bytes_of(size, BLOCKS_MAX)
@@ -147,7 +150,9 @@ class AzureContainer:
     def abort_uploads(self, prefix: str) -> None:
         """Delete the uncommitted blocks of all keys with the prefix that have no blob.
 
-        Azure would keep the blocks for a week.
+        Azure would keep the blocks for a week. A blob that a writer commits at the same time for
+        one of these keys is deleted as well. Do nothing if a server other than Azure's refuses the
+        listing of blocks.
         """
         for key in self.unfinished_keys(prefix):
             # Committing an empty blob drops the other blocks of the key.
@@ -240,7 +245,10 @@ class AzureContainer:
             return {block.id: int(block.size) for block in uncommitted}
 
     def send_block(self, key: str, name: str, source: Path) -> None:
-        """Upload a file as an uncommitted block of a key, without reading the file into memory."""
+        """Upload a file as an uncommitted block of a key, without reading the file into memory.
+
+        Replace an uncommitted block of the same name. Raise OSError if the file cannot be read.
+        """
         with self._translate_errors(key), source.open("rb") as content:
             size = source.stat().st_size
             self._blob(key).stage_block(name, content, size, validate_content=True)
@@ -249,7 +257,8 @@ class AzureContainer:
         """Create a blob from uncommitted blocks, in the order of `names`.
 
         Return False, and change nothing, if another writer's blob exists. Other uncommitted blocks
-        of the key are dropped.
+        of the key are dropped. Raise BucketError if a block is missing. Without names, create an
+        empty blob.
         """
         with self._translate_errors(key):
             return self._commit_blocks(key, names, secrets.token_hex(16))
@@ -272,7 +281,8 @@ class AzureContainer:
 
         `write(True)` writes on the condition that no blob exists. A compatible server may ignore or
         refuse the condition. The method therefore first looks for a blob, and after a refusal calls
-        `write(False)`. A blob with the same `token` is this writer's own and counts as written.
+        `write(False)`, which replaces a blob that another writer has created meanwhile. A blob with
+        the same `token` is this writer's own and counts as written.
         """
         from azure.core.exceptions import HttpResponseError
 

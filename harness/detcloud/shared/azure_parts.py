@@ -49,7 +49,8 @@ class AzurePartsUpload:
     def join(self) -> bool:
         """Create the blob from the stored parts. Return False if the blob exists already.
 
-        Raise PartsConflict if a part is missing, or if the existing blob has another size.
+        Raise PartsConflict if a part is missing, or if the existing blob has another size. Parts
+        that were stored after the first list of parts count as missing.
         """
         if self._is_stored():
             return False

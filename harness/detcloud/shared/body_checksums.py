@@ -77,7 +77,10 @@ class BodyChecksums:
         return answer
 
     def _is_first(self) -> bool:
-        """Whether this is the first call, before any part was sent."""
+        """Return True for the first call of this method, and False for all later calls.
+
+        Record the call. The calls of all uploads and threads with this object count together.
+        """
         with self._lock:
             is_first, self._has_sent = not self._has_sent, True
         return is_first

@@ -24,7 +24,8 @@ def list_below(bucket: ListedBucket, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield the key and the size in bytes of each object with the prefix, in the store's order.
 
     Objects are requested during the iteration. Raise BucketError at the first listed key without
-    the prefix, because nothing else that the store lists is reliable then.
+    the prefix, because nothing else that the store lists is reliable then. Errors of the bucket
+    are passed on.
     """
     for key, size in bucket.list_objects(prefix):
         if not key.startswith(prefix):

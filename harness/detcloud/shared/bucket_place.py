@@ -30,9 +30,15 @@ class BucketPlace:
         whole = "/".join(filter(None, ("s3:/", self.name, self.prefix.strip("/"))))
         return f"{whole} at {self.endpoint_url}" if self.endpoint_url else whole
 
+    @property
+    def key_prefix(self) -> str:
+        """The beginning of all keys with a final slash. "" without a prefix."""
+        prefix = self.prefix.strip("/")
+        return f"{prefix}/" if prefix else ""
+
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
-        """Return the place that a `storage` object of type s3 describes.
+        """Return the place that a `storage` object of type s3 describes, without a region.
 
         Raise KeyError without a bucket.
         """

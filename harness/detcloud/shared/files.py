@@ -22,6 +22,9 @@ def write_atomically(
 ) -> None:
     """Replace the file at `path` by `content` as JSON, with a rename.
 
+    The content is not flushed to disk. Two writers of a file must not run at the same time. After
+    an error, the file `.NAME.new` may be left beside `path`, and the next write replaces it.
+
     Args:
         mode: the permissions of the file, reduced by the umask.
         owner: the user and group ids of the file. None for the process's own.

@@ -85,8 +85,9 @@ class GcsBucket:
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
         """Write an object, completely or not at all. Return whether the object was written.
 
-        With `if_absent`, return False, and change nothing, if another writer's object exists. Large
-        content is sent in parts. Errors of `content` are passed on, and then nothing is written.
+        Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
+        nothing, if another writer's object exists. Large content is sent in parts. Errors of
+        `content` are passed on, and then nothing is written.
         """
         from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
@@ -188,7 +189,7 @@ class GcsBucket:
         fetch_parts(destination, size, PART_BYTES, read)
 
     def object_size(self, key: str) -> int | None:
-        """Return the object's size in bytes. Return None if no object exists."""
+        """Return the object's size in bytes. Return None without the object or the bucket."""
         found = self._find(key)
         return None if found is None else int(found.size)
 
@@ -281,7 +282,7 @@ class GcsBucket:
     def stored_digest(self, key: str) -> tuple[int, str] | None:
         """Return an object's size in bytes and MD5 in hexadecimal.
 
-        The MD5 is "" if the store has none. Return None if no object exists.
+        The MD5 is "" if the store has none. Return None without the object or the bucket.
         """
         found = self._find(key)
         if found is None:
@@ -295,7 +296,7 @@ class GcsBucket:
         """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """Return a URL that allows anybody to download the object for `seconds`."""
+        """Return a URL to download the object for `seconds`, for anybody. Requires `can_sign`."""
         return self._signed_url("GET", key, seconds, response_disposition="attachment")
 
     def signed_put_url(
@@ -334,7 +335,10 @@ class GcsBucket:
         return find_signing_credentials(self._client._credentials, self._auth_request)
 
     def _find(self, key: str) -> Any:
-        """Return the object's properties. Return None if no object exists. Raise AccessDenied."""
+        """Return the object's properties. Return None without the object or the bucket.
+
+        If Google denies access, raise AccessDenied unless a listing shows that no object exists.
+        """
         try:
             with self._translate_errors(key):
                 return self._bucket.get_blob(self._key_prefix + key, timeout=SECONDS_MAX)
@@ -356,7 +360,7 @@ class GcsBucket:
 
         Return None if the range is behind the object. If a server refuses ranges or generations,
         repeat the request without. Raise NoSuchKey without the object. With a generation, raise
-        BucketError if the object has another generation.
+        BucketError if the object has another generation, and for any other error status.
         """
         answer = self._ask_object(key, start, end, generation)
         if answer.status_code in _REFUSALS and (start > 0 or end is not None):

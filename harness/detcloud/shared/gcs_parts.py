@@ -54,7 +54,8 @@ class GcsPartsUpload:
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to store the part, and the headers of the request.
 
-        `md5` and `seconds` are ignored: the session's URL is valid for a week.
+        `md5` and `seconds` are ignored: the session's URL is valid for a week. Begin a session as
+        `stored_parts` does.
         """
         session, _ = self._session
         start, size = self.sizes.start_of(number), self.sizes.size_of(number)
@@ -72,8 +73,9 @@ class GcsPartsUpload:
     def join(self) -> bool:
         """Verify the object that the last part has created, end the session, and return True.
 
-        Raise PartsConflict if a part is missing, or if the object has another size; the object
-        stays. If the MD5 differs, delete the object, end the session and raise PartsConflict.
+        Return True also if the object existed before this upload. Raise PartsConflict if a part is
+        missing, or if the object has another size; the object stays. If the MD5 differs, delete the
+        object, end the session and raise PartsConflict.
         """
         found = self._bucket.stored_digest(self._key)
         if found is None:

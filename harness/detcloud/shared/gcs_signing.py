@@ -19,7 +19,7 @@ def can_sign(own: Any) -> bool:
 
 
 def find_signing_credentials(own: Any, auth_request: Any = None) -> Any:
-    """Return credentials that sign URLs for the credentials `own`.
+    """Return credentials that sign URLs for the credentials `own`, which must fulfil `can_sign`.
 
     Credentials with a private key are returned unchanged. Otherwise Google's IAM service signs for
     the service account, which needs the role of a token creator on itself. The account's name may

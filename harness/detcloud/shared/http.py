@@ -162,9 +162,10 @@ class Transport:
         """Send a request with `body` as JSON, and return the parsed JSON answer.
 
         Bytes in `body` must be JSON already. Return None for an empty answer. With `retry`, repeat
-        the request after a lost connection, status 429 or 5xx. Pass False, or an Idempotency-Key
-        header, if a repeated request would have a second effect. Raise ApiError for an error status
-        and Unreachable without a valid answer.
+        the request after a lost connection, an invalid answer, status 429 or 5xx. Pass False, or an
+        Idempotency-Key header, if a repeated request would have a second effect. Raise ApiError for
+        an error status or a redirect, which is not followed, and Unreachable without a valid
+        answer.
         """
         sent = {"Accept": "application/json", **(headers or {})}
         data = None
@@ -182,9 +183,9 @@ class Transport:
     def download(self, path_or_url: str, file: BinaryIO) -> int:
         """Download into the seekable `file` from the present position on. Return the byte count.
 
-        A path is relative to the base URL. Follow up to five redirects. After a transient failure,
-        truncate the file and repeat. Raise ApiError or Unreachable after the last attempt; the file
-        may then contain a part.
+        The file is truncated at the present position first. A path is relative to the base URL.
+        Follow up to five redirects. After a transient failure, truncate the file again and repeat.
+        Raise ApiError or Unreachable after the last attempt; the file may then contain a part.
         """
         start = file.tell()
 
@@ -215,7 +216,8 @@ class Transport:
         """Upload `size` bytes of the seekable `file` from the present position on.
 
         A path is relative to the base URL. With `retry`, repeat the upload after a lost connection,
-        status 429 or 5xx. Raise ApiError for an error status, Unreachable without an answer.
+        status 429 or 5xx. Raise ApiError for an error status or a redirect, which is not followed,
+        and Unreachable without an answer.
         """
         start = file.tell()
         sent = {**(headers or {}), "Content-Length": str(size)}
@@ -237,7 +239,10 @@ class Transport:
         self._connections = Connections(self.base_url)
 
     def interrupt(self) -> None:
-        """Cut off all requests in flight in other threads, which then raise Unreachable."""
+        """Cut off all requests of other threads in flight to the transport's own origin.
+
+        A request without `retry` then raises Unreachable. Other requests are repeated.
+        """
         self._connections.interrupt()
 
     def close(self) -> None:

@@ -59,9 +59,10 @@ def to_float(number: Any) -> float:
 def to_json_value(value: object, place: str, depth: int = 2) -> Any:
     """Convert a value into JSON: tensors and arrays become numbers and lists, NaN becomes "NaN".
 
-    In text, characters that UTF-8 cannot encode become "?". `depth` is the depth of the value in a
-    report line, which itself has depth 1. Raise DetcloudError, naming `place`, for any other type,
-    for a too deeply nested value, for keys that are no text, and for integers of over 4300 digits.
+    Infinities become "Infinity" or "-Infinity". In text, characters that UTF-8 cannot encode become
+    "?". `depth` is the depth of the value in a report line, which itself has depth 1. Raise
+    DetcloudError, naming `place`, for any other type, for a too deeply nested value, for keys that
+    are no text, and for integers of over 4300 digits.
     """
     value = to_python_value(value, place)
     if isinstance(value, float):

@@ -14,7 +14,11 @@ _LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([
 
 
 def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:
-    """Return the first unknown `detcloud.launch` module that the entrypoint names, or None."""
+    """Return the first unknown launcher that the entrypoint names, or None.
+
+    A launcher is a module of `detcloud.launch` or `determined.launch`, named after `-m`. The result
+    is the name within the package.
+    """
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     names = [match[1] for match in _LAUNCHER.finditer(line)]
     return next((name for name in names if name not in (*LAUNCHERS, *_PROGRAMS)), None)
@@ -28,7 +32,7 @@ def is_trial_class(entrypoint: object) -> bool:
 def trial_class_of(entrypoint: str | Sequence[str]) -> str:
     """Return the trial class of an entrypoint: the entrypoint itself, or a launcher's `--trial`.
 
-    Return "" for a script.
+    Return "" for a script. The option `--trial` counts only with a launcher.
     """
     if is_trial_class(entrypoint):
         return str(entrypoint)

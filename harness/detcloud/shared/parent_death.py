@@ -13,6 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def end_with_parent(parent: int) -> None:
     """Make the system kill this process with SIGKILL when its parent ends.
 
+    The end of the parent's thread that started this process counts as the end of the parent.
     `parent` is the parent's process id. If the parent has already ended, exit at once with code
     127. On other systems than Linux, only this check is made.
     """

@@ -54,9 +54,10 @@ def process_setting_notices(
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
-    """Return the configured image for a kind of device. Return "" for none or a default.
+    """Return the configured image for a kind of device. Return "" without an image.
 
-    `environment` is the section of the configuration.
+    `environment` is the section of the configuration. In a mapping of images, the default image of
+    the step era counts as no image.
     """
     image = environment.get("image")
     if isinstance(image, dict):

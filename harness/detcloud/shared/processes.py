@@ -39,7 +39,10 @@ def list_descendants(pid: int) -> list[Process]:
 
 
 def read_process(pid: int) -> Process | None:
-    """Read the process with this id. Return None if the process has ended or is a zombie."""
+    """Read the process with this id. Return None if the process has ended or is a zombie.
+
+    Return None on systems without /proc.
+    """
     try:
         # The program's name in brackets may contain spaces and brackets.
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -56,7 +56,7 @@ def artifact_repository(image: str) -> str | None:
 def registry_of_image(name: str) -> str:
     """Return the host, with the port if any, of the registry of an image's name.
 
-    All names of Docker Hub give DOCKER_HUB.
+    The result is in lower case. All names of Docker Hub give DOCKER_HUB.
     """
     return registry_of_server(registry_host(name))
 

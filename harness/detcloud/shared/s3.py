@@ -12,7 +12,7 @@ import base64
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -20,25 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.shared.body_checksums import BodyChecksums, md5_fields
-from detcloud.shared.bucket_errors import (
-    BUSY_STATUSES,
-    BucketError,
-    NoSuchBucket,
-    NoSuchKey,
-    StoreBusy,
-    WriteConflict,
-)
+from detcloud.shared.bucket_errors import BucketError, NoSuchKey, WriteConflict
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.file_parts import FilePart, open_source
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.s3_client import ATTEMPTS_MAX, new_client
 from detcloud.shared.s3_errors import (
+    FOREIGN,
     client_error,
     error_code,
     http_status,
     is_conflict,
     may_be_refusal,
-    remedy_of,
+    translate_errors,
 )
 from detcloud.shared.s3_features import Feature, StoreFeatures
 from detcloud.shared.s3_reading import ObjectReader
@@ -59,16 +53,15 @@ SENT_AT_ONCE = 10
 _WRITES_MAX = 3
 _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
-_NO_KEY = ("NoSuchKey", "NoSuchVersion", "404")
-_FOREIGN = "S3's protocol requires; check the endpoint_url, and proxies before the store"
 
 
 class Bucket:
     """The objects of a bucket. Keys are relative to the place's prefix. Thread-safe.
 
-    Every method may raise NoSuchBucket without the bucket, StoreBusy if the store requests fewer
-    requests, WriteConflict if another writer was faster, and BucketError for other failures after
-    repeats.
+    Every public method may raise NoSuchBucket without the bucket, StoreBusy if the store requests
+    fewer requests, WriteConflict if another writer was faster, and BucketError for other failures
+    after repeats. `_put_object`, `_put_in_parts`, `_upload_part`, `_begin_upload`, `_send` and
+    `_pages` raise botocore's errors, which their caller translates by `_translate_errors`.
     """
 
     def __init__(self, place: BucketPlace, client: Any = None) -> None:
@@ -83,7 +76,7 @@ class Bucket:
         self._reader = ObjectReader(
             self._send, self._translate_errors, self.features, self.object_size
         )
-        self._key_prefix = f"{place.prefix.strip('/')}/" if place.prefix.strip("/") else ""
+        self._key_prefix = place.key_prefix
 
     def write(
         self,
@@ -95,9 +88,9 @@ class Bucket:
     ) -> bool:
         """Write an object, completely or not at all. Return whether the object was written.
 
-        With `if_absent`, return False, and change nothing, if another writer's object exists.
-        Content above `part_bytes` is sent in parts, several at a time. Errors of `content` are
-        passed on, and then nothing is written.
+        Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
+        nothing, if another writer's object exists. Content above `part_bytes` is sent in parts,
+        several at a time. Errors of `content` are passed on, and then nothing is written.
         """
         parts = split_parts(content, part_bytes)
         first, second = next(parts, b""), next(parts, None)
@@ -114,7 +107,8 @@ class Bucket:
         """Upload a file as a new object, completely or not at all.
 
         Return False, and change nothing, if another writer's object exists. Repeat the upload some
-        times after a WriteConflict.
+        times after a WriteConflict. Raise BucketError also if the file is no regular file or
+        becomes shorter, and OSError if the file cannot be opened.
         """
         token, failures = secrets.token_hex(16), 0
         while True:
@@ -159,12 +153,19 @@ class Bucket:
         self._reader.fetch(key, destination, FETCHED_BYTES)
 
     def object_size(self, key: str) -> int | None:
-        """Return the object's size in bytes. Return None if no object exists."""
+        """Return the object's size in bytes. Return None if no object exists.
+
+        Return None also without the bucket, since S3 answers both alike. Without permission to list
+        the bucket, S3 hides missing objects, and BucketError is raised in place of None.
+        """
         head = self._head_object(key)
         return None if head is None else int(self._answer_field(key, head, "ContentLength"))
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Yield the key and the size in bytes of each object with the prefix, in any order."""
+        """Yield the key and the size in bytes of each object with the prefix, in any order.
+
+        The pages of the list are requested during the iteration.
+        """
         with self._translate_errors(prefix):
             for page in self._pages("list_objects_v2", prefix):
                 for entry in page.get("Contents", ()):
@@ -198,7 +199,10 @@ class Bucket:
         return not self.features.lacks(Feature.UPLOAD_LISTS)
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """Return a URL that allows anybody to download the object for `seconds`."""
+        """Return a URL that allows anybody to download the object for `seconds`.
+
+        The object need not exist. The first call may request the bucket's region.
+        """
         params = {"ResponseContentDisposition": "attachment"}
         return self.signed_url("get_object", key, params, seconds)
 
@@ -226,7 +230,8 @@ class Bucket:
     def signed_url(self, name: str, key: str, arguments: Mapping[str, Any], seconds: int) -> str:
         """Return a signed URL for a request on the key, valid for `seconds`.
 
-        `name` is botocore's name of the request, `arguments` are its other arguments.
+        `name` is botocore's name of the request, `arguments` are its other arguments. The first
+        call may request the bucket's region.
         """
         named = {**arguments, **self._object_arguments(key)}
         with self._translate_errors(key):
@@ -237,7 +242,8 @@ class Bucket:
         """Send a request on the key, and return the answer.
 
         `name` is botocore's name of the request, `arguments` are its other arguments. Optional
-        fields that the store refuses are left out.
+        fields that the store refuses are left out. Raise NoSuchKey if the request needs an object
+        and nothing is stored under the key.
         """
         with self._translate_errors(key):
             return self._send(name, key, arguments)
@@ -257,6 +263,7 @@ class Bucket:
     def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield S3's description of each unfinished upload below the prefix.
 
+        The field `Key` is relative to the place's prefix, as all keys.
         If a store other than Amazon's refuses the listing, yield nothing and record the missing
         feature.
         """
@@ -286,6 +293,11 @@ class Bucket:
         return new_client(replace(self.place, region=head["BucketRegion"]))
 
     def _put_object(self, key: str, body: bytes, token: str, condition: Mapping[str, str]) -> bool:
+        """Write an object with a single request. Return whether the object was written.
+
+        Return False if a `condition` is set and an object with another token exists. Repeat the
+        request after a conflict.
+        """
         failures = 0
         while True:
             try:
@@ -310,6 +322,11 @@ class Bucket:
         token: str,
         condition: Mapping[str, str],
     ) -> bool:
+        """Write an object by an upload in parts. Return whether the object was written.
+
+        Return False if a `condition` is set and an object with another token exists. Abort the
+        upload, ignoring errors, unless the object was written.
+        """
         upload = self._begin_upload(key, {"Metadata": {_TOKEN: token}})
         written = False
 
@@ -358,7 +375,10 @@ class Bucket:
         return str(self._answer_field(key, answer, "UploadId"))
 
     def _try_upload(self, key: str) -> None:
-        """Begin and abort an upload, and record whether the store lists uploads and parts."""
+        """Begin and abort an upload, and record whether the store lists uploads and parts.
+
+        Errors of the abortion are ignored.
+        """
         with self._translate_errors(key):
             upload = self._begin_upload(key, {})
         try:
@@ -391,8 +411,9 @@ class Bucket:
     def _finds_object(self, key: str, token: str = "") -> bool:
         """Whether an object with another token exists, in a store that may ignore conditions.
 
-        False if the store is known to support conditions. Without a token, any object counts.
-        Simultaneous writers can both get False; then only a condition separates the writers.
+        False if the store is known to support conditions, or if the credentials do not allow the
+        question (status 403). Without a token, any object counts. Simultaneous writers can both get
+        False; then only a condition separates the writers.
         """
         if self.features.is_proved(Feature.CONDITIONS):
             return False
@@ -421,6 +442,7 @@ class Bucket:
         return None if code == "NoSuchUpload" else False
 
     def _head_object(self, key: str) -> Mapping[str, Any] | None:
+        """Return the object's properties. Return None without the object or the bucket."""
         with self._translate_errors(key):
             try:
                 return self._send("head_object", key, {})
@@ -438,7 +460,7 @@ class Bucket:
         """Return a field of an answer. Raise BucketError if the field is missing."""
         if answer.get(name) is None:
             raise BucketError(
-                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which {_FOREIGN}"
+                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which {FOREIGN}"
             )
         return answer[name]
 
@@ -451,33 +473,8 @@ class Bucket:
     def _object_arguments(self, key: str) -> dict[str, str]:
         return {"Bucket": self.place.name, "Key": self._key_prefix + key}
 
-    @contextmanager
-    def _translate_errors(self, key: str) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError
-        from botocore.parsers import ResponseParserError
-
-        try:
-            yield
-        except (client_error(), BotoCoreError) as error:
-            raise self._bucket_error(key, error) from error
-        except ResponseParserError:
-            # The error's text contains the whole answer.
-            text = f"{key!r:.200} in {self.place}: the store's answer is no XML, which {_FOREIGN}"
-            raise BucketError(text) from None
-
-    def _bucket_error(self, key: str, error: Any) -> OSError:
-        code = error_code(error)
-        if code == "NoSuchBucket":
-            return NoSuchBucket(f"there is no bucket {self.place.name}")
-        if code in _NO_KEY and http_status(error) == 404:
-            return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
-        remedy = remedy_of(error)
-        kind = BucketError
-        if is_conflict(error):
-            kind = WriteConflict
-        elif http_status(error) in BUSY_STATUSES:
-            kind = StoreBusy
-        return kind(f"{key!r:.200} in {self.place}: {error}{remedy and f'; {remedy}'}")
+    def _translate_errors(self, key: str) -> AbstractContextManager[None]:
+        return translate_errors(self.place, key)
 
 
 def _hexadecimal(base64_digest: str) -> str:

@@ -5,9 +5,25 @@ Botocore takes 0.2 s to import, so the first client imports it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from detcloud.shared.bucket_errors import EXPIRED, NO_ANSWER, NO_ROOM
+from detcloud.shared.bucket_errors import (
+    BUSY_STATUSES,
+    EXPIRED,
+    NO_ANSWER,
+    NO_ROOM,
+    BucketError,
+    NoSuchBucket,
+    NoSuchKey,
+    StoreBusy,
+    WriteConflict,
+)
+from detcloud.shared.bucket_place import BucketPlace
+
+FOREIGN = "S3's protocol requires; check the endpoint_url, and proxies before the store"
+"""The end of a message about an answer that lacks a part."""
 
 # The remedies for users, by the error's code in S3's answer or by botocore's name.
 _REMEDIES = {
@@ -29,6 +45,7 @@ _CHECKPOINT_REMEDIES = {
     "variables are used by your own code only",
 }
 
+_NO_KEY = ("NoSuchKey", "NoSuchVersion", "404")
 # The statuses that refuse an unknown header or parameter.
 _REFUSALS = (400, 405, 501)
 # The error codes with these statuses that are about the content or the credentials.
@@ -45,6 +62,41 @@ _OTHER_REASONS = (
     "InvalidPartOrder",
     "InvalidBucketName",
 )
+
+
+@contextmanager
+def translate_errors(place: BucketPlace, key: str) -> Iterator[None]:
+    """Translate botocore's errors in the block into bucket errors with messages.
+
+    Raise NoSuchBucket, NoSuchKey, WriteConflict, StoreBusy or BucketError. The cause is botocore's
+    error, except for an answer that is no XML. Other errors are passed on.
+    """
+    from botocore.exceptions import BotoCoreError
+    from botocore.parsers import ResponseParserError
+
+    try:
+        yield
+    except (client_error(), BotoCoreError) as error:
+        raise _bucket_error(place, key, error) from error
+    except ResponseParserError:
+        # The error's text contains the whole answer.
+        text = f"{key!r:.200} in {place}: the store's answer is no XML, which {FOREIGN}"
+        raise BucketError(text) from None
+
+
+def _bucket_error(place: BucketPlace, key: str, error: Any) -> OSError:
+    code = error_code(error)
+    if code == "NoSuchBucket":
+        return NoSuchBucket(f"there is no bucket {place.name}")
+    if code in _NO_KEY and http_status(error) == 404:
+        return NoSuchKey(f"there is nothing under {place.key_prefix}{key} in {place.name}")
+    remedy = remedy_of(error)
+    kind = BucketError
+    if is_conflict(error):
+        kind = WriteConflict
+    elif http_status(error) in BUSY_STATUSES:
+        kind = StoreBusy
+    return kind(f"{key!r:.200} in {place}: {error}{remedy and f'; {remedy}'}")
 
 
 def remedy_of(error: Any, *, for_checkpoints: bool = False) -> str:

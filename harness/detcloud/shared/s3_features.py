@@ -56,7 +56,10 @@ class StoreFeatures:
         return self.is_proved(feature) or self.lacks(feature)
 
     def note(self, feature: Feature, *, is_there: bool) -> None:
-        """Record whether an answer showed the feature. A feature once missing stays missing."""
+        """Record whether an answer showed the feature. A feature once missing stays missing.
+
+        `is_proved` may then be True as well.
+        """
         (self._proved if is_there else self._lacking).add(feature)
 
     def send(self, request: Send, fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -32,7 +32,10 @@ class S3PartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts. Begin a missing upload."""
+        """Return the sorted numbers, from 1, of the stored parts.
+
+        Begin a missing upload, also if the object exists already.
+        """
         return sorted(self._parts())
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
@@ -59,8 +62,9 @@ class S3PartsUpload:
     def join(self) -> bool:
         """Create the object from the stored parts. Return False if the object exists already.
 
-        Raise PartsConflict if a part is missing, or if the existing object has another size. Raise
-        BucketError if the store fails and no object exists.
+        Return True if this call created the object. Raise PartsConflict if a part is missing, or if
+        the existing object has another size. Raise BucketError if the store fails and no object
+        exists. A missing upload is begun, and then all parts are missing.
         """
         if self._is_stored():
             return False

@@ -80,7 +80,7 @@ class FrameReader:
         """Add received bytes, and return the kind and payload of each newly complete frame.
 
         Keep an incomplete frame for the next call. Raise ValueError for a frame with a payload of
-        more than FRAME_BYTES_MAX bytes.
+        more than FRAME_BYTES_MAX bytes; the complete frames before that frame are then lost.
         """
         self._rest += received
         frames: list[tuple[bytes, bytes]] = []

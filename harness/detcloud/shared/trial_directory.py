@@ -178,8 +178,9 @@ class DirectivesFile:
 class ReportFile:
     """A report file, to which each line is appended with a single write. Thread-safe.
 
-    The constructor creates a missing file and folder. A report should take at most 50 us
-    (docs/benchmarks.md, `gangs`), so system calls with a known result are avoided.
+    The constructor creates a missing file and folder, and raises OSError if that fails. A report
+    should take at most 50 us (docs/benchmarks.md, `gangs`), so system calls with a known result are
+    avoided.
     """
 
     def __init__(self, path: Path) -> None:
@@ -239,7 +240,7 @@ class ReportFile:
             return any(_is_exit(line) for line in report)
 
     def close(self) -> None:
-        """Close the file. A later append raises DetcloudError."""
+        """Close the file. A later append raises DetcloudError, and a second close OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -296,7 +297,10 @@ class TrialDirectory:
         return self.path / "out" / f"report-{rank}.jsonl"
 
     def set_rank(self, rank: int) -> None:
-        """Set this process's rank among a launcher's workers. All except rank 0 are workers."""
+        """Set this process's rank among a launcher's workers. All except rank 0 are workers.
+
+        `report` stays the file of the earlier rank if the file is open already.
+        """
         self.rank, self.is_worker = rank, rank > 0
 
     def claim_rank(self) -> None:
@@ -340,7 +344,10 @@ class TrialDirectory:
                 os.pwrite(self._claim, text.encode(), 0)
 
     def close(self) -> None:
-        """Close the report files and release the claim of the rank."""
+        """Close the report files and release the claim of the rank.
+
+        A second call raises OSError if a report file was open.
+        """
         for report in filter(None, (self._report, self._node_report)):
             report.close()
         if self._claim is not None:
@@ -350,7 +357,7 @@ class TrialDirectory:
 
     @classmethod
     def from_environment(cls) -> TrialDirectory | None:
-        """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without the variable.
+        """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without a value.
 
         Raise DetcloudError if in/spec.json is missing or malformed.
         """

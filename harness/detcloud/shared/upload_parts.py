@@ -69,4 +69,4 @@ class SessionMemory(Protocol):
         """
 
     def forget(self) -> None:
-        """Delete the stored session."""
+        """Delete the stored session. Do nothing without a stored session."""

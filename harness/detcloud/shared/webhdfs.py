@@ -61,8 +61,9 @@ class HdfsFolder:
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new file, completely or not at all. Compare the stored content.
 
-        Return False, and change nothing, if the key exists. Large files are sent in parts, several
-        at a time. If HDFS refuses to join parts, send this file and later files as a whole.
+        Return False, and change nothing, if the key exists. Missing folders are created. Large
+        files are sent in parts, several at a time. If HDFS refuses to join parts, send this file
+        and later files as a whole. Raise BucketError if the stored content differs.
         """
         path = self._path(key)
         if self.paths.status(path) is not None:
@@ -79,7 +80,8 @@ class HdfsFolder:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a file to a local file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey if the key does not exist. After an error, the local file is incomplete.
+        Raise NoSuchKey if the key does not exist or is a folder. After an error of the transfer,
+        the local file is incomplete, and the old content is lost.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -88,7 +90,8 @@ class HdfsFolder:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file, and return its size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey if the key does not exist. The iterator may raise BucketError.
+        Raise NoSuchKey if the key does not exist or is a folder. The iterator may raise
+        BucketError.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -121,19 +124,26 @@ class HdfsFolder:
         return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
     def delete(self, key: str) -> None:
-        """Delete a file, and then each parent folder that is empty.
+        """Delete a file, and then each parent folder below the root that is empty.
 
-        A missing file is no error.
+        A missing file is no error. A folder is deleted only if it is empty.
         """
         self.paths.remove(self._path(key))
         self.remove_empty_folders(key.rpartition("/")[0])
 
     def remove_folder(self, folder: str) -> None:
-        """Delete a folder with all content. Do nothing if the folder does not exist."""
+        """Delete a folder with all content. Do nothing if the folder does not exist.
+
+        The root, with the key "", is refused like any key with an empty part.
+        """
         self.paths.remove(self._path(folder), recursive=True)
 
     def remove_empty_folders(self, folder: str) -> None:
-        """Delete a folder and its parent folders, up to the first folder that is not empty."""
+        """Delete a folder and its parent folders, up to the first folder that is not empty.
+
+        The root stays. A missing folder is no error, and its parent folders are deleted. The key of
+        a file deletes the file.
+        """
         while folder:
             try:
                 self.paths.remove(self._path(folder))
@@ -144,7 +154,10 @@ class HdfsFolder:
             folder = folder.rpartition("/")[0]
 
     def parts_of(self, key: str, sizes: PartSizes) -> HdfsParts:
-        """Return the parts of the future file of a key. Later processes find the same parts."""
+        """Return the parts of the future file of a key. Later processes find the same parts.
+
+        Nothing is sent yet.
+        """
         path = self._path(key)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
         return HdfsParts(self.paths, f"{_folder_of(path)}/{STAGED}{digest}", path, sizes)
@@ -152,6 +165,9 @@ class HdfsFolder:
     @cached_property
     def can_join(self) -> bool:
         """Whether HDFS can join files in the folder. The answer is requested once.
+
+        The nearest existing parent folder stands for a missing folder. False also after HDFS has
+        refused to join parts for `send`.
 
         HDFS joins no files in an encryption zone or with erasure coding. A comma in the folder's
         path makes joining impossible, because commas separate the names in the request.
@@ -184,15 +200,19 @@ class HdfsFolder:
             raise
 
     def _entries(self, folder: str) -> list[HdfsStatus]:
-        """Return the entries of a folder without unfinished uploads. Empty without the folder."""
-        found = self.paths.entries(self._path(folder))
+        """Return the entries of a folder without unfinished uploads. Empty without the folder.
+
+        The folder "" is the root.
+        """
+        found = self.paths.entries(self._path(folder) if folder else self._root)
         return [entry for entry in found if not entry.name.startswith(STAGED)]
 
     def _path(self, key: str) -> str:
-        parts = key.split("/") if key else []
+        """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as ""."""
+        parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts):
             raise BucketError(f"{key!r:.200} is not a valid name of a stored file")
-        return "/".join((self._root.rstrip("/"), *map(_from_part, parts))) or "/"
+        return "/".join((self._root.rstrip("/"), *map(_from_part, parts)))
 
 
 def hdfs_place(url: str, root: str) -> str:

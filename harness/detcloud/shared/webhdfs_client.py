@@ -57,8 +57,8 @@ class _NodeAway(Exception):
 class WebHdfsClient:
     """A client of several namenodes, which are asked until one answers. Thread-safe.
 
-    Methods raise HdfsError if HDFS refuses a request, StoreBusy if all namenodes stay busy, and
-    BucketError for other failures after ATTEMPTS_MAX attempts.
+    Methods raise HdfsError if HDFS refuses a request, and BucketError for other failures after
+    ATTEMPTS_MAX attempts. The error is StoreBusy if a namenode was too busy in the last attempt.
     """
 
     def __init__(self, namenodes: Sequence[str], user: str | None = None) -> None:
@@ -74,7 +74,7 @@ class WebHdfsClient:
         """Send a request to a namenode, and return the JSON object of the answer.
 
         `operation` is WebHDFS's name of the operation, `path` is an absolute path. The request may
-        be sent several times. Raise BucketError also if the answer is no JSON object.
+        be sent several times. Raise BucketError also if the answer is a redirect or no JSON object.
         """
         status, _, content = self._ask_namenodes(method, path, operation, parameters)
         parsed = _parse_object(content)
@@ -87,7 +87,7 @@ class WebHdfsClient:
 
         `block_bytes` is the size of HDFS's blocks; None means HDFS's default. Each attempt uses a
         new name, because a datanode without an answer may still be writing. Files of failed
-        attempts are deleted if possible.
+        attempts are deleted if possible. Missing folders are created.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(part))}
         options = {} if block_bytes is None else {"blocksize": str(block_bytes)}
@@ -230,7 +230,10 @@ def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[i
 
 
 def _check_datanode(answer: HTTPResponse, path: str) -> None:
-    """Close an answer with an error status, and raise its error as `_raise_for_error` does."""
+    """Close an answer with an error status, and raise its error as `_raise_for_error` does.
+
+    Do nothing for any other answer, which stays open.
+    """
     if answer.status >= 300:
         with closing(answer):
             _raise_for_error(answer.status, answer.read(_ANSWER_BYTES_MAX), path)
@@ -266,7 +269,10 @@ def _parse_object(content: bytes) -> dict[str, Any] | None:
 def _send(
     method: str, url: str, headers: Mapping[str, str] | None = None, body: Any = None
 ) -> HTTPResponse:
-    """Send a request on a new connection, and return the answer, which closes the connection."""
+    """Send a request on a new connection, and return the answer, which closes the connection.
+
+    Raise OSError or HTTPException without an answer.
+    """
     place = urlsplit(url)
     options: dict[str, Any] = {"timeout": CONNECT_SECONDS_MAX, "blocksize": _BLOCK_BYTES}
     connection: HTTPConnection

@@ -36,7 +36,9 @@ class HdfsParts:
     """The stored parts of a file, in a separate folder.
 
     Several threads and processes with the same file may use the parts at the same time. All methods
-    may raise BucketError if HDFS refuses or does not answer.
+    may raise BucketError if HDFS refuses or does not answer. A joined file with a length of no
+    number of parts is damaged. All methods except `store` then delete the folder of the parts and
+    raise PartsConflict, so that the upload begins again.
     """
 
     def __init__(self, paths: HdfsPaths, folder: str, path: str, sizes: PartSizes) -> None:
@@ -67,8 +69,8 @@ class HdfsParts:
     def store(self, number: int, part: FilePart, md5: str = "") -> None:
         """Store a part, and delete parts of the same number with another MD5.
 
-        An equal stored part stays. Without an MD5, no other part is deleted. Raise BucketError if
-        HDFS stored other content.
+        If a part of this number and `md5` is stored already, the stored part stays. Without an MD5,
+        no other part is deleted. Raise BucketError if HDFS stored other content.
         """
         name = f"part-{number:05}-{md5}" if md5 else f"part-{number:05}"
         staged = self._paths.write(self._folder, part, self.sizes.part_bytes)
@@ -86,8 +88,10 @@ class HdfsParts:
     def join(self) -> bool:
         """Join the parts to the file, and delete the folder of the parts.
 
-        Return False if another process has created the file. Raise PartsConflict if a part is
-        missing, or if the stored file has another size. Raise JoinRefused if HDFS refuses to join.
+        Return True if this call created the file. Return False, and delete the folder as well, if
+        another process has created the file. Raise PartsConflict if a part is missing, or if the
+        stored file has another size. Raise JoinRefused if HDFS refuses to join. In both cases, the
+        parts stay. Other errors are raised after ATTEMPTS_MAX failures.
         """
         failures = 0
         while not self._is_stored():
@@ -125,7 +129,8 @@ class HdfsParts:
         """Do the next step of the join. Return whether the step moved the file to its path.
 
         `joined` is the number of joined parts, `parts` are the names of the other parts by number.
-        Raise JoinRefused if HDFS refuses to join.
+        Return False also if another file has the path. Raise JoinRefused if HDFS refuses to join,
+        and BucketError if another process has moved a part.
         """
         if joined == self.sizes.count:
             return self._paths.rename(self._joined, self._path)
@@ -144,7 +149,8 @@ class HdfsParts:
     def _read_folder(self) -> tuple[int, dict[int, str]]:
         """Return the number of joined parts, and the file names of other parts by number.
 
-        Files of a wrong size are skipped. The newest file of a number counts.
+        Files of a wrong size are skipped. The newest file of a number counts. If the joined file
+        has a length of no number of parts, delete the folder and raise PartsConflict.
         """
         joined, parts = 0, dict[int, str]()
         found = self._paths.entries(self._folder)

@@ -115,8 +115,8 @@ class HdfsPaths:
     def write(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
         """Write a part to a new file with a random name in a folder, and return the file's path.
 
-        Read the file back. If the content differs, delete the file and raise BucketError.
-        `block_bytes` is the size of HDFS's blocks, by default HDFS's own.
+        Read the file back. If the content differs or cannot be read, delete the file if possible,
+        and raise BucketError. `block_bytes` is the size of HDFS's blocks, by default HDFS's own.
         """
         path = self.client.create(folder, part, block_bytes)
         try:
@@ -147,7 +147,8 @@ class HdfsPaths:
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or folder. Do nothing if the path does not exist.
 
-        Without `recursive`, HDFS refuses to delete a folder with entries.
+        Without `recursive`, raise HdfsError of the kind PathIsNotEmptyDirectoryException for a
+        folder with entries.
         """
         self.client.ask("DELETE", path, "DELETE", recursive="true" if recursive else "false")
 

@@ -13,7 +13,7 @@ class HdfsPartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
     Parts are sent through the cluster, because HDFS cannot sign requests. Every method may raise
-    BucketError if HDFS refuses or does not answer.
+    BucketError if HDFS refuses or does not answer, and PartsConflict as HdfsParts does.
     """
 
     is_in_order = False
@@ -24,7 +24,7 @@ class HdfsPartsUpload:
         self._parts = folder.parts_of(key, self.sizes)
 
     def stored_parts(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts."""
+        """Return the sorted numbers, from 1, of the stored parts; all if the file exists."""
         return self._parts.stored_numbers()
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
@@ -33,7 +33,8 @@ class HdfsPartsUpload:
     def store_part(self, number: int, md5: str, source: str) -> None:
         """Store a part from a file of this machine at the path `source`.
 
-        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored.
+        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored, or if the file
+        exists. Stored parts of the same number with another MD5 are deleted.
         """
         if self._parts.has(number, md5):
             return
@@ -43,6 +44,7 @@ class HdfsPartsUpload:
     def join(self) -> bool:
         """Create the file from the stored parts. Return False if the file exists already.
 
-        Raise PartsConflict if a part is missing, or if the existing file has another size.
+        Both delete the stored parts. Raise PartsConflict if a part is missing, or if the existing
+        file has another size. Raise JoinRefused if HDFS refuses to join parts.
         """
         return self._parts.join()

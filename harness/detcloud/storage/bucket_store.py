@@ -34,7 +34,11 @@ class StoreBucket(Protocol):
 
 
 class BucketStore:
-    """A store in `bucket`, below the prefix of the bucket's place. Implements CheckpointStore."""
+    """A store in `bucket`, below the prefix of the bucket's place. Implements CheckpointStore.
+
+    `list` returns the file with the key `prefix` itself only if no file is below `prefix`. If
+    Google denies access to this key, the file counts as missing.
+    """
 
     root = None
 

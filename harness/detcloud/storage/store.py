@@ -46,14 +46,15 @@ class CheckpointStore(Protocol):
     def put(self, key: str, source: Path) -> None:
         """Store the file `source` completely or not at all. Readers never see a part of a file.
 
-        After the return, the file is durable. Raises KeyExists if the key exists, even with equal
-        content; of several concurrent writers exactly one succeeds.
+        After the return, the file is durable. Raises KeyExists, and changes nothing, if the key
+        exists, even with equal content; of several concurrent writers exactly one succeeds.
         """
 
     def get(self, key: str, destination: Path) -> None:
         """Copy a file to `destination`, in an existing folder. Replace an existing `destination`.
 
-        Raises KeyNotFound for a missing file.
+        Raises KeyNotFound for a missing file; `destination` then stays unchanged. After another
+        error, `destination` may contain a part of the file, and the old content may be lost.
         """
 
     def list(self, prefix: str) -> dict[str, int]:
@@ -64,7 +65,10 @@ class CheckpointStore(Protocol):
         """
 
     def delete(self, key: str) -> None:
-        """Delete a file. A missing file is no error, so a deletion may be repeated."""
+        """Delete a file. A missing file is no error, so a deletion may be repeated.
+
+        In a folder, also of HDFS, folders that become empty are deleted as well.
+        """
 
 
 def checked_key(key: str) -> str:

@@ -38,7 +38,7 @@ class DirectoryStore:
     """A store with keys that are paths below `root`. Implements CheckpointStore.
 
     The folder is created when the first file is stored. `delete` also removes folders that become
-    empty.
+    empty. `put` also removes files in STAGING_FOLDER that killed writers left a day ago or earlier.
     """
 
     def __init__(self, root: Path) -> None:
