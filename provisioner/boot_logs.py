@@ -41,7 +41,7 @@ class BootLogs:
         Args:
             cloud: the cloud, for at most FETCHES_MAX requests of this reader.
             changed: the changed rows.
-            before: the rows before the change, by id; must have each changed row that ends.
+            before: the rows before the change, by id, with each changed row that ends unenrolled.
             listed: the instances that the cloud lists, by id.
         """
         return tuple(

@@ -30,7 +30,7 @@ def disrupt_instances(draft: DraftPlan) -> None:
 
     An instance is silent if its agent made no call for SILENT_MS_MAX, or did not enrol within
     `starting_ms_max`. The second case counts as a failed boot in the health of the offering, unless
-    an interruption was announced.
+    an interruption was announced or `record_boot_failure` excludes the instance.
 
     Instances drain in this order: with a rebalance recommendation, with room that the overdue
     request needs, idle for too long or spare, in excess of the maximum. The overdue request is the
@@ -62,9 +62,9 @@ def _terminate_silent(draft: DraftPlan) -> None:
     """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
     Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
-    boot against the offering unless an interruption was announced. Each termination uses up one of
-    the draft's `tokens`; without a token left, an instance stays. Update the draft's rows and
-    health.
+    boot against the offering unless an interruption was announced or `record_boot_failure` excludes
+    the instance. Each termination uses up one of the draft's `tokens`; without a token left, an
+    instance stays. Update the draft's rows and health.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         never_connected = row.connected_ms is None

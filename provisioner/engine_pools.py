@@ -98,7 +98,8 @@ class EnginePools:
         """Post a change of the pool's supply to the pool's actor, and advance the actor.
 
         Do nothing if the pool's state has these values already, or if the pool is removed or
-        unknown. Raises TableError if the state cannot be read or written.
+        unknown. Do nothing also if neither `closed` nor the state has a reason. Raises TableError
+        if the state cannot be read or written.
 
         Args:
             pool: the pool's name.
@@ -165,9 +166,10 @@ def pool_demand(
     """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
 
     The work is included also with a hold reason. Leave out jobs with an agent label, since a
-    provider's agents have no labels, and jobs without pending slots. `overdue` lists the multi-slot
-    requests that have waited for the pool's `reserve_after_ms`, if set. `find_deadline` is called
-    for each job with pending slots.
+    provider's agents have no labels. `jobs` lists only jobs with pending slots;
+    `zero_slot_requests` counts the requests of all jobs. `overdue` lists the multi-slot requests
+    that have waited for the pool's `reserve_after_ms`, if set. `find_deadline` is called for each
+    listed job, and its errors are passed on.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
@@ -206,10 +208,11 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
 def _job_demands(
     groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
 ) -> Iterator[JobDemand]:
-    """Yield the pending work of each job without an agent label, also of jobs without any.
+    """Yield the pending work of each job without an agent label.
 
-    `find_deadline` is called only for jobs with pending requests with slots. Zero-slot requests are
-    left out. Errors of `find_deadline` are passed on.
+    Zero-slot requests are left out. A job without any other pending request is included, with empty
+    `pending_slots`. `groups` has each job's experiment number and group. `find_deadline` is called
+    only for jobs with pending slots, and its errors are passed on.
     """
     for number, group in groups:
         row = group.row

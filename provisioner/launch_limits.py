@@ -35,8 +35,9 @@ def clamp_launches(
 
     Earlier launches take precedence. A launch that exceeds the limit is reduced to the rest. A
     launch for a gang (`together`: a request on several instances) is left out as a whole instead,
-    and later launches may still fit. Added instances have the offering `first`. The upper bound
-    wins over the lower one. The result is empty if `bounds.most` <= 0.
+    and later launches may still fit. Added instances have the offering `first`, and are merged with
+    its launches. The upper bound wins over the lower one. The result is empty if `bounds.most` <=
+    0.
     """
     kept: list[Launch] = []
     left = max(0, bounds.most)
@@ -61,7 +62,8 @@ def apply_on_demand_base(
 
     Move as many instances as the share `settings.on_demand_base` of all instances requires, if
     possible. A launch moves only to an offering in `on_demand` with the same number of slots. The
-    launch for a gang, a request on several instances, moves as a whole.
+    launch for a gang, a request on several instances, moves as a whole. Any other launch may be
+    split, and launches of an offering are merged.
 
     Args:
         launches: the launches, in order of precedence.

@@ -82,12 +82,17 @@ class Launcher:
     def resume(
         self, cloud: CloudProvider, intent: IntentRow, listed: Iterable[CloudInstance]
     ) -> None:
-        """Request an open launch again, up to the age of INTENT_MS_MAX.
+        """Request an open launch again, up to the age of INTENT_MS_MAX; else close the launch.
 
-        `intent` is the launch's stored record. Cloud errors are recorded and not raised. Delete an
-        older intent without a request, in a commit with rows for the instances in `listed` that
-        have the intent's tag.
-        Without tagged instances, the commit counts an error against the offering.
+        `intent` is the launch's stored record. A repeated request works like `attempt`. Success and
+        a definite error commit the instances' rows and the offering's health, and delete the
+        intent. If the outcome stays unknown, the intent stays for the next pass, and the offering's
+        health is unchanged. Throttling, missing credentials and unknown errors also leave the
+        outcome unknown.
+
+        Delete an older intent without a request. Store rows for the instances in `listed` that have
+        the intent's tag, as after a success. Without tagged instances, count an error against the
+        offering. Cloud errors are recorded in the pass and not raised.
 
         Raises:
             Conflict: another pass took over.
@@ -104,11 +109,13 @@ class Launcher:
     def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
         """Request the launch of an intent, the stored record of an open launch, from the cloud.
 
-        Return True after a failure if another offering may succeed.
+        Return True after a failure if another offering may succeed, also if the cloud launched no
+        instance without an error.
 
-        Commit the launched instances or the error, and delete the intent. If the outcome is
-        unknown, the intent stays, and the next pass repeats the request; the result is False. The
-        result is also False after success and after throttling. Cloud errors are recorded.
+        Commit the launched instances or the error, with the offering's new health, and delete the
+        intent. If the outcome is unknown, nothing is committed: the intent stays, and the next pass
+        repeats the request; the result is False. The result is also False after success and after
+        throttling. Cloud errors are recorded in the pass.
 
         Args:
             cloud: the cloud of the pool.

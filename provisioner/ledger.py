@@ -47,8 +47,8 @@ class Ledger:
     """The stored fleet of `pool`, updated by the writes of the pass.
 
     Each commit raises Conflict if another process has committed to the fleet since the rows were
-    read. `intents` are the launches in progress and `instances` the instances that have not ended,
-    by id.
+    read. `fleet` is the fleet's row. `intents` are the launches in progress and `instances` the
+    instances that have not ended, by id.
     """
 
     def __init__(self, table: StateTable, pool: str) -> None:
@@ -177,10 +177,11 @@ class Ledger:
         return writes
 
     def _expired_row_deletes(self, ended: Sequence[InstanceRow]) -> list[Write]:
-        """Return deletes of past instances that ended PAST_INSTANCE_TTL_MS before `ended`.
+        """Return deletes of past instances that ended long before `ended`; delete nothing yet.
 
-        Delete at most one row more than the instances in `ended`, so that the backlog shrinks, and
-        at most EXPIRED_ROWS_MAX. Without ended instances, delete none. Raises TableError.
+        These instances ended more than PAST_INSTANCE_TTL_MS before the last end in `ended`. Return
+        at most one delete more than the instances in `ended`, so that the backlog shrinks, and
+        at most EXPIRED_ROWS_MAX. Without ended instances, return none. Raises TableError.
         """
         if not ended:
             return []

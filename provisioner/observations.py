@@ -23,9 +23,11 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     - Set or clear the row's marks, and the notice.
     - Move the row to RUNNING once its agent has enrolled.
     - Move the row to TERMINATING if the instance stops by itself or its boot failed.
-    - Move the row to ENDED if the cloud lists the instance as terminated or no longer lists it.
+    - Move the row to ENDED if the cloud lists the instance as terminated, or has not listed the
+      instance for INVISIBLE_MS.
     - At the agent's first connection, clear the errors of the offering's health.
     - Record interruptions, and ends and failed boots before the first connection, in the health.
+      An instance that only vanished from the list counts as neither.
 
     The changes do not count against the limit of drains, `draft.tokens`. Each change of the state
     to TERMINATING or ENDED is appended to the draft's reasons.

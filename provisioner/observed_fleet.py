@@ -14,9 +14,10 @@ def instances_with_notices(
 ) -> list[CloudInstance]:
     """Return the instances in order, with the stored notices added.
 
-    A notice applies to the instance itself, or to all instances in a reservation. A stored end
-    replaces the cloud's own notice; the instance's end precedes the reservation's. Notices about
-    other instances are ignored.
+    A notice with an end applies to the instance itself, or to all instances in a reservation. A
+    stored end replaces the cloud's own notice; the instance's end precedes the reservation's. A
+    notice with a boot report replaces the cloud's report. A notice with neither recommends
+    replacing the instance. Notices about other instances are ignored.
     """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}

@@ -256,11 +256,11 @@ def unavailability_text(
 def limit_to_probes(
     launches: Sequence[Launch], health: Mapping[str, OfferingHealth]
 ) -> tuple[tuple[Launch, ...], str]:
-    """Return the launches with a count of 1 for each given-up offering, and a reason for users.
+    """Return the launches, with a count of 1 for given-up offerings, and a reason for users.
 
     The reason names each offering with a reduced count, and is "" if no count was reduced. An
-    offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). The launch
-    with a count of 1 has `together` unset and no zone.
+    offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). Each launch
+    of a given-up offering has `together` unset and no zone.
     """
     limited, reasons = [], []
     for launch in launches:

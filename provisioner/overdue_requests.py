@@ -105,7 +105,7 @@ def capacity_to_free(
 
     The size is the one of `request.sizes` that needs the fewest drains; of equal counts, the
     smallest. Return (0, 0) if no drain is needed, or if draining all removable instances would not
-    suffice. No drain is needed if a present instance is large enough for all slots of the request.
+    suffice. No drain is needed if an instance in `capacity` has enough slots for the whole request.
 
     Args:
         request: the request that has waited longer than the pool allows.

@@ -63,9 +63,10 @@ class ReconcilePass:
     def run(self) -> None:
         """Run the whole pass; the results are in `record`, the state table and the cloud.
 
-        Resume open launches, carry out plans and report the pool's supply. A cloud error ends the
-        pass early, but is recorded, and the lease is released. Errors of the table or the pools end
-        the pass without releasing the lease.
+        Resume open launches, carry out plans and report the pool's supply. All cloud errors are
+        recorded. If the instances or the offerings cannot be read, do none of these steps, and only
+        release the lease. Errors of the table or the pools end the pass without releasing the
+        lease.
 
         Raises:
             Conflict: another pass took over.
@@ -118,7 +119,7 @@ class ReconcilePass:
     def _record_pass_end(self) -> None:
         """Commit the start, trouble and offerings of the pass to the fleet's row; end the lease.
 
-        A pass that ended early keeps the earlier offerings.
+        A pass that ended early, or found no offering, keeps the earlier offerings.
 
         Raises:
             Conflict: another pass took over.

@@ -66,7 +66,8 @@ def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[Request
     """Return the number of pending requests of each shape in `shapes` that jobs may start at once.
 
     A job with a limit on its slots gets its small requests counted first, until the limit is
-    reached. A shape without requests is absent or 0.
+    reached. Requests of other shapes do not use up the limit. A shape without requests is absent or
+    0.
     """
     requests = Counter[RequestShape]()
     for job in demand.jobs:

@@ -40,8 +40,9 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     """Parse a pool's `provider` section, a JSON object with `type` and the settings.
 
     A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
-    sets `launch_error_limit` to one more, unless the latter is given. Missing fields and null have
-    the defaults. Unknown fields are the cloud's own and go into `section`.
+    sets `launch_error_limit` to one more, unless the latter is given; it is ignored unless it is a
+    positive integer. Missing fields and null have the defaults. Unknown fields are the cloud's own
+    and go into `section`.
 
     Raises:
         SettingsInvalid: the text is no JSON object, `type` is missing, or a value is wrong; the
@@ -140,10 +141,11 @@ def _parse_offering(fields: object) -> Offering:
 
 
 def _parse_duration_ms(name: str, value: object) -> int:
-    """Convert a positive number of seconds, or a text like `1h30m`, to milliseconds.
+    """Convert a number of seconds above 0, or a text like `1h30m` or `0s`, to milliseconds.
 
-    Units are d, h, m, s and ms, and numbers may have a fraction. Raises SettingsInvalid, naming the
-    setting `name`, for any other value.
+    Units are d, h, m, s and ms, and numbers may have a fraction. Fractions of a millisecond are cut
+    off, so the result may be 0. Raises SettingsInvalid, naming the setting `name`, for any other
+    value.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
         return int(value * 1_000)

@@ -56,11 +56,9 @@ class FreeCapacity:
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request that is restricted to `market` may run on this instance.
 
-        Free slots do not matter.
-
-        None and connected instances match any market, since the scheduler ignores the market of
-        connected instances. Otherwise, on-demand instances may serve spot requests, but not the
-        reverse.
+        True for a request without a restriction (None). True also if the instance is connected,
+        since the scheduler ignores the market of connected instances. Otherwise, on-demand
+        instances may serve spot requests, but not the reverse. Free slots do not matter.
         """
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
@@ -77,8 +75,9 @@ class SizedLaunches(NamedTuple):
     is_short: bool
     """Whether a request lacks room below the maximum.
 
-    This is a gang (a request on several instances) that gets no launch, or the overdue request, the
-    first that has waited longer than the pool allows, while instances drain for the request.
+    This is a gang (a request on several instances) whose missing instances exceed the room. Or this
+    is the overdue request, the first that has waited longer than the pool allows, while instances
+    drain for the request.
     """
 
 
@@ -92,10 +91,15 @@ def launches_for_demand(
 ) -> SizedLaunches:
     """Return the launches that the pending requests need in addition to `capacity`.
 
-    Requests use up the free slots in `capacity`, which this function changes. Gangs (requests on
-    several instances) get no launches beyond `bounds.room`. Requests for single instances do; the
-    caller clamps the result. Zero-slot requests get instances of the first offering in `order`. A
-    request that no usable offering serves gets nothing.
+    A request on a single instance uses up free slots of starting instances only. The scheduler has
+    already offered connected instances to such a request, so their free slots do not prevent a
+    launch. A gang (a request on several instances) uses up empty instances, connected or not. This
+    reduces the free slots in `capacity`.
+
+    Gangs get no launches beyond `bounds.room`. Requests for single instances do; the caller clamps
+    the result. Zero-slot requests get instances of the first offering in `order`, if they need more
+    than the starting and the launched instances. A request that no usable offering serves gets
+    nothing.
 
     Args:
         demand: the pending work.
@@ -151,7 +155,7 @@ def _launches_for_overdue(
     `overdue` is the first servable request that has waited longer than the pool allows. Return no
     launches if an instance in `capacity` is large enough for the request. Count the request in
     `served` if it gets its instances. A request that fills several instances uses up free slots in
-    `capacity`. No launch exceeds `bounds.room`.
+    `capacity`. The launches together do not exceed `bounds.room`.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):
@@ -180,8 +184,9 @@ def count_kept_idle(
 
     Single-instance requests count first. A gang, a request on several instances, counts if idle,
     starting and launchable instances suffice. For the overdue gang, which has waited longer than
-    the pool allows, busy instances count as well. Markets are ignored, as by the scheduler. The
-    result is 0 if the demand has a hold reason. Nothing is changed.
+    the pool allows, busy instances count as well. Markets are ignored, as by the scheduler.
+    Zero-slot requests do not count. The result is 0 if the demand has a hold reason. Nothing is
+    changed.
 
     Args:
         demand: the pending work.
@@ -238,13 +243,16 @@ def _launches_for_gangs(
     served: Counter[RequestShape],
     overdue: Collection[RequestShape] = (),
 ) -> tuple[list[Launch], set[RequestShape]]:
-    """Return a launch for each gang of `offering`, and the shapes of gangs that exceed `room`.
+    """Return the launches for gangs of `offering`, and the shapes of gangs that exceed `room`.
 
-    A gang is a request with more slots than an instance. A gang uses empty instances in `capacity`
-    first, and its launch is for the rest, in the zone of most of these instances. Nothing is
-    launched for a gang whose rest exceeds `room`. A gang also fits on a single large starting
-    instance. Count each gang that has its instances in `served`, and set the free slots of the used
-    instances to 0.
+    A gang is a request with more slots than an instance. A gang first uses a single starting
+    instance of any offering that has enough free slots. Otherwise a gang uses empty instances of
+    this size, and its launch is for the missing ones, in the zone of most of the used instances. A
+    gang without missing instances gets no launch. Nothing is launched for a gang whose missing
+    instances exceed `room`, nor for further gangs of its shape.
+
+    Count each gang that has its instances in `served`, and reduce the free slots of the used
+    instances.
 
     Args:
         demand: the pending work.
@@ -342,8 +350,8 @@ def _add_zero_slot_launches(
     """Return the launches, adding instances of the best offering for zero-slot requests.
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
-    the missing instances are added. Add none without an offering in `order`, or if instances take
-    no zero-slot requests. Launches of an offering are merged.
+    the missing instances are added, and launches of an offering are merged. Return the launches
+    unchanged without an offering in `order`, or if instances take no zero-slot requests.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, Literal, NoReturn
 
 from control_plane.storable_text import is_storable_text
+from detcloud.shared.articles import with_article
 from detcloud.shared.dotted_paths import name_text
 
 # Creating a trial writes two parts and a message. Twelve fit into one commit, together with the
@@ -248,8 +249,8 @@ def _refuse(place: str, value: object, expected: str) -> NoReturn:
 
 
 def _type_text(value: object) -> str:
-    """Return the name of a value's Python type for messages, such as "a dict".
+    """Return the name of a value's Python type with the article, such as "a dict" or "an int".
 
     The name of None is "nothing".
     """
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else with_article(type(value).__name__)

@@ -106,8 +106,9 @@ def handle_event(
 ) -> SearchStep:
     """Return the step after an event of a trial, with at most `create_max` created trials.
 
-    Advances `generator` in place; the generator's position must equal `state.position`. An event
-    that is late, or of an unknown trial, changes nothing.
+    Further creates wait in the state's backlog, and `more` is then True. Advances `generator` in
+    place; the generator's position must equal `state.position`. An event that is late, or of an
+    unknown trial, changes nothing.
 
     Raises:
         ValueError: the units of the event are negative or not finite.
@@ -279,8 +280,9 @@ def has_more(state: SearchState) -> bool:
 def completed_share(plan: SearchPlan, state: SearchState) -> float:
     """Return the completed share of the search, in [0, 1]. 1 after the shutdown.
 
-    The share can decrease when a trial with reported training refuses the hyperparameters, because
-    the training of invalid trials does not count.
+    The share is 0 if the method's estimate is not finite. The share can decrease when a trial with
+    reported training refuses the hyperparameters, because the training of invalid trials does not
+    count.
     """
     if state.shutdown:
         return 1.0
@@ -363,7 +365,14 @@ def _apply_answer(
     """Return the step for a method's answer.
 
     Creates go into the backlog; all other operations go into the step. If all requested trials are
-    closed, and the method neither waits for input nor is closing, a shutdown is appended.
+    closed, and the method neither waits for input nor is closing, a shutdown is appended to the
+    step. With a shutdown, from the method or appended, the answer's creates and the backlog are
+    dropped, and the state is marked as shut down.
+
+    Args:
+        answer: the method's answer to the first step, an event or an input.
+        position: the generator's position for the state.
+        backlog: the backlog before the answer.
     """
     if not answer.operations and tally.requested != tally.closed:
         state = SearchState(answer.state, position, backlog, tally)

@@ -80,7 +80,10 @@ class ActorSystem:
         self._waiting: deque[SimulatedActor] = deque()
 
     def read_state(self, address: str) -> Any:
-        """Return an actor's state, not a copy. Return None if the actor does not exist."""
+        """Return an actor's state, not a copy.
+
+        Return None if the actor does not exist, or has no state yet.
+        """
         actor = self._actors.get(address)
         return None if actor is None else actor.state
 

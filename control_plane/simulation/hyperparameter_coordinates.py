@@ -16,7 +16,8 @@ def coordinates(space: Group, hparams: Mapping[str, object]) -> tuple[float, ...
 
     A number has one coordinate: 0 at minval and 1 at maxval, linear in the exponent for `Log`. A
     number out of range is below 0 or above 1. A categorical hyperparameter has one coordinate for
-    each possible value. Constants have no coordinate.
+    each possible value: sqrt(0.5) for the chosen value, and 0 for all others. Constants have no
+    coordinate, and neither does a `Log` with base 1.
 
     Raises:
         ValueError: a hyperparameter is missing or has the wrong type; the message names the

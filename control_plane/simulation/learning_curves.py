@@ -22,6 +22,8 @@ class LearningCurve(Protocol):
     def metric(self, batches: int) -> float | None:
         """Return the searcher's metric after `batches` batches. None for a metric that is not
         finite.
+
+        Beyond `known_batches`, return the metric at `known_batches`.
         """
 
 

@@ -12,6 +12,7 @@ import pathlib
 import time
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 
 ENDPOINT = "http://169.254.169.254"
 SECONDS_MAX = 30
@@ -21,15 +22,14 @@ def fetch(path, url, attempts, pause_seconds, make_request):
     """Write the answer of a request to the file `path`.
 
     Return 0, or 1 after `attempts` failed attempts, without a file. Each attempt sends a new
-    request of `make_request`. Network errors and error statuses, also in `make_request`, are
-    printed to stdout and retried after `pause_seconds`: AWS may not know the new role yet, or the
-    cluster the new instance. `url` is for messages only. Raises OSError if the file cannot be
-    written.
+    request of `make_request`. An OSError of the request or of `make_request`, such as an error
+    status or a truncated answer, is printed to stdout and retried after `pause_seconds`: AWS may
+    not know the new role yet, or the cluster the new instance. `url` is for messages only. Raises
+    OSError if the file cannot be written.
     """
     for attempt in range(1, attempts + 1):
         try:
-            with urllib.request.urlopen(make_request(), timeout=SECONDS_MAX) as answer:
-                content = answer.read()
+            content = read(make_request())
             break
         except OSError as error:
             print(f"the agent's code could not be fetched from {url}: {error}")
@@ -49,17 +49,23 @@ def read_keys():
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     place = endpoint.rstrip("/") + "/latest/"
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    token = read(urllib.request.Request(place + "api/token", headers=ttl, method="PUT"))
+    token = read(urllib.request.Request(place + "api/token", headers=ttl, method="PUT")).decode()
     headers = {"X-aws-ec2-metadata-token": token}
     roles = place + "meta-data/iam/security-credentials/"
-    role = read(urllib.request.Request(roles, headers=headers)).split()[0]
+    role = read(urllib.request.Request(roles, headers=headers)).decode().split()[0]
     return json.loads(read(urllib.request.Request(roles + role, headers=headers)))
 
 
 def read(request):
-    """Send a request, and return the answer's text. Raises OSError, also for error statuses."""
-    with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-        return answer.read().decode()
+    """Send a request, and return the content of the whole answer.
+
+    Raises OSError, also for an error status and for a truncated or unreadable answer.
+    """
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+            return answer.read()
+    except HTTPException as error:
+        raise OSError(repr(error)) from error
 
 
 def sign(method, url, region, service, headers, content=b""):

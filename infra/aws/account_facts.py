@@ -183,7 +183,10 @@ class AccountFacts(PoolFacts):
 
     caller: Caller | Unknown
     denied: tuple[str, ...] | Unknown
-    """The actions of the deployer's policy that IAM denies to the caller."""
+    """The actions of the deployer's policy that IAM denies to the caller.
+
+    IAM was asked about a single example resource for each statement of the policy.
+    """
     concurrency: Concurrency | Unknown
     key: KeyFacts | Unknown | None = None
     """The key of the setting `kmsKey`; None without this setting."""

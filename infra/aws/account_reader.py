@@ -180,8 +180,11 @@ def _denied_actions(
 ) -> tuple[str, ...]:
     """Return the sorted actions of the deployer's policy that IAM denies to the caller.
 
-    IAM simulates the policy; no action is carried out. Return () for the account's root user. Raise
-    NoCredentialsError if the caller is Unknown, and the SDK's errors.
+    IAM simulates the actions; no action is carried out. Each statement that allows actions is
+    simulated with a single resource, an example for its first pattern. An action that is denied
+    only on other resources is therefore missing in the result. Denials in the policy are not
+    simulated. Return () for the account's root user. Raise NoCredentialsError if the caller is
+    Unknown, and the SDK's errors.
     """
     if isinstance(caller, Unknown):
         raise sdk.NoCredentialsError
@@ -316,7 +319,8 @@ def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unkn
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
     """Return how many function runs Lambda allows at a time in the settings' region.
 
-    Raise the SDK's errors.
+    The result contains the runs that this stack's functions have reserved. Raise the SDK's errors,
+    except those of reading a single function.
     """
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
@@ -378,10 +382,10 @@ def _default_image(clients: Clients) -> str:
 
 
 def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
-    """Return the architecture of each existing image by id; skip names that are not ids.
+    """Return the architecture of each existing image by id.
 
-    Call EC2 once for each image, because one missing image fails a whole call. Raise the SDK's
-    other errors.
+    Skip missing images, and names that do not begin with `ami-`. Call EC2 once for each image,
+    because one missing image fails a whole call. Raise the SDK's other errors.
     """
     found: dict[str, str] = {}
     for image in sorted(name for name in images if name.startswith("ami-")):

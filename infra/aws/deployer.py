@@ -318,8 +318,12 @@ def _statement(
 def _places(names: Names) -> Mapping[str, list[str]]:
     """Return the ARN patterns of a team's resources by AWS service, such as `dynamodb`.
 
-    The patterns contain the cluster's name, which keeps other teams' resources out. The patterns of
-    APIs, event source mappings and AWS's own parameters match all resources of the region.
+    The patterns contain the cluster's name, which keeps other teams' resources out, with these
+    exceptions:
+
+    - All APIs, custom domain names and their tags, and all event source mappings of the region.
+    - AWS's own parameters in the region.
+    - The account's service role of EC2's spot market.
     """
     account, region, name = names.account, names.region, names.cluster
     own = f"{region}:{account}"
@@ -370,8 +374,8 @@ def _network(names: Names, actions: list[str]) -> list[Statement]:
 def _roles(settings: Settings) -> list[Statement]:
     """Return statements that let the deployer pass roles to EC2 and Lambda, and create API roles.
 
-    With `permissions_boundary`, also return denials of changing a role without this boundary, and
-    of removing the boundary.
+    Only the stack's roles may be passed. With `permissions_boundary`, also return denials of
+    creating or changing a role without this boundary, and of removing the boundary.
     """
     names = settings.names
     role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]

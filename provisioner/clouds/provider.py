@@ -121,7 +121,8 @@ class CloudProvider(Protocol):
             TokenReused: the token belongs to a different request.
             LaunchUnderWay: the launch is in progress; repeat the request later.
             OutcomeUnknown: the instances may have been launched.
-            CloudError: as far as the cloud reports, nothing was launched.
+            CloudError: as far as the cloud reports, this call launched nothing. An earlier call
+                with the token may have launched the instances.
         """
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:

@@ -272,7 +272,9 @@ class SimulatedCluster:
     def _tick(self) -> None:
         """Check the invariants, run the tasks of a tick, and schedule the next tick.
 
-        Stop the faults if it is time. Set `has_ended` if no work is left. Raises InvariantBroken.
+        Stop the faults if it is time. Set `has_ended` if no work is left. By the fault
+        `duplicates`, the tasks run twice. By the fault `stale_index`, hosts read the present copy
+        of the index of due rows until the next tick has run its tasks. Raises InvariantBroken.
         """
         self.clock.call_at(self.clock.now_ms + TICK_MS, self._tick)
         self.machines.check_machines(self.pools)
@@ -292,8 +294,9 @@ class SimulatedCluster:
     def _tick_tasks(self, number: int) -> list[Callable[[Host], object]]:
         """Return the tasks of a tick: leases, mail, pools, orphans, checkpoints and suggestions.
 
-        Every second tick also audits the pools and checks the budgets. Each task is a separate
-        call, so that a failed task does not stop the others.
+        They are in the order of execution: the pass over leases decides which timers the pass over
+        mail postpones. Every second tick also audits the pools and checks the budgets. Each task is
+        a separate call, so that a failed task does not stop the others.
         """
         tasks: list[Callable[[Host], object]] = [self._mark_lost_agents, self._redrive_mail]
         for pool in self.pools:
@@ -308,12 +311,16 @@ class SimulatedCluster:
         return tasks
 
     def _mark_lost_agents(self, host: Host) -> None:
-        """Mark silent agents as lost. Raises PoolsFailed if any pool failed."""
+        """Mark silent agents as lost, and decide which timers the next `_redrive_mail` postpones.
+
+        `_holds_timers` is replaced, even if the pass fails. Raises PoolsFailed if any pool failed.
+        """
         maintenance = Maintenance(host.engine, host.adapters.is_api_down)
         self._holds_timers = maintenance.holds_timers
         maintenance.mark_lost_agents(TICK_MS)
 
     def _redrive_mail(self, host: Host) -> None:
+        """Run a pass over due mail and timers. Raises Unavailable."""
         due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:

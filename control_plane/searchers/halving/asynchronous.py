@@ -265,6 +265,8 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     ) -> MethodStep[HalvingState]:
         """Return the next state and the operations after a result was processed.
 
+        The next state also lets `close_more` close the waiting trials of newly finished rungs.
+
         Args:
             operations: the operations so far; a create may be appended.
             trains: whether a trial continues training because of the result. If not, a new trial is

@@ -129,7 +129,8 @@ class BayesianSearch(SearchMethod[BayesianState]):
 
         The step creates a sampled trial before `startup_trials` results exist. Later the step only
         counts a request to the model. A trial that refused the hyperparameters is replaced even
-        beyond max_trials, if the rules of the era allow replacements.
+        beyond max_trials, if the rules of the era allow replacements. A reached length is only
+        counted as a result.
         """
         match event:
             case TrialLengthReached():
@@ -156,8 +157,9 @@ class BayesianSearch(SearchMethod[BayesianState]):
     ) -> MethodStep[BayesianState]:
         """Return the creation of trials with suggested hyperparameters.
 
-        If the model failed, create one sampled trial instead. Input other than the answer to the
-        first open request changes nothing.
+        Each point answers a request; points beyond the open requests are ignored. If the model
+        failed, create one sampled trial instead. Input other than the answer to the first open
+        request changes nothing.
         """
         assert not isinstance(external_input, PostedOperations), (
             "a model suggests, and posts nothing"

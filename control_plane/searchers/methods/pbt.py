@@ -197,8 +197,9 @@ class PopulationSearch(SearchMethod[PopulationState]):
     def on_event(self, state: PopulationState, event: Event) -> MethodStep[PopulationState]:
         """Return the next state and the operations after a result or the end of a trial.
 
-        A trial that ends on its own gets the worst result. The last result of a round also ends the
-        round.
+        A trial that ends on its own gets the worst result, also in place of a result in the current
+        round. A trial that `close_more` is going to close is only marked as closed. The last result
+        of a round also ends the round.
         """
         match event:
             case TrialLengthReached():
@@ -271,8 +272,9 @@ class PopulationSearch(SearchMethod[PopulationState]):
         """Return the first state of the next round, and the operations at the end of a round.
 
         The worst members are closed, the best are copied, and all members except the worst train
-        on. After the last round, all members are closed. For more than _MEMBERS_AT_ONCE members,
-        `close_more` returns the closes and copies later.
+        on. Members that have ended are neither copied nor trained. After the last round, all
+        members are closed. For more than _MEMBERS_AT_ONCE members, `close_more` returns the closes
+        and copies later.
         """
         plan, rounds = self._plan, state.rounds + 1
         members = {

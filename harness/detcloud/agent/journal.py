@@ -123,11 +123,12 @@ def send_request(request: urllib.request.Request, read_error_name: Callable[[byt
     body. Raise OSError if no readable answer comes within ANSWER_SECONDS.
     """
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-            answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            raise LogRefused(read_error_name(error.read())) from None
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise LogRefused(read_error_name(error.read())) from None
     except HTTPException as error:
         raise OSError(f"the answer cannot be read: {type(error).__name__}") from error
 

@@ -10,6 +10,7 @@ from detcloud.client.client import Client
 from detcloud.client.config_text import read_config_text
 from detcloud.client.handles import Experiment, Trial
 from detcloud.client.resource import path_segment
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 
@@ -107,10 +108,8 @@ def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Comman
         message = error.message.replace("experiment", kind, 1)
         raise ApiError(error.status, error.code, message, error.details) from None
     if data["kind"] != kind:
-        article = "an" if data["kind"] == "experiment" else "a"
-        raise DetcloudError(
-            f"{command_id} is {article} {data['kind']}, not a {kind}: see `detcloud {kind} list`"
-        )
+        found = with_article(data["kind"])
+        raise DetcloudError(f"{command_id} is {found}, not a {kind}: see `detcloud {kind} list`")
     return Command(client, data)
 
 

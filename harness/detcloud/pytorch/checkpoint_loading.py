@@ -20,6 +20,7 @@ from detcloud.pytorch.original_checkpoint import (
     state_path,
 )
 from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE, METADATA_FILE
 from detcloud.shared.trial_directory import TrialSpec
@@ -98,8 +99,8 @@ def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
     kind = load_data.get("trial_type") or "PyTorchTrial"
     if kind != "PyTorchTrial":
         raise DetcloudError(
-            f"{folder} is a checkpoint of a {kind} ({LOAD_FILE}): load_trial_from_checkpoint_path"
-            " reads those of a PyTorchTrial"
+            f"{folder} is a checkpoint of {with_article(kind)} ({LOAD_FILE}): "
+            "load_trial_from_checkpoint_path reads those of a PyTorchTrial"
         )
 
 

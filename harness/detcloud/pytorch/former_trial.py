@@ -21,6 +21,7 @@ from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.hooks import argument_count, bind_names
 from detcloud.pytorch.optimization import LRScheduler
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 
 
@@ -76,7 +77,7 @@ class FormerTrial(PyTorchTrial):
             return
         if not isinstance(scheduler, LRScheduler):
             raise DetcloudError(
-                f"create_lr_scheduler returned a {type(scheduler).__name__}: an "
+                f"create_lr_scheduler returned {with_article(type(scheduler).__name__)}: an "
                 "LRScheduler(scheduler, step_mode=...) or None was expected"
             )
         self._context.wrap_lr_scheduler(

@@ -15,6 +15,7 @@ from detcloud.core import DistributedContext
 from detcloud.pytorch.former_trial import FormerTrial
 from detcloud.pytorch.hooks import bind_names
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
 from detcloud.shared.json_values import to_float
 
@@ -179,8 +180,8 @@ def named_metrics(metrics: object) -> dict[str, Any]:
     named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
     if not isinstance(named, dict):
         raise InvalidType(
-            f"train_batch returned a {type(metrics).__name__}: a tensor or a dict of metrics was "
-            "expected"
+            f"train_batch returned {with_article(type(metrics).__name__)}: a tensor or a dict of "
+            "metrics was expected"
         )
     return named
 
@@ -206,7 +207,7 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
     """Return `metrics`, or raise InvalidType that names `method` if it is no dict."""
     if not isinstance(metrics, dict):
         raise InvalidType(
-            f"{method} returned a {type(metrics).__name__}: expected a dict of metrics"
+            f"{method} returned {with_article(type(metrics).__name__)}: expected a dict of metrics"
         )
     return metrics
 
@@ -293,7 +294,7 @@ class BatchMetrics:
         place, number = f"validation metric {name!r}", to_double(value)
         if number is None:
             raise DetcloudError(
-                f"{place} is a {type(value).__name__}: expected a number or a tensor"
+                f"{place} is {with_article(type(value).__name__)}: expected a number or a tensor"
             )
         shape = list(number.shape)
         former = self._shapes.setdefault(name, shape)

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from detcloud.pytorch.distributed_model import DistributedModel
 from detcloud.pytorch.plain_state import leave_out_objects, restore_types
 from detcloud.pytorch.restricted_pickle import without_unreadable
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError, InvalidType
 
 ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
@@ -366,8 +367,9 @@ class Optimization:
             if place not in self._told:
                 self._told.add(place)
                 print(
-                    f"[detcloud] checkpoints leave out {place}, a {type(value).__name__}: a run"
-                    " that goes on from one has what the code makes then",
+                    f"[detcloud] checkpoints leave out {place},"
+                    f" {with_article(type(value).__name__)}: a run that goes on from one has what"
+                    " the code makes then",
                     flush=True,
                 )
 

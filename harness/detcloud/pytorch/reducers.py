@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from detcloud.core import DistributedContext
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import InvalidType, InvalidValue
 
 _NO_VALUE = object()
@@ -170,8 +171,8 @@ def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
     """
     if wrapped.name is None and not isinstance(value, dict):
         raise InvalidType(
-            f"a reducer without a name gave a {type(value).__name__}: expected a dict of metrics; "
-            "or give wrap_reducer a name"
+            f"a reducer without a name gave {with_article(type(value).__name__)}: expected a dict "
+            "of metrics; or give wrap_reducer a name"
         )
     if wrapped.name is not None and isinstance(value, dict):
         raise InvalidType(

@@ -16,6 +16,7 @@ from detcloud.pytorch.original_checkpoint import (
     state_path,
     to_current_parts,
 )
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_checkpoint import STATE_FILE
 
@@ -79,7 +80,8 @@ def check_plain(value: object, place: str = "checkpoint") -> None:
         for index, item in enumerate(value):
             check_plain(item, f"{place}[{index}]")
     else:
+        found = with_article(f"{kind.__module__}.{kind.__qualname__}")
         raise DetcloudError(
-            f"{place} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors, "
+            f"{place} is {found}: checkpoints hold tensors, "
             "numbers, strings, lists and dicts only; return plain data from state_dict"
         )

@@ -26,6 +26,7 @@ from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.training import Training
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import ERAS, Interval, Multiples, Schedule
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
 from detcloud.shared.trial_directory import ENDLESS
 
@@ -213,8 +214,8 @@ class Trainer:
         callbacks = self._trial.build_callbacks()
         if not isinstance(callbacks, dict):
             raise DetcloudError(
-                f"build_callbacks returned a {type(callbacks).__name__}: expected a dict of "
-                "callbacks by their names"
+                f"build_callbacks returned {with_article(type(callbacks).__name__)}: expected a "
+                "dict of callbacks by their names"
             )
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):

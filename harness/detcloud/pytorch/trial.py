@@ -12,6 +12,7 @@ from detcloud.pytorch.batch_data import data_length
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 
 TorchData = Any
@@ -113,6 +114,6 @@ class PyTorchTrial(ABC):
             return data_length(batch)
         except DetcloudError:
             raise DetcloudError(
-                f"{type(self).__name__}: the number of records in a {type(batch).__name__} is "
-                "unknown: override get_batch_length"
+                f"{type(self).__name__}: the number of records in "
+                f"{with_article(type(batch).__name__)} is unknown: override get_batch_length"
             ) from None

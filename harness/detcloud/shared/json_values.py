@@ -11,6 +11,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
+from detcloud.shared.articles import with_article
 from detcloud.shared.dotted_paths import name_text
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.json_depth import JSON_DEPTH_MAX
@@ -30,12 +31,12 @@ def to_python_value(value: object, place: str) -> Any:
     cannot be read.
     """
     if hasattr(value, "tolist"):
-        kind = type(value).__name__
+        kind = with_article(type(value).__name__)
         try:
             value = value.tolist()
         except Exception as error:
             raise DetcloudError(
-                f"{place} is a {kind} whose values cannot be read: {error}; report a number"
+                f"{place} is {kind} whose values cannot be read: {error}; report a number"
             ) from error
     if not isinstance(value, int | float | str) and isinstance(value, Real | Decimal):
         return to_float(value)
@@ -85,8 +86,8 @@ def to_json_value(value: object, place: str, depth: int = 2) -> Any:
             to_json_value(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)
         ]
     raise DetcloudError(
-        f"{place} is a {type(value).__name__}: only numbers, strings, lists, objects and tensors "
-        "can be reported"
+        f"{place} is {with_article(type(value).__name__)}: only numbers, strings, lists, objects "
+        "and tensors can be reported"
     )
 
 

@@ -169,7 +169,8 @@ class Ec2Cloud:
             OutcomeUnknown: the instances may have been launched. Repeat the request.
             TokenReused: the token belongs to a different request.
             QuotaExceeded: a quota of the account is used up. The message names the quota to raise.
-            CloudError: nothing was launched.
+            CloudError: this call launched nothing. An earlier call with the token may have launched
+                instances: for example, the subnets cannot be read at the second call.
         """
         settings = self._complete_settings(parse_section(request.section))
         try:
@@ -185,7 +186,7 @@ class Ec2Cloud:
         Raises:
             OutcomeUnknown: the launch must be repeated: EC2 did not answer, does not see the
                 template yet, or lists no instance.
-            CloudError: nothing was launched.
+            CloudError: this call launched nothing.
         """
         offering = request.offering
         with translate_errors():
@@ -254,7 +255,7 @@ class Ec2Cloud:
 
         EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
         each instance is terminated separately, and the last error is raised at the end. Raises
-        CloudError; throttling and missing access end the call at once.
+        CloudError; throttling, missing access and a missing answer end the call at once.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():

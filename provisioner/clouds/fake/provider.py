@@ -175,7 +175,8 @@ class FakeCloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch machines by the rules, capacity and quota; return visible and hidden machines.
 
-        A repeated token launches nothing, and returns the machines of the first request.
+        A repeated token launches nothing, and returns the machines of the first request. A repeated
+        request tries a failed launch again, unless `rules.under_way_ms` is above 0.
 
         Raises:
             ThrottlingError: by chance, nothing is launched.
@@ -258,9 +259,8 @@ class FakeCloud:
     def interrupt(self, name: str, notice_ms: int | None) -> None:
         """Take a spot or on-demand machine away, `notice_ms` after a notice now.
 
-        None takes it away now.
-
-        Raises KeyError for an unknown machine. An earlier scheduled end is replaced.
+        With None, the machine is gone at once, without a notice. An earlier scheduled end and
+        notice are replaced. Raises KeyError for an unknown machine.
         """
         machine, now_ms = self.machines[name], self.clock()
         machine.notice_at_ms = None if notice_ms is None else now_ms
@@ -405,7 +405,10 @@ class FakeCloud:
 
 
 def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
-    """Return a machine as the cloud's list at `now_ms` has the machine, with a notice if due."""
+    """Return the entry of a machine in the cloud's list at `now_ms`.
+
+    The entry contains an interruption notice and a rebalance recommendation, if they are due.
+    """
     noticed = machine.notice_at_ms is not None and now_ms >= machine.notice_at_ms
     advised = machine.rebalance_at_ms is not None and now_ms >= machine.rebalance_at_ms
     return CloudInstance(

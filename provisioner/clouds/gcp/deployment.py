@@ -12,9 +12,10 @@ def add_deployment(
 ) -> GceSettings:
     """Return a pool's settings, completed with the deployment's values; `settings` is unchanged.
 
-    The pool's project, region, name prefix and service account take precedence. A pool with its own
-    network gets neither the deployment's network nor its network tags, which select the firewall
-    rules of that network. Labels and the KMS key are the deployment's.
+    The pool's project, region or zone, name prefix and service account take precedence. A pool with
+    its own network keeps its network settings. Any other pool gets the deployment's network and
+    choice of public addresses, and additionally the deployment's network tags, which select the
+    firewall rules of that network. Labels and the KMS key are the deployment's.
 
     Args:
         settings: the pool's settings.
@@ -24,7 +25,8 @@ def add_deployment(
         region: the deployment's region.
 
     Raises:
-        ConfigurationError: neither the pool nor the deployment names a region or zone.
+        ConfigurationError: neither the pool nor the deployment names a region or zone, and the pool
+            has no own network.
     """
     settings = replace(
         settings,

@@ -155,7 +155,7 @@ class GoogleApi:
     def read_pages(self, path: str, **query: Any) -> Iterator[JsonObject]:
         """Read a list page by page, and yield the pages, at least a single page.
 
-        Raises CloudError between pages.
+        Raises CloudError for a page that cannot be read.
         """
         token = ""
         while True:

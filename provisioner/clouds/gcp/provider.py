@@ -185,7 +185,8 @@ class GceCloud:
             OutcomeUnknown: Compute Engine did not answer, the operation cannot be read, or
                 instances with the names exist already.
             TokenReused: the token belongs to a different request.
-            CloudError: nothing was launched.
+            CloudError: this call launched nothing. An earlier request may have launched instances:
+                for example, the search for its operation fails with this error.
         """
         settings = self._complete_section(request.section)
         bulk = bulk_request(request, settings, self._render_script(request))
@@ -259,10 +260,11 @@ class GceCloud:
         return self._with_ends(settings, instances, gone)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete instances, up to CONNECTIONS_MAX at a time; ignore unknown and gone instances.
+        """Delete instances, up to CONNECTIONS_MAX at a time.
 
-        The last error is raised at the end. Stop early if Compute Engine refuses the caller or does
-        not respond to any request of a batch. Raises CloudError.
+        Ignore unknown and gone instances, and instances that Compute Engine is creating. The last
+        error is raised at the end. Stop early and raise the error if Compute Engine refuses the
+        caller, or does not respond to any request of a batch. Raises CloudError.
         """
         settings = self._pool_settings()
         zones = self._find_zones(settings, dict.fromkeys(ids))
@@ -294,8 +296,8 @@ class GceCloud:
     def boot_log(self, instance: str) -> str:
         """Return the last BOOT_LOG_BYTES of the serial port's output.
 
-        Return "" for an unknown or invalid id, for an instance that is gone, and without output.
-        Raises CloudError for any other failed request.
+        Return "" for an unknown or invalid id, for an instance that is gone or being created, and
+        without output. Raises CloudError for any other failed request.
         """
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
@@ -415,7 +417,8 @@ class GceCloud:
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         """Return the settings' offerings, or else an offering of the settings' machine type.
 
-        Raises ConfigurationError if the number of slots of the machine type is unknown.
+        Without offerings, raises ConfigurationError for an invalid section, without a project, or
+        if the number of slots of the machine type is unknown.
         """
         return self._settings.offerings or (self._pool_settings().default_offering(),)
 

@@ -114,11 +114,11 @@ class LocalProcesses:
         return (Offering("local", "process", "", Market.ON_DEMAND, slots),)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Start the request's agents that do not run yet; return all instances of the request.
+        """Start the request's agents that were not started before; return the request's instances.
 
         Create each instance's folder and record. Instance ids are derived from the token, so
-        instances from before a crash are recognized and not started again. A repeated request
-        returns the instances of the first request.
+        instances from before a crash are recognized and not started again, ended ones included. A
+        repeated request returns the instances of the first request.
 
         Raises:
             ConfigurationError: the offering has no slots.
@@ -161,7 +161,8 @@ class LocalProcesses:
         """Record the requests for the instances' ends, and send SIGTERM to the agents.
 
         Ignore unknown and ended instances, and repeated requests. After STOP_MS_MAX,
-        `list_instances` sends SIGKILL to the processes that are left.
+        `list_instances` sends SIGKILL to the processes that are left. Raises OSError if a record
+        cannot be written.
         """
         with _CHANGING:
             for name in ids:

@@ -175,7 +175,7 @@ def test_oversized_metadata_are_refused_before_the_upload(
 
 def test_metadata_must_be_plain_data(tmp_path: Path) -> None:
     with (
-        pytest.raises(DetcloudError, match=r"metadata\.thing is a object"),
+        pytest.raises(DetcloudError, match=r"metadata\.thing is an object"),
         Trial(tmp_path).checkpoint.store_path({"steps_completed": 1, "thing": object()}),
     ):
         pass

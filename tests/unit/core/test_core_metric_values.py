@@ -94,7 +94,7 @@ REFUSED: list[tuple[Any, str]] = [
     (np.clongdouble(1), "a clongdouble"),
     (np.datetime64(1, "s"), "a datetime"),
     ({1}, "a set"),
-    (object(), "a object"),
+    (object(), "an object"),
     (10**4300, "an integer of more than 4300 digits"),
     (np.array([10**4300], "O"), "an integer of more than 4300 digits"),
     (torch.ones(2, device="meta"), "a Tensor whose values cannot be read"),

@@ -282,7 +282,7 @@ def test_a_custom_search_gets_numbers_as_the_metric() -> None:
         (None, "it must be one number"),
         ("x" * 8191, "has 8193 bytes as JSON; expected at most 8192"),
         ({1: 2}, "keys must be strings"),
-        (object(), "metric is a object"),
+        (object(), "metric is an object"),
     ],
 )
 def test_invalid_values_for_a_custom_search_are_refused(value: Any, problem: str) -> None:

@@ -60,6 +60,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/registry.py",
     "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/records.py",
+    "harness/detcloud/shared/articles.py",
     "harness/detcloud/shared/azure_place.py",
     "harness/detcloud/shared/bucket_errors.py",
     "harness/detcloud/shared/bucket_place.py",

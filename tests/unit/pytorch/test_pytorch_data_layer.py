@@ -68,7 +68,7 @@ class Endless(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (Endless(), "gave a Endless: expected a data set with __len__ and __getitem__"),
+        (Endless(), "gave an Endless: expected a data set with __len__ and __getitem__"),
         (iter([1]), "expected a data set with __len__ and __getitem__"),
         ({"a": 1}, "gave a dict"),
         ([], "a data set without samples"),

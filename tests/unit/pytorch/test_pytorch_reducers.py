@@ -69,7 +69,7 @@ def test_a_function_gets_values_in_the_order_of_batches() -> None:
 @pytest.mark.parametrize(
     ("reducer", "name", "message"),
     [
-        (sum, None, "a reducer without a name gave a int: expected a dict"),
+        (sum, None, "a reducer without a name gave an int: expected a dict"),
         (lambda _values: {"a": 1}, "a", "the reducer named 'a' gave a dict: expected one metric"),
         (3, "a", "wrap_reducer got 3: expected a function"),
     ],

@@ -112,11 +112,14 @@ def test_rejects_progress_outside_0_to_1(share: object) -> None:
     assert text.endswith("; expected a number from 0 to 1")
 
 
-@pytest.mark.parametrize("hparams", [None, 3, [], "lr", True])
-def test_rejects_hyperparameters_that_are_not_a_map(hparams: object) -> None:
+@pytest.mark.parametrize(
+    ("hparams", "found"),
+    [(None, "nothing"), (3, "an int"), ([], "a list"), ("lr", "a str"), (True, "a bool")],
+)
+def test_rejects_hyperparameters_that_are_not_a_map(hparams: object, found: str) -> None:
     text = refusal({"type": "create", "request_id": UUID, "hparams": hparams})
-    assert text.startswith("operations[0].hparams: got ")
-    assert text.endswith("; expected an object of names to values")
+    expected = "expected an object of names to values"
+    assert text == f"operations[0].hparams: got {found}; {expected}"
 
 
 @pytest.mark.parametrize(

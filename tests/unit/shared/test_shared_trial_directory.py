@@ -123,7 +123,7 @@ def test_unencodable_text_is_reported_with_question_marks(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"loss": object()}, "metrics.metrics.loss is a object"),
+        ({"loss": object()}, "metrics.metrics.loss is an object"),
         ({1: 2}, "keys must be strings"),
         ({"text": "x" * LINE_BYTES_MAX}, "the limit is 262144"),
     ],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _refusal(value: Any, where: str) -> UnsupportedSample:
 
     `where` names the value.
     """
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    kind = with_article(f"{type(value).__module__}.{type(value).__qualname__}")
     if hasattr(value, "getbands"):
         remedy = "convert the image in the function, for instance with numpy.asarray(image)"
     elif isinstance(value, (torch.Tensor, tuple, list, dict, int, float, str, bytes)):
@@ -199,7 +200,7 @@ def _refusal(value: Any, where: str) -> UnsupportedSample:
             "give tensors, arrays, numbers, strings, bytes, and tuples, lists and dictionaries of "
             "them"
         )
-    return UnsupportedSample(f"{where} is a {kind}, which a cache cannot hold: {remedy}")
+    return UnsupportedSample(f"{where} is {kind}, which a cache cannot hold: {remedy}")
 
 
 class _Contents:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from detcloud.pytorch.data import derived_seed
 from detcloud.pytorch.data_layer.sample import UnsupportedSample, encode_pieces, encode_sample
 from detcloud.pytorch.generators import preserve_state, seed_worker
+from detcloud.shared.articles import with_article
 from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _checked_length(source: Any, name: str) -> int:
     is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
     if isinstance(source, (IterableDataset, dict)) or not is_map_style:
         raise DetcloudError(
-            f"data set {name}: the function gave a {type(source).__name__}: expected a data "
-            "set with __len__ and __getitem__, whose samples have the numbers from 0"
+            f"data set {name}: the function gave {with_article(type(source).__name__)}: expected a "
+            "data set with __len__ and __getitem__, whose samples have the numbers from 0"
         )
     return len(source)

@@ -120,3 +120,22 @@ def test_unreadable_answer_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(urllib.request, "urlopen", open_url)
     with pytest.raises(OSError, match="BadStatusLine"):
         send_request(urllib.request.Request("http://127.0.0.1"), str)
+
+
+def test_truncated_refusal_is_an_os_error() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(403)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"{")
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        request = urllib.request.Request(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(OSError, match="IncompleteRead"):
+            send_request(request, str)
+        server.shutdown()
