@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from detcloud.shared import azure, gcs, s3, transfers
+from detcloud.shared import azure, s3, transfers
 from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.gcs_limits import GCS_LIMITS
 from detcloud.shared.transfers import (
     call_at_once,
     fetch_parts,
@@ -85,7 +86,7 @@ def sizes_up_to(most: int, parts_max: int) -> st.SearchStrategy[int]:
 
 def test_part_size_for_google_is_a_multiple_of_256_kib() -> None:
     # Google requires a multiple of 256 KiB except for the last part, and limits no part count.
-    assert gcs.PART_BYTES % (256 * 1024) == 0
+    assert GCS_LIMITS.part_bytes % (256 * 1024) == 0
 
 
 def test_number_of_running_and_waiting_calls_is_limited() -> None:
