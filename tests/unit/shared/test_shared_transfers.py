@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detcloud.shared import azure, s3, transfers
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.gcs_limits import GCS_LIMITS
+from detcloud.shared.s3_limits import S3_LIMITS
 from detcloud.shared.transfers import (
     call_at_once,
     fetch_parts,
@@ -43,7 +44,7 @@ TB = 1 << 40
 # Maximum bytes of an object, allowed parts, maximum parts, minimum and maximum bytes of a part
 # other than the last, and bytes of a small file's parts.
 SERVICES = [
-    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, s3.SENT_PART_BYTES, id="s3"),
+    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, S3_LIMITS.sent_part_bytes, id="s3"),
     # 50,000 blocks of 4,000 MiB exceed the largest file here.
     pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, 5 * MB, id="azure"),
 ]
