@@ -60,6 +60,13 @@ def test_standby_namenode_is_skipped_and_the_active_namenode_is_remembered(
     assert pauses == []
 
 
+def test_namenode_that_refuses_a_request_is_remembered(hdfs: WebHdfs, folder: HdfsFolder) -> None:
+    hdfs.active = 1
+    for _ in range(2):
+        assert folder.object_size(KEY) is None
+    assert hdfs.standby_requests == 1
+
+
 def test_error_without_an_active_namenode_names_all_namenodes(
     hdfs: WebHdfs, folder: HdfsFolder, pauses: list[float]
 ) -> None:
