@@ -5,13 +5,13 @@ A datanode is late, an answer is lost, two clients compete, or a writer dies.
 
 import hashlib
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from detcloud.shared import upload_parts
 from detcloud.shared.bucket_errors import BucketError, StoreBusy
 from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.shared.webhdfs_limits import HdfsLimits
@@ -31,8 +31,8 @@ COUNT = 5
 
 
 @pytest.fixture(autouse=True)
-def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", MIB)
+def _small_parts(set_upload_part_bytes: Callable[[int], None]) -> None:
+    set_upload_part_bytes(MIB)
 
 
 @pytest.fixture
