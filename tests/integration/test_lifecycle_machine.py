@@ -228,6 +228,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Lifecycle
 
         def restart(self) -> None:
             cluster.kill()
+            self.client.http.close()
             # All handles share the client.
             self.client.http = cluster.start().http
 
