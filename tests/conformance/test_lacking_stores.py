@@ -213,6 +213,8 @@ REQUIRED = {
     ("azure", Feature.UPLOAD_LISTS, MissingFeature.REFUSES): "UnsupportedHeader",
     ("azure", Feature.UPLOAD_LISTS, MissingFeature.IGNORES): "part 1 of .* is missing",
     ("hdfs", Feature.RANGES, MissingFeature.REFUSES): "not supported",
+    ("hdfs", Feature.JOINS, MissingFeature.REFUSES): "HDFS joins no parts",
+    ("hdfs", Feature.JOINS, MissingFeature.IGNORES): "HDFS joins no parts",
 }
 # Many S3-compatible stores exist; servers of other protocols resemble the services. The gate has
 # every operation at a store that refuses, and the most expensive operations at a store that

@@ -300,6 +300,8 @@ class _NameNode(_Node):
             case "LISTSTATUS":
                 return {"FileStatuses": {"FileStatus": files.entries(path)}}
             case "CONCAT":
+                if "sources" not in query:
+                    raise Refusal(400, "IllegalArgumentException", "No sources given")
                 files.concat(path, query["sources"].split(","))
             case "OPEN":
                 length, start = files.status(path)["length"], int(query.get("offset", 0))
