@@ -6,7 +6,8 @@ import gc
 import importlib
 import importlib.util
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import settings
 
+from detcloud.shared import upload_parts
 from tests.left_processes import no_process_left
 
 if TYPE_CHECKING:
@@ -149,6 +151,15 @@ def resumable_gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Itera
     with serve_sessions(gcs_server) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         yield store
+
+
+@pytest.fixture
+def set_upload_part_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets the smallest part of a user's upload, until the test ends.
+
+    A client and a cluster derive the size of the parts from this constant, not from a message.
+    """
+    return partial(monkeypatch.setattr, upload_parts, "SIGNED_PART_BYTES")
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ it, an empty file, the mark, is created for each part once the part survives a l
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITTEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 1024 * 1024
+_MD5 = partial(hashlib.md5, usedforsecurity=False)
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 
 
@@ -43,14 +45,24 @@ class FolderPartsUpload:
     is_in_order = False
     whole_bytes_max: int | None = None
 
-    def __init__(self, root: Path, path: str, size: int, md5: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        path: str,
+        size: int,
+        md5: str = "",
+        *,
+        new_md5: Callable[[], Any] = _MD5,
+    ) -> None:
         """Describe the upload of a file of `size` bytes to ROOT/path; write nothing yet.
 
         `md5` is the MD5 of the whole file in hexadecimal, which `join` compares. "" for no check.
+        `new_md5` begins the computation of a file's MD5.
         """
         self._root = root
         self._path = path
         self._md5 = md5
+        self._new_md5 = new_md5
         self.sizes = PartSizes(size)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
         self._prefix = f"{staged_prefix(path)}{digest}."
@@ -174,7 +186,7 @@ class FolderPartsUpload:
             stored = os.fstat(descriptor).st_size
             check_stored_size(self._path, stored, self.sizes.size)
             if self._md5 and stored <= CHECKED_BYTES_MAX:
-                found = hashlib.file_digest(reader, _new_md5).hexdigest()
+                found = hashlib.file_digest(reader, self._new_md5).hexdigest()
                 if found != self._md5:
                     text = f"the parts of {self._path} have MD5 {found}, and not {self._md5}"
                     raise PartsConflict(f"{text}: send the file again under another path")
@@ -206,10 +218,6 @@ def _size_of(name: str, folder: int) -> int | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
     except FileNotFoundError:
         return None
-
-
-def _new_md5() -> Any:
-    return hashlib.md5(usedforsecurity=False)
 
 
 def _remove(name: str, folder: int) -> None:

@@ -96,10 +96,21 @@ class CodeArchives:
 
     Args:
         bytes_max: the memory of the cache in bytes.
+        texts_bytes_max: the memory of the cached texts of an archive in bytes.
+        files_max: the maximum number of files and folders of an archive.
     """
 
-    def __init__(self, objects: ObjectStore, bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        bytes_max: int = KEPT_BYTES_MAX,
+        *,
+        texts_bytes_max: int = TEXTS_KEPT_BYTES_MAX,
+        files_max: int = FILES_SHOWN_MAX,
+    ) -> None:
         self._objects = objects
+        self._texts_bytes_max = texts_bytes_max
+        self._files_max = files_max
         self._lock = Lock()
         self._kept: BoundedCache[str, _Contents] = BoundedCache(bytes_max)
 
@@ -144,7 +155,7 @@ class CodeArchives:
             contents = self._kept.find(digest)
         if contents is None or not contents.has_answer(path):
             try:
-                contents = _read_contents(self._objects, digest, path)
+                contents = self._read_contents(digest, path)
             except ArchiveInvalid as error:
                 # The archive will break the rule at the next attempt too, so the refusal is cached.
                 contents = _Contents((), {}, str(error))
@@ -153,6 +164,38 @@ class CodeArchives:
         if contents.refusal:
             raise ArchiveInvalid("", contents.refusal)
         return contents
+
+    def _read_contents(self, digest: str, path: str | None) -> _Contents:
+        """Read an archive to the end, with texts up to `texts_bytes_max` and the text of `path`.
+
+        Raises:
+            ObjectNotFound: the archive does not exist.
+            ArchiveInvalid: the archive breaks a rule, or has another digest.
+        """
+        key = model_code_key(digest)
+        size = self._objects.size(key)
+        if size is None:
+            raise ObjectNotFound(key)
+        source = _Source(self._objects.get(key, length=size))
+        files: list[CodeFile] = []
+        texts: dict[str, str] = {}
+        texts_bytes = 0
+        for entry, blocks in read_source_entries(source, size, FILE_BYTES_MAX, self._files_max):
+            if entry.is_directory:
+                continue
+            file, text = _read_file(entry.name, entry.executable, blocks)
+            files.append(file)
+            if text is None:
+                continue
+            text_bytes = sys.getsizeof(text)
+            if entry.name == path or texts_bytes + text_bytes <= self._texts_bytes_max:
+                texts[entry.name] = text
+                texts_bytes += text_bytes
+        while source.read(0):
+            pass
+        if source.digest.hexdigest() != digest:
+            raise ArchiveInvalid("", "its SHA-256 differs from the recorded one: it was modified")
+        return _Contents(tuple(sorted(files, key=lambda file: file.path.split("/"))), texts)
 
 
 class _Source:
@@ -169,39 +212,6 @@ class _Source:
                 self.digest.update(block)
                 return block
         return b""
-
-
-def _read_contents(objects: ObjectStore, digest: str, path: str | None) -> _Contents:
-    """Read an archive to the end, with texts up to TEXTS_KEPT_BYTES_MAX and the text of `path`.
-
-    Raises:
-        ObjectNotFound: the archive does not exist.
-        ArchiveInvalid: the archive breaks a rule, or has another digest.
-    """
-    key = model_code_key(digest)
-    size = objects.size(key)
-    if size is None:
-        raise ObjectNotFound(key)
-    source = _Source(objects.get(key, length=size))
-    files: list[CodeFile] = []
-    texts: dict[str, str] = {}
-    texts_bytes = 0
-    for entry, blocks in read_source_entries(source, size, FILE_BYTES_MAX, FILES_SHOWN_MAX):
-        if entry.is_directory:
-            continue
-        file, text = _read_file(entry.name, entry.executable, blocks)
-        files.append(file)
-        if text is None:
-            continue
-        text_bytes = sys.getsizeof(text)
-        if entry.name == path or texts_bytes + text_bytes <= TEXTS_KEPT_BYTES_MAX:
-            texts[entry.name] = text
-            texts_bytes += text_bytes
-    while source.read(0):
-        pass
-    if source.digest.hexdigest() != digest:
-        raise ArchiveInvalid("", "its SHA-256 differs from the recorded one: it was modified")
-    return _Contents(tuple(sorted(files, key=lambda file: file.path.split("/"))), texts)
 
 
 def _read_file(

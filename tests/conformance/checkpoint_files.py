@@ -5,6 +5,7 @@ A suite is a subclass with a `storage` fixture, the `storage` of a trial's speci
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -20,7 +21,6 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     PartsUpload,
 )
 from control_plane.checkpoint_stores.trial_storage import display_storage, open_checkpoint_files
-from detcloud.shared import upload_parts
 from detcloud.shared.bucket_errors import PartsConflict
 from detcloud.storage import CheckpointStore, build_store
 
@@ -163,10 +163,13 @@ class CheckpointFilesContract:
             assert storage["secret_key"] not in shown
 
     def test_parts_of_a_large_file_outlive_the_uploading_process(
-        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        files: CheckpointFiles,
+        tmp_path: Path,
+        set_upload_part_bytes: Callable[[int], None],
     ) -> None:
         # S3's minimum: 11 MiB are parts of 5, 5 and 1 MiB.
-        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        set_upload_part_bytes(5 << 20)
         content = b"0123456789abcdef" * (11 << 16)
         folder, memory = ("5", "6", "0", UUID), Memory()
         file = large_file(f"{'/'.join(folder)}/deep/\u00fc b.bin", content)
@@ -195,10 +198,13 @@ class CheckpointFilesContract:
         assert list(files.list_files(folder)) == []
 
     def test_abandoned_upload_is_gone_for_a_later_process(
-        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        files: CheckpointFiles,
+        tmp_path: Path,
+        set_upload_part_bytes: Callable[[int], None],
     ) -> None:
         # S3's minimum: 6 MiB are parts of 5 and 1 MiB.
-        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        set_upload_part_bytes(5 << 20)
         content = b"0123456789abcdef" * (6 << 16)
         folder, memory = ("5", "6", "0", UUID), Memory()
         file = large_file(f"{'/'.join(folder)}/large", content)
@@ -222,9 +228,12 @@ class CheckpointFilesContract:
         assert list(files.list_files(folder)) == []
 
     def test_join_with_a_wrong_size_is_refused_and_changes_no_file(
-        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        files: CheckpointFiles,
+        tmp_path: Path,
+        set_upload_part_bytes: Callable[[int], None],
     ) -> None:
-        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        set_upload_part_bytes(5 << 20)
         content = b"1" * (5 << 20) + b"2" * (1 << 20)
         path, memory = f"5/6/0/{UUID}/large.bin", Memory()
 

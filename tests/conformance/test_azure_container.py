@@ -1,24 +1,22 @@
 """Containers of Azure beyond the conformance suites: blocks, lost answers, faults, credentials."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from azure.core.exceptions import ServiceRequestError
+from azure.core.pipeline.transport import RequestsTransport
 
 from control_plane.checkpoint_stores.trial_storage import display_storage
-from detcloud.shared import transfers
 from detcloud.shared.azure import RETRIES_MAX, AzureContainer
 from detcloud.shared.azure_place import AzurePlace, is_azures_own
 from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, StoreBusy
 from detcloud.storage import StorageError, build_store
-from tests.conftest import require
 from tests.emulators.azurite import ACCOUNT, KEY, Azurite
-
-require("azure.storage.blob")
 
 PART = 256 * 1024
 LONG = b"".join(bytes([n]) * PART for n in range(5)) + b"rest"
@@ -29,10 +27,30 @@ def place(azure: Azurite) -> AzurePlace:
     return AzurePlace(azure.new_container(), azure.connection_string)
 
 
+Exchange = Callable[[], Any]
+"""Sends a request and returns the answer. Each call sends the request again."""
+
+
+class FaultyTransport(RequestsTransport):  # type: ignore[misc]
+    """Connections to Azure with faults: `fault`, if any, answers all requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: Callable[[Any, Exchange], Any] | None = None
+
+    def send(self, request: Any, **options: Any) -> Any:
+        exchange = partial(super().send, request, **options)
+        return exchange() if self.fault is None else self.fault(request, exchange)
+
+
 @pytest.fixture
-def container(place: AzurePlace, monkeypatch: pytest.MonkeyPatch) -> AzureContainer:
-    monkeypatch.setattr(transfers, "PART_BYTES", PART)
-    return AzureContainer(place)
+def transport() -> FaultyTransport:
+    return FaultyTransport()
+
+
+@pytest.fixture
+def container(place: AzurePlace, transport: FaultyTransport) -> AzureContainer:
+    return AzureContainer(place, part_bytes=PART, transport=transport)
 
 
 @pytest.fixture
@@ -41,18 +59,26 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-@pytest.fixture
-def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def is_block(request: Any) -> bool:
+    """Whether a request sends a block."""
+    return "comp=block&" in request.url
+
+
+def is_commit(request: Any) -> bool:
+    """Whether a request creates a blob from blocks."""
+    return request.method == "PUT" and "comp=blocklist" in request.url
+
+
+def note_blocks(transport: FaultyTransport) -> list[int]:
     """Return a list that receives the sizes of sent blocks."""
-    from azure.storage.blob import BlobClient
+    sizes: list[int] = []
 
-    stage, sizes = BlobClient.stage_block, []
+    def note(request: Any, exchange: Exchange) -> Any:
+        if is_block(request):
+            sizes.append(len(request.body))
+        return exchange()
 
-    def stage_noted(blob: Any, name: str, data: bytes, *rest: Any, **options: Any) -> Any:
-        sizes.append(len(data))
-        return stage(blob, name, data, *rest, **options)
-
-    monkeypatch.setattr(BlobClient, "stage_block", stage_noted)
+    transport.fault = note
     return sizes
 
 
@@ -64,8 +90,9 @@ def content(container: AzureContainer, key: str) -> bytes:
 
 
 def test_azure_sends_long_content_in_blocks(
-    container: AzureContainer, source: Path, block_sizes: list[int], tmp_path: Path
+    container: AzureContainer, transport: FaultyTransport, source: Path, tmp_path: Path
 ) -> None:
+    block_sizes = note_blocks(transport)
     assert container.send("k", source)
     # 1,310,724 bytes are five parts of 262,144 bytes and a part of 4 bytes.
     assert sorted(block_sizes) == [4, *[PART] * 5]
@@ -76,17 +103,18 @@ def test_azure_sends_long_content_in_blocks(
 
 
 def test_azure_sends_only_missing_blocks_after_a_crash(
-    container: AzureContainer, source: Path, block_sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    container: AzureContainer, transport: FaultyTransport, source: Path
 ) -> None:
-    def crash(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+    def crash(request: Any, exchange: Exchange) -> Any:
+        if is_commit(request):
+            raise KeyboardInterrupt
+        return exchange()
 
-    with monkeypatch.context() as patch:
-        patch.setattr("azure.storage.blob.BlobClient.commit_block_list", crash)
-        with pytest.raises(KeyboardInterrupt):
-            container.send("k", source)
+    transport.fault = crash
+    with pytest.raises(KeyboardInterrupt):
+        container.send("k", source)
+    block_sizes = note_blocks(transport)
     assert container.object_size("k") is None
-    block_sizes.clear()
     # The new content has the last five blocks in common with the old.
     source.write_bytes(b"!" * PART + LONG[PART:])
     assert container.send("k", source)
@@ -95,86 +123,67 @@ def test_azure_sends_only_missing_blocks_after_a_crash(
 
 
 def test_one_of_two_azure_writers_wins_without_mixed_content(
-    container: AzureContainer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    container: AzureContainer, transport: FaultyTransport, source: Path, tmp_path: Path
 ) -> None:
-    from azure.storage.blob import BlobClient
-
-    commit = BlobClient.commit_block_list
     (tmp_path / "other").write_bytes(LONG[::-1])
 
-    def commit_second(blob: Any, *arguments: Any, **options: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(BlobClient, "commit_block_list", commit)
+    def commit_second(request: Any, exchange: Exchange) -> Any:
+        if is_commit(request):
+            transport.fault = None
             assert container.send("k", tmp_path / "other")
-        return commit(blob, *arguments, **options)
+        return exchange()
 
-    monkeypatch.setattr(BlobClient, "commit_block_list", commit_second)
+    transport.fault = commit_second
     assert not container.send("k", source)
     assert content(container, "k") == LONG[::-1]
 
 
-@pytest.mark.parametrize(("size", "method"), [(5, "upload_blob"), (len(LONG), "commit_block_list")])
+@pytest.mark.parametrize("size", [5, len(LONG)])
 def test_azure_writer_wins_despite_a_lost_answer(
-    container: AzureContainer,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    size: int,
-    method: str,
+    container: AzureContainer, transport: FaultyTransport, source: Path, size: int
 ) -> None:
-    from azure.storage.blob import BlobClient
-
-    write: Callable[..., Any] = getattr(BlobClient, method)
-
-    def write_twice(blob: Any, *arguments: Any, **options: Any) -> Any:
-        write(blob, *arguments, **options)
+    def write_twice(request: Any, exchange: Exchange) -> Any:
+        if request.method == "PUT" and not is_block(request):
+            exchange()
         # The client's repeat gets this answer.
-        return write(blob, *arguments, **options)
+        return exchange()
 
     source.write_bytes(LONG[:size])
-    with monkeypatch.context() as patch:
-        patch.setattr(BlobClient, method, write_twice)
-        assert container.send("k", source)
+    transport.fault = write_twice
+    assert container.send("k", source)
+    transport.fault = None
     assert not container.send("k", source)
 
 
 @pytest.mark.parametrize("size", [5, len(LONG)])
 def test_azure_refuses_garbled_content(
-    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    container: AzureContainer, transport: FaultyTransport, source: Path, size: int
 ) -> None:
-    from azure.core.pipeline.transport import RequestsTransport
-
-    send = RequestsTransport.send
-
-    def garble(transport: Any, request: Any, **options: Any) -> Any:
-        if request.method == "PUT" and isinstance(request.body, bytes) and size != 0:
+    def garble(request: Any, exchange: Exchange) -> Any:
+        if request.method == "PUT" and isinstance(request.body, bytes):
             request.set_bytes_body(b"?" + request.body[1:])
-        return send(transport, request, **options)
+        return exchange()
 
     source.write_bytes(LONG[:size])
-    with monkeypatch.context() as patch:
-        patch.setattr(RequestsTransport, "send", garble)
-        with pytest.raises(BucketError, match=r"(?i)md5"):
-            container.send("k", source)
+    transport.fault = garble
+    with pytest.raises(BucketError, match=r"(?i)md5"):
+        container.send("k", source)
+    transport.fault = None
     assert container.object_size("k") is None
 
 
 def test_azure_retries_temporary_failures_after_growing_pauses(
-    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
+    container: AzureContainer, transport: FaultyTransport, source: Path, pauses: list[float]
 ) -> None:
-    from azure.core.exceptions import ServiceRequestError
-    from azure.core.pipeline.transport import RequestsTransport
+    left = [3]
 
-    send, left = RequestsTransport.send, [3]
-    pauses: list[float] = []
-
-    def lose(transport: Any, request: Any, **options: Any) -> Any:
+    def lose(request: Any, exchange: Exchange) -> Any:
         if left[0]:
             left[0] -= 1
             raise ServiceRequestError("lost")
-        return send(transport, request, **options)
+        return exchange()
 
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(RequestsTransport, "send", lose)
+    transport.fault = lose
     source.write_bytes(b"x")
     assert container.send("k", source)
     # Full jitter: up to 0.2 s, 0.4 s and 0.8 s.
@@ -186,22 +195,18 @@ def test_azure_retries_temporary_failures_after_growing_pauses(
     assert len(pauses) == 3 + RETRIES_MAX
 
 
+@pytest.mark.usefixtures("pauses")
 def test_busy_azure_store_raises_store_busy(
-    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
+    container: AzureContainer, transport: FaultyTransport, source: Path
 ) -> None:
-    from azure.core.pipeline.transport import RequestsTransport
-
-    send = RequestsTransport.send
-
-    def refuse(transport: Any, request: Any, **options: Any) -> Any:
+    def refuse(request: Any, exchange: Exchange) -> Any:
         request.method = "HEAD"
-        answer = send(transport, request, **options)
+        answer = exchange()
         answer.status_code, answer.headers["x-ms-error-code"] = 503, "ServerBusy"
         return answer
 
-    monkeypatch.setattr(time, "sleep", lambda _: None)
     assert container.send("k", source)
-    monkeypatch.setattr(RequestsTransport, "send", refuse)
+    transport.fault = refuse
     with pytest.raises(StoreBusy, match="503 ServerBusy"):
         container.delete("k")
 

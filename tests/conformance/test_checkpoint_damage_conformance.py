@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from botocore.awsrequest import AWSResponse
 
 from detcloud.core import CheckpointDamaged
@@ -15,6 +16,7 @@ from detcloud.storage import StorageError
 from detcloud.storage.bucket_store import BucketStore
 from tests.conformance.checkpoint_damage import CheckpointDamageContract, StoredCheckpoint
 from tests.conformance.checkpoint_files import hdfs_storage
+from tests.conformance.test_gcs_bucket import Exchange, FaultySession
 from tests.conformance.test_s3_bucket import error_response
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
@@ -98,21 +100,21 @@ def test_s3_that_refuses_missing_files_shows_damage_by_the_listing(
 
 
 def test_gcs_that_refuses_missing_files_shows_damage_by_the_listing(
-    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, tmp_path: Path
 ) -> None:
     name = gcs.new_bucket()
     stored = StoredCheckpoint({"type": "gcs", "bucket": name}, tmp_path)
     stored.lose("weights.pth")
-    bucket = GcsBucket(name)
-    get = bucket._session.get
+    session = FaultySession()
 
-    def refuse_weights(url: str, **options: Any) -> Any:
-        answer = get(url, **options)
+    def refuse_weights(method: str, url: str, exchange: Exchange) -> requests.Response:
+        answer = exchange()
         if "weights.pth" in url:
             answer.status_code = 403
         return answer
 
-    monkeypatch.setattr(bucket._session, "get", refuse_weights)
+    session.fault = refuse_weights
+    bucket = GcsBucket(name, session=session)
     with pytest.raises(CheckpointDamaged, match=r"the store has no weights\.pth"):
         stored.restore(BucketStore(bucket))
     stored.replace("weights.pth", stored.contents["weights.pth"])
@@ -124,8 +126,9 @@ def test_gcs_that_refuses_missing_files_shows_damage_by_the_listing(
 
 def test_missing_bucket_is_not_damage(s3: SeaweedFs, gcs: FakeGcs, tmp_path: Path) -> None:
     stored = StoredCheckpoint(s3_storage(s3), tmp_path)
-    gone = BucketStore(Bucket(s3.place(), s3.client))
-    s3.client.delete_bucket(Bucket=gone._bucket.place.name)  # type: ignore[attr-defined]
+    place = s3.place()
+    gone = BucketStore(Bucket(place, s3.client))
+    s3.client.delete_bucket(Bucket=place.name)
     for store in (gone, BucketStore(GcsBucket("no-such-bucket"))):
         with pytest.raises(StorageError, match=r"manifest\.json cannot be read"):
             stored.restore(store)

@@ -1,8 +1,6 @@
 """The suite of checkpoint stores, for each store."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,9 @@ from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.hadoop import Hadoop
 from tests.emulators.seaweedfs import SeaweedFs
 from tests.emulators.webhdfs import OWNER, WebHdfs
+from tests.unit.storage.conftest import _no_hard_links
+
+__all__ = ["_no_hard_links"]
 
 
 class TestDirectoryStore(CheckpointStoreContract):
@@ -24,13 +25,10 @@ class TestDirectoryStore(CheckpointStoreContract):
         return build_store({"type": request.param, "path": str(tmp_path / "store")})
 
 
+@pytest.mark.usefixtures("_no_hard_links")
 class TestDirectoryStoreWithoutHardLinks(CheckpointStoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStore:
-        def refuse(*_paths: Any) -> None:
-            raise PermissionError("no hard links here")
-
-        monkeypatch.setattr(os, "link", refuse)
+    def store(self, tmp_path: Path) -> CheckpointStore:
         return DirectoryStore(tmp_path / "store")
 
 

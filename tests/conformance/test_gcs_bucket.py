@@ -1,18 +1,19 @@
 """Buckets of Google Cloud Storage: behaviour beyond the emulator and the suites."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+import requests
 
 from control_plane.checkpoint_stores.bucket_files import SigningFiles
-from detcloud.shared import gcs as gcs_module
 from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, StoreBusy
 from detcloud.shared.gcs import GcsBucket
+from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gcs_signatures import MachineCredentials, SigningService
 from tests.patience import ANSWER_SECONDS_MAX
@@ -23,54 +24,89 @@ KEY = "3/4/weights"
 CONTENT = bytes(range(256)) * 4000
 
 
-class FaultySession:
-    """Connections with faults: resets, answers that break off after a block, and errors.
+Exchange = Callable[[], requests.Response]
+"""Sends a request and returns the answer. Each call sends the request again."""
+Fault = Callable[[str, str, Exchange], requests.Response]
+"""Answers the request of a method and a URL."""
 
-    `sent` has the URLs and ranges of the requests.
+
+class FaultySession(requests.Session):
+    """Connections with faults: resets, contents that break off after a block, and errors.
+
+    `breaks`, `resets` and `statuses` are the next faults of downloads. `fault`, if any, answers all
+    requests. `sent` has the queries and ranges of downloads.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.breaks = 0
         self.resets = 0
         self.statuses: list[int] = []
+        self.fault: Fault | None = None
         self.sent: list[tuple[str, str | None]] = []
-        self._session = session
 
-    def get(self, url: str, *, headers: dict[str, str], **options: Any) -> Any:
-        from requests import ConnectionError as BrokenConnection
-
-        self.sent.append((url.partition("?")[2], headers.get("Range")))
+    def request(self, method: Any, url: Any, *named: Any, **options: Any) -> requests.Response:
+        exchange = partial(super().request, method, url, *named, **options)
+        if self.fault is not None:
+            return self.fault(method, url, exchange)
+        if "alt=media" not in url:
+            return exchange()
+        self.sent.append((url.partition("?")[2], options["headers"].get("Range")))
         if self.resets:
             self.resets -= 1
-            raise BrokenConnection("reset by peer")
-        answer = self._session.get(url, headers=headers, **options)
+            raise requests.ConnectionError("reset by peer")
+        answer = exchange()
         if self.statuses:
             answer.status_code = self.statuses.pop(0)
         elif self.breaks:
             self.breaks -= 1
-            answer.iter_content = lambda size: _one_block(answer.raw.read(size))
+            with_blocks(answer, lambda size: _one_block(answer.raw.read(size)))
         return answer
 
 
-def _one_block(block: bytes) -> Iterator[bytes]:
-    from requests.exceptions import ChunkedEncodingError
+def with_blocks(
+    answer: requests.Response, blocks: Callable[[int], Iterator[bytes]]
+) -> requests.Response:
+    """Let the answer yield other blocks of content; `blocks` receives the size of a block."""
+    answer.iter_content = blocks  # type: ignore[method-assign, assignment]
+    return answer
 
+
+def _one_block(block: bytes) -> Iterator[bytes]:
     yield block
-    raise ChunkedEncodingError("broken off")
+    raise requests.exceptions.ChunkedEncodingError("broken off")
+
+
+def refusal(status: int, method: str, url: str) -> requests.Response:
+    """Return an answer without content to a request."""
+    answer = requests.Response()
+    answer.status_code = status
+    answer.request = requests.Request(method, url).prepare()
+    return answer
+
+
+def lose_uploads(method: str, url: str, exchange: Exchange) -> requests.Response:
+    """Lose the answer to each upload. The client's repeat gets the second answer."""
+    if method == "POST":
+        exchange()
+    return exchange()
 
 
 @pytest.fixture
-def bucket(gcs: FakeGcs) -> GcsBucket:
-    made = GcsBucket(gcs.new_bucket(), "of/a team")
+def session() -> FaultySession:
+    return FaultySession()
+
+
+@pytest.fixture
+def bucket(gcs: FakeGcs, session: FaultySession) -> GcsBucket:
+    return open_bucket(gcs, session)
+
+
+def open_bucket(gcs: FakeGcs, session: FaultySession, limits: GcsLimits = GCS_LIMITS) -> GcsBucket:
+    """Create a bucket with an object, and return the bucket with faults."""
+    made = GcsBucket(gcs.new_bucket(), "of/a team", session=session, limits=limits)
     made.write(KEY, [CONTENT])
     return made
-
-
-@pytest.fixture
-def session(bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch) -> FaultySession:
-    faulty = FaultySession(bucket._session)
-    monkeypatch.setattr(bucket, "_session", faulty)
-    return faulty
 
 
 def test_gcs_download_resumes_with_the_same_content_after_a_break(
@@ -98,52 +134,46 @@ def test_gcs_connection_is_renewed_after_a_reset(
 
 @pytest.mark.parametrize("header", ["Content-Length", "Content-Range"])
 def test_content_that_google_decompresses_is_an_error(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str
+    bucket: GcsBucket, session: FaultySession, tmp_path: Path, header: str
 ) -> None:
     """Google returns neither length nor range of an object that is declared compressed."""
-    get = bucket._session.get
 
-    def unpack(url: str, **options: Any) -> Any:
-        answer = get(url, **options)
+    def unpack(method: str, url: str, exchange: Exchange) -> requests.Response:
+        answer = exchange()
         answer.headers.pop(header, None)
         return answer
 
-    monkeypatch.setattr(bucket._session, "get", unpack)
+    session.fault = unpack
     work = partial(bucket.fetch, KEY, tmp_path / "copy")
     with pytest.raises(BucketError, match=f"the answer has no {header}"):
         work() if header == "Content-Range" else bucket.open(KEY)
 
 
 def test_repeated_short_answers_of_gcs_end_with_an_error(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+    bucket: GcsBucket, session: FaultySession, pauses: list[float]
 ) -> None:
-    get = bucket._session.get
-
-    def end_early(url: str, **options: Any) -> Any:
-        answer = get(url, **options)
-        answer.iter_content = lambda size: iter(())
-        return answer
-
-    monkeypatch.setattr(bucket._session, "get", end_early)
+    session.fault = lambda method, url, exchange: with_blocks(exchange(), lambda size: iter(()))
     with pytest.raises(BucketError, match="ends too early"):
         list(bucket.read(KEY))
     assert len(pauses) == 5
 
 
 def test_permanently_broken_answers_of_gcs_are_an_error(
-    bucket: GcsBucket, session: FaultySession, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, session: FaultySession
 ) -> None:
     # Six attempts of 1,000 bytes each do not reach the end.
-    monkeypatch.setattr(gcs_module, "_BLOCK_BYTES", 1000)
+    bucket = open_bucket(gcs, session, GcsLimits(block_bytes=1000))
     session.breaks = 100
     with pytest.raises(BucketError, match="broken off"):
         list(bucket.read(KEY))
 
 
 def test_gcs_file_is_fetched_in_parts_of_the_same_generation(
-    bucket: GcsBucket, session: FaultySession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, session: FaultySession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gcs_module, "PART_BYTES", 400_000)
+    name = gcs.new_bucket()
+    GcsBucket(name).write(KEY, [CONTENT])
+    bucket = GcsBucket(name, session=session, limits=GcsLimits(part_bytes=400_000))
     session.breaks = 1
     bucket.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
@@ -169,24 +199,20 @@ def test_busy_gcs_store_is_retried_and_a_refusal_is_not(
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_busy_gcs_store_raises_store_busy(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, status: int
+    gcs: FakeGcs, session: FaultySession, status: int
 ) -> None:
-    from requests import Request, Response
-
     methods: list[str] = []
 
-    def refuse(method: str, url: str, **_: Any) -> Response:
+    def refuse(method: str, url: str, exchange: Exchange) -> requests.Response:
         methods.append(method)
-        answer = Response()
-        answer.status_code, answer.request = status, Request(method, url).prepare()
-        return answer
+        return refusal(status, method, url)
 
     # Google's client limits its repetitions by time, and pauses take no time in this test.
-    monkeypatch.setattr(gcs_module, "REPEATED_SECONDS_MAX", 0.1)
-    with monkeypatch.context() as patch:
-        patch.setattr(bucket._client._http, "request", refuse)
-        with pytest.raises(StoreBusy, match=f"{status}"):
-            bucket.delete(KEY)
+    bucket = open_bucket(gcs, session, GcsLimits(repeated_seconds_max=0.1))
+    session.fault = refuse
+    with pytest.raises(StoreBusy, match=f"{status}"):
+        bucket.delete(KEY)
+    session.fault = None
     assert set(methods) == {"DELETE"}
     assert bucket.object_size(KEY) == len(CONTENT)
 
@@ -199,32 +225,20 @@ def test_gcs_error_names_the_missing_object_or_bucket(gcs: FakeGcs, bucket: GcsB
 
 
 def test_gcs_writer_recognises_its_own_object_after_a_lost_answer(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+    bucket: GcsBucket, session: FaultySession
 ) -> None:
-    from google.cloud.storage import Blob
-
-    upload = Blob.upload_from_string
-
-    def lose_the_answer(blob: Any, *content: Any, **options: Any) -> None:
-        upload(blob, *content, **options)
-        # The client's repeat gets this answer.
-        upload(blob, *content, **options)
-
-    monkeypatch.setattr(Blob, "upload_from_string", lose_the_answer)
+    session.fault = lose_uploads
     assert bucket.write("3/4/new", [b"x"], if_absent=True) is True
     assert bucket.write(KEY, [b"x"], if_absent=True) is False
 
 
 def test_gcs_writer_without_delete_permission_keeps_the_existing_object(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+    bucket: GcsBucket, session: FaultySession
 ) -> None:
-    from google.api_core.exceptions import Forbidden
-    from google.cloud.storage import Blob
+    def refuse(method: str, url: str, exchange: Exchange) -> requests.Response:
+        return refusal(403, method, url) if "uploadType" in url else exchange()
 
-    def refuse(blob: Any, *content: Any, **options: Any) -> None:
-        raise Forbidden("storage.objects.delete")
-
-    monkeypatch.setattr(Blob, "upload_from_string", refuse)
+    session.fault = refuse
     assert bucket.write(KEY, [b"x"], if_absent=True) is False
     # The object is absent or may be replaced: the refusal has another cause.
     for key, if_absent in (("3/4/new", True), (KEY, False)):
@@ -233,45 +247,41 @@ def test_gcs_writer_without_delete_permission_keeps_the_existing_object(
 
 
 def test_gcs_upload_in_parts_is_conditional(
-    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, session: FaultySession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from requests import Response
+    bucket = open_bucket(gcs, session)
+    sent: list[str] = []
 
-    monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
-    # At other servers the client looks for the object before sending.
-    monkeypatch.setattr(gcs_module, "_is_googles_own", lambda: True)
-    session, sent = bucket._client._http, []
-    request = session.request
-
-    def refuse_uploads(method: str, url: str, **options: Any) -> Response:
+    def refuse_uploads(method: str, url: str, exchange: Exchange) -> requests.Response:
         if "uploadType=resumable" not in url:
-            return request(method, url, **options)  # type: ignore[no-any-return]
+            return exchange()
         sent.append(url)
-        refused = Response()
-        refused.status_code = 412
-        return refused
+        return refusal(412, method, url)
 
-    monkeypatch.setattr(session, "request", refuse_uploads)
-    assert bucket.write(KEY, [CONTENT], if_absent=True) is False
+    session.fault = refuse_uploads
+    small = GcsLimits(part_bytes=256 * 1024)
+    name = bucket.place.split("/")[2]
+    in_parts = GcsBucket(name, "of/a team", session=session, limits=small)
+    with monkeypatch.context() as googles_own:
+        # At other servers the client looks for the object before sending.
+        googles_own.delenv("STORAGE_EMULATOR_HOST")
+        assert in_parts.write(KEY, [CONTENT], if_absent=True) is False
     assert len(sent) == 1
     assert "ifGenerationMatch=0" in sent[0]
     assert b"".join(bucket.read(KEY)) == CONTENT
 
 
-def test_failed_gcs_upload_is_ended(
-    resumable_gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
-    bucket = GcsBucket(resumable_gcs.new_bucket())
-    requests: list[tuple[str, str, int]] = []
-    request = bucket._session.request
+def test_failed_gcs_upload_is_ended(resumable_gcs: FakeGcs, session: FaultySession) -> None:
+    small = GcsLimits(part_bytes=256 * 1024)
+    bucket = GcsBucket(resumable_gcs.new_bucket(), session=session, limits=small)
+    requests_made: list[tuple[str, str, int]] = []
 
-    def note(method: str, url: str, **options: Any) -> Any:
-        answer = request(method, url, **options)
-        requests.append((method, url, answer.status_code))
+    def note(method: str, url: str, exchange: Exchange) -> requests.Response:
+        answer = exchange()
+        requests_made.append((method, url, answer.status_code))
         return answer
 
-    monkeypatch.setattr(bucket._session, "request", note)
+    session.fault = note
 
     def break_off() -> Iterator[bytes]:
         yield bytes(3 * 256 * 1024)
@@ -279,11 +289,11 @@ def test_failed_gcs_upload_is_ended(
 
     with pytest.raises(ConnectionError, match="the disk is gone"):
         bucket.write(KEY, break_off())
-    # Google's answer to a client that closes an open upload.
-    [(method, session, status)] = requests
+    # The last request has Google's answer to a client that closes an open upload.
+    method, url, status = requests_made[-1]
     assert (method, status) == ("DELETE", 499)
-    assert "upload_id=" in session
-    assert bucket.session_bytes(session) is None
+    assert "upload_id=" in url
+    assert bucket.session_bytes(url) is None
     assert bucket.object_size(KEY) is None
 
 
@@ -297,22 +307,22 @@ def test_user_credentials_of_google_sign_no_urls(gcs: FakeGcs, bucket: GcsBucket
     assert service.signed == 1
 
 
-def test_gcs_client_sends_no_extra_requests(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcs_client_sends_no_extra_requests(gcs: FakeGcs, session: FaultySession) -> None:
     # A new client: Google's sends extra requests only with its first request.
-    bucket = GcsBucket(gcs.new_bucket())
-    session, requests = bucket._client._http, list[tuple[str, str]]()
-    request, others = session.request, set(threading.enumerate())
+    name = gcs.new_bucket()
+    bucket = GcsBucket(name, session=session)
+    made, others = list[tuple[str, str]](), set(threading.enumerate())
 
-    def note_request(method: str, url: str, **options: Any) -> Any:
-        requests.append((method, urlsplit(url).path))
-        return request(method, url, **options)
+    def note_request(method: str, url: str, exchange: Exchange) -> requests.Response:
+        made.append((method, urlsplit(url).path))
+        return exchange()
 
-    monkeypatch.setattr(session, "request", note_request)
+    session.fault = note_request
     assert bucket.write("3/4/new", [b"x"])
     assert bucket.object_size("3/4/new") == 1
     bucket.delete("3/4/new")
     for thread in set(threading.enumerate()) - others:
         thread.join(ANSWER_SECONDS_MAX)
-    objects = f"/storage/v1/b/{bucket._name}/o"
+    objects = f"/storage/v1/b/{name}/o"
     one = f"{objects}/{quote('3/4/new', safe='')}"
-    assert requests == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]
+    assert made == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]

@@ -9,12 +9,13 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from detcloud.shared import webhdfs as webhdfs_module
 from detcloud.shared.bucket_errors import BucketError, NoSuchKey, StoreBusy
 from detcloud.shared.webhdfs import HdfsFolder
+from detcloud.shared.webhdfs_limits import HdfsLimits
 from detcloud.storage import StorageError, build_store
 from tests.emulators.hadoop import Hadoop
 from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
@@ -51,10 +52,19 @@ def test_standby_namenode_is_skipped_and_the_active_namenode_is_remembered(
 ) -> None:
     hdfs.active = 1
     assert folder.send(KEY, source)
-    hdfs.active = 0
-    assert folder.object_size(KEY) == len(CONTENT)
-    assert folder.paths.client._active == hdfs.namenodes[0]
+    hdfs.active, hdfs.standby_requests = 0, 0
+    for _ in range(2):
+        assert folder.object_size(KEY) == len(CONTENT)
+    # Only the first of two requests was sent to the standby namenode.
+    assert hdfs.standby_requests == 1
     assert pauses == []
+
+
+def test_namenode_that_refuses_a_request_is_remembered(hdfs: WebHdfs, folder: HdfsFolder) -> None:
+    hdfs.active = 1
+    for _ in range(2):
+        assert folder.object_size(KEY) is None
+    assert hdfs.standby_requests == 1
 
 
 def test_error_without_an_active_namenode_names_all_namenodes(
@@ -101,19 +111,13 @@ def test_hdfs_writer_wins_despite_a_lost_answer_to_the_rename(
 
 
 def test_second_of_two_hdfs_writers_leaves_no_file(
-    hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
 ) -> None:
     # A competing writer finishes after this writer has looked for the file.
-    write = folder.paths.write
-
-    def write_late(*named: Any) -> str:
-        staged = write(*named)
-        hdfs.files.write(f"/of/a team/{KEY}", b"other", OWNER, overwrite=False)
-        return staged
-
-    monkeypatch.setattr(folder.paths, "write", write_late)
+    path = f"/of/a team/{KEY}"
+    hdfs.before["RENAME"] = lambda: hdfs.files.write(path, b"other", OWNER, overwrite=False)
     assert not folder.send(KEY, source)
-    assert stored_files(hdfs) == {f"/of/a team/{KEY}": b"other"}
+    assert stored_files(hdfs) == {path: b"other"}
 
 
 def test_garbled_hdfs_file_is_not_published(
@@ -126,14 +130,9 @@ def test_garbled_hdfs_file_is_not_published(
     assert folder.send(KEY, source)
 
 
-def test_hdfs_download_resumes_after_a_break(
-    hdfs: WebHdfs,
-    folder: HdfsFolder,
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(webhdfs_module, "PART_BYTES", 3000)
+def test_hdfs_download_resumes_after_a_break(hdfs: WebHdfs, source: Path, tmp_path: Path) -> None:
+    limits = HdfsLimits(fetched_part_bytes=3000)
+    folder = HdfsFolder(hdfs.url, "/of/a team", OWNER, limits=limits)
     folder.send(KEY, source)
     hdfs.cut_answers = 3
     folder.fetch(KEY, tmp_path / "copy")
@@ -238,6 +237,15 @@ def test_empty_key_is_refused(
 class _Stay(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+def datanode_url(url: str, user: str, path: str, query: str) -> str:
+    """Request the creation of a file, and return the URL that receives the content."""
+    target = f"{url}/webhdfs/v1{quote(path)}?op={query}&user.name={user}"
+    with pytest.raises(urllib.error.HTTPError) as redirected:
+        urllib.request.build_opener(_Stay).open(urllib.request.Request(target, method="PUT"))
+    assert redirected.value.code == 307
+    return str(redirected.value.headers["Location"])
 
 
 def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes | None) -> Any:

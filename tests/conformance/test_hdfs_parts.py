@@ -5,19 +5,19 @@ A datanode is late, an answer is lost, two clients compete, or a writer dies.
 
 import hashlib
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from detcloud.shared import upload_parts, webhdfs_parts
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import BucketError, StoreBusy
 from detcloud.shared.webhdfs import HdfsFolder
-from detcloud.shared.webhdfs_client import WebHdfsClient
+from detcloud.shared.webhdfs_limits import HdfsLimits
 from detcloud.shared.webhdfs_upload import HdfsPartsUpload
 from tests.conformance.checkpoint_files import hdfs_storage, send_part
-from tests.conformance.test_hdfs_folder import KEY, folder, hdfs, stored_files
+from tests.conformance.test_hdfs_folder import KEY, datanode_url, folder, hdfs, stored_files
 from tests.emulators.hadoop import Hadoop
 from tests.emulators.webhdfs import OWNER, WebHdfs
 from tests.patience import wait_until
@@ -31,8 +31,8 @@ COUNT = 5
 
 
 @pytest.fixture(autouse=True)
-def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", MIB)
+def _small_parts(set_upload_part_bytes: Callable[[int], None]) -> None:
+    set_upload_part_bytes(MIB)
 
 
 @pytest.fixture
@@ -50,6 +50,12 @@ def check_stored(hdfs: WebHdfs) -> None:
     assert stored_files(hdfs) == {f"/of/a team/{KEY}": CONTENT}
 
 
+def folder_with_names(hdfs: WebHdfs, names_bytes_max: int) -> HdfsFolder:
+    """Return the folder with a limit on the names of parts in a request."""
+    limits = HdfsLimits(names_bytes_max=names_bytes_max)
+    return HdfsFolder(hdfs.url, "/of/a team", OWNER, limits=limits)
+
+
 def upload_of(folder: HdfsFolder) -> HdfsPartsUpload:
     return HdfsPartsUpload(folder, KEY, len(CONTENT))
 
@@ -60,10 +66,10 @@ def send_parts(opened: HdfsPartsUpload, numbers: Any, tmp_path: Path) -> None:
 
 
 def test_large_file_is_sent_in_parts_and_joined_by_few_requests(
-    hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+    hdfs: WebHdfs, source: Path
 ) -> None:
     # Room for two names: 2 and 3, then 4 and 5.
-    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 200)
+    folder = folder_with_names(hdfs, 200)
     assert folder.send(KEY, source)
     assert (request_count(hdfs, "CREATE"), request_count(hdfs, "CONCAT")) == (COUNT, 2)
     check_stored(hdfs)
@@ -94,13 +100,9 @@ def test_late_write_of_a_datanode_changes_no_file(
 
 
 def test_lost_answer_to_a_join_does_not_join_twice(
-    hdfs: WebHdfs,
-    folder: HdfsFolder,
-    source: Path,
-    pauses: list[float],
-    monkeypatch: pytest.MonkeyPatch,
+    hdfs: WebHdfs, source: Path, pauses: list[float]
 ) -> None:
-    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 200)
+    folder = folder_with_names(hdfs, 200)
     hdfs.lost_answers = ["CONCAT", "RENAME", "CONCAT"]
     assert folder.send(KEY, source)
     check_stored(hdfs)
@@ -113,23 +115,21 @@ def test_garbled_part_fails_the_whole_file(hdfs: WebHdfs, folder: HdfsFolder, so
     assert stored_files(hdfs) == {}
 
 
-def test_interrupted_join_is_continued(
-    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
+def test_interrupted_join_is_continued(hdfs: WebHdfs, tmp_path: Path, pauses: list[float]) -> None:
+    folder, calls = folder_with_names(hdfs, 1), list[int]()
     send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
-    concat, calls = WebHdfsClient.concat, list[int]()
 
-    def die_in_third(self: WebHdfsClient, *named: Any) -> None:
+    def fail_in_third() -> None:
         calls.append(1)
         if len(calls) == 3:
-            raise KeyboardInterrupt
-        concat(self, *named)
+            hdfs.busy_answers = 1000
+        else:
+            hdfs.before["CONCAT"] = fail_in_third
 
-    with monkeypatch.context() as patched:
-        patched.setattr(WebHdfsClient, "concat", die_in_third)
-        with pytest.raises(KeyboardInterrupt):
-            upload_of(folder).join()
+    hdfs.before["CONCAT"] = fail_in_third
+    with pytest.raises(StoreBusy):
+        upload_of(folder).join()
+    hdfs.busy_answers = 0
     later = upload_of(folder)
     assert later.stored_parts() == [1, 2, 3, 4, 5]
     # Joined parts are not stored again, although their separate files are gone.
@@ -141,22 +141,11 @@ def test_interrupted_join_is_continued(
 
 
 def test_two_concurrent_joins_publish_a_single_file(
-    hdfs: WebHdfs,
-    folder: HdfsFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    pauses: list[float],
+    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, pauses: list[float]
 ) -> None:
     send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
-    concat, outcomes = WebHdfsClient.concat, list[bool]()
-
-    def join_meanwhile(self: WebHdfsClient, *named: Any) -> None:
-        if not outcomes:
-            outcomes.append(False)
-            outcomes[0] = upload_of(folder).join()
-        concat(self, *named)
-
-    monkeypatch.setattr(WebHdfsClient, "concat", join_meanwhile)
+    outcomes = list[bool]()
+    hdfs.before["CONCAT"] = lambda: outcomes.append(upload_of(folder).join())
     assert not upload_of(folder).join()
     assert outcomes == [True]
     check_stored(hdfs)
@@ -212,18 +201,16 @@ def test_file_is_sent_whole_after_hdfs_refuses_to_join(
 
 
 @pytest.mark.nightly
-def test_hadoop_upload_continues_after_a_dead_writer(
-    real_hdfs: Hadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hadoop_upload_continues_after_a_dead_writer(real_hdfs: Hadoop, tmp_path: Path) -> None:
     """A connection ends in the middle of a part, and the datanode keeps the file open."""
-    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
-    folder = HdfsFolder.from_storage(hdfs_storage(real_hdfs.url, real_hdfs.user))
+    storage = hdfs_storage(real_hdfs.url, real_hdfs.user)
+    folder = HdfsFolder.from_storage(storage, limits=HdfsLimits(names_bytes_max=1))
     send_parts(upload_of(folder), [1, 2], tmp_path)
-    parts = upload_of(folder)._parts
-    staged = f"{parts._folder}/.put-dead"
-    client = folder.paths.client
-    options = {"blocksize": str(MIB), "overwrite": "false"}
-    place = urlsplit(client._datanode_url("PUT", staged, "CREATE", [], **options))
+    checkpoint = f"{storage['hdfs_path']}/{KEY.rpartition('/')[0]}"
+    [parts] = [entry.name for entry in folder.paths.entries(checkpoint)]
+    staged = f"{checkpoint}/{parts}/.put-dead"
+    query = f"CREATE&blocksize={MIB}&overwrite=false"
+    place = urlsplit(datanode_url(real_hdfs.url, real_hdfs.user, staged, query))
     with socket.create_connection((str(place.hostname), int(place.port or 0))) as half:
         head = f"PUT {place.path}?{place.query} HTTP/1.1\r\nHost: {place.netloc}\r\n"
         half.sendall(f"{head}Content-Length: {MIB}\r\n\r\n".encode() + CONTENT[: MIB // 2])
@@ -235,7 +222,7 @@ def test_hadoop_upload_continues_after_a_dead_writer(
     folder.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     # The dead writer's file was removed with the parts.
-    names = [entry.name for entry in folder.paths.entries(parts._folder.rpartition("/")[0])]
+    names = [entry.name for entry in folder.paths.entries(checkpoint)]
     assert names == ["weights"]
     # A file that a single process stores in parts.
     (tmp_path / "source").write_bytes(CONTENT)

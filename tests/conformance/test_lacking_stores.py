@@ -14,9 +14,8 @@ import pytest
 
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles, FileDigests
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
-from detcloud.shared import gcs, s3, upload_parts, webhdfs
 from detcloud.shared.bucket_errors import BucketError
-from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError, build_store
+from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError
 from tests.conformance.checkpoint_files import (
     KEY,
     PARTS,
@@ -34,6 +33,7 @@ from tests.conformance.lacking_stores import (
     lacking,
     storage_behind,
 )
+from tests.conformance.small_stores import build_small_store
 from tests.conformance.stores_under_test import open_store
 from tests.emulators.lacking_front import Feature, LackingFront, MissingFeature, lacking_front
 from tests.emulators.webhdfs import OWNER
@@ -55,8 +55,8 @@ class Stack:
 
     @property
     def store(self) -> CheckpointStore:
-        """Return the store of a new trial process."""
-        return build_store(self.storage)
+        """Return the store of a new trial process, with small parts."""
+        return build_small_store(self.storage)
 
     @property
     def files(self) -> CheckpointFiles:
@@ -75,13 +75,9 @@ class Stack:
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut files into the smallest parts that the stores accept."""
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 * MIB)
-    monkeypatch.setattr(s3, "SENT_PART_BYTES", 5 * MIB)
-    monkeypatch.setattr(s3, "FETCHED_BYTES", 2 * MIB)
-    monkeypatch.setattr(gcs, "PART_BYTES", 2 * MIB)
-    monkeypatch.setattr(webhdfs, "PART_BYTES", 2 * MIB)
+def _small_parts(set_upload_part_bytes: Callable[[int], None]) -> None:
+    """Cut users' uploads into the smallest parts that S3 accepts."""
+    set_upload_part_bytes(5 * MIB)
 
 
 def check_same(content: bytes, expected: bytes) -> None:
@@ -217,6 +213,8 @@ REQUIRED = {
     ("azure", Feature.UPLOAD_LISTS, MissingFeature.REFUSES): "UnsupportedHeader",
     ("azure", Feature.UPLOAD_LISTS, MissingFeature.IGNORES): "part 1 of .* is missing",
     ("hdfs", Feature.RANGES, MissingFeature.REFUSES): "not supported",
+    ("hdfs", Feature.JOINS, MissingFeature.REFUSES): "HDFS joins no parts",
+    ("hdfs", Feature.JOINS, MissingFeature.IGNORES): "HDFS joins no parts",
 }
 # Many S3-compatible stores exist; servers of other protocols resemble the services. The gate has
 # every operation at a store that refuses, and the most expensive operations at a store that

@@ -3,6 +3,9 @@
 The first file appears between the second client's look for the file and for the parts.
 """
 
+import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,17 @@ from control_plane.checkpoint_stores.folder_parts import FolderPartsUpload
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
 from detcloud.shared.azure import AzureContainer
 from detcloud.shared.bucket_errors import PartsConflict
-from detcloud.shared.s3_parts import S3PartsUpload
+from detcloud.shared.s3 import Bucket
 from detcloud.shared.webhdfs_paths import HdfsPaths
 from tests.conformance.checkpoint_files import Memory, large_file, send_part
 from tests.conformance.every_store import new_storage
 
 CONTENT = b"of one part"
-LOOKS: dict[str, tuple[type, str]] = {
-    "directory": (FolderPartsUpload, "_part_numbers"),
-    "s3": (S3PartsUpload, "_parts"),
+MD5 = hashlib.md5(CONTENT).hexdigest()
+# The function with which a client of each store looks for the parts.
+LOOKS: dict[str, tuple[Any, str]] = {
+    "directory": (os, "scandir"),
+    "s3": (Bucket, "request"),
     "azure": (AzureContainer, "uncommitted_blocks"),
     "hdfs": (HdfsPaths, "entries"),
 }
@@ -55,27 +60,34 @@ def test_late_join_finds_the_file_of_the_winner(
     assert list(files.list_files(("5", "6", "0", "uuid"))) == [("large", len(CONTENT))]
 
 
-def test_folder_file_that_appears_during_the_comparison_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = "5/6/0/uuid/large"
-    first, second = (FolderPartsUpload(tmp_path, path, len(CONTENT)) for _ in range(2))
+def md5_after(work: Callable[[], object]) -> Callable[[], Any]:
+    """Return a function that does some work, and then begins an MD5."""
+
+    def new_md5() -> Any:
+        work()
+        return hashlib.md5()
+
+    return new_md5
+
+
+def test_folder_file_that_appears_during_the_comparison_is_found(tmp_path: Path) -> None:
+    path, outcomes = "5/6/0/uuid/large", list[bool]()
+    first = FolderPartsUpload(tmp_path, path, len(CONTENT), MD5)
     store_only_part(first, tmp_path)
-    outcomes: list[bool] = []
-    monkeypatch.setattr(second, "_check_content", lambda _: outcomes.append(first.join()))
+    join_first = md5_after(lambda: outcomes.append(first.join()))
+    second = FolderPartsUpload(tmp_path, path, len(CONTENT), MD5, new_md5=join_first)
     assert not second.join()
     assert outcomes == [True]
     assert (tmp_path / path).read_bytes() == CONTENT
 
 
 def test_folder_parts_that_are_deleted_during_the_comparison_are_a_conflict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    upload = FolderPartsUpload(tmp_path, "5/6/0/uuid/large", len(CONTENT))
+    delete_parts = md5_after(lambda: remove_unfinished_writes(tmp_path, "uuid"))
+    path = "5/6/0/uuid/large"
+    upload = FolderPartsUpload(tmp_path, path, len(CONTENT), MD5, new_md5=delete_parts)
     store_only_part(upload, tmp_path)
-    monkeypatch.setattr(
-        upload, "_check_content", lambda _: remove_unfinished_writes(tmp_path, "uuid")
-    )
     with pytest.raises(PartsConflict, match="were deleted"):
         upload.join()
 

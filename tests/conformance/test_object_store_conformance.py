@@ -11,8 +11,8 @@ from control_plane.aws.object_store import S3ObjectStore
 from control_plane.gcp.object_store import GcsObjectStore
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.store import ObjectStore, SignedUrl
-from detcloud.shared import gcs as gcs_module
 from detcloud.shared.gcs import GcsBucket
+from detcloud.shared.gcs_limits import GcsLimits
 from lambdas.clock import now_ms
 from tests.conformance.object_store import LOG, VALIDITY_MS, ObjectStoreContract, Send, Wait
 from tests.emulators.fake_gcs import FakeGcs
@@ -21,6 +21,9 @@ from tests.emulators.seaweedfs import SeaweedFs
 from tests.emulators.strangers import send
 from tests.unit.api.cluster import NOW_MS, Cluster, build_cluster
 from tests.unit.api.exchange import call
+
+# The smallest parts that Google accepts.
+SMALL = GcsLimits(part_bytes=256 * 1024)
 
 
 class TestDirectoryStore(ObjectStoreContract):
@@ -87,7 +90,7 @@ class TestGcsStore(ObjectStoreContract):
     def store(self, gcs: FakeGcs, service: SigningService) -> GcsObjectStore:
         credentials = MachineCredentials()
         return GcsObjectStore(
-            GcsBucket(gcs.new_bucket(), "of/a cluster", credentials, service), now_ms
+            GcsBucket(gcs.new_bucket(), "of/a cluster", credentials, service, limits=SMALL), now_ms
         )
 
     @pytest.fixture
@@ -103,10 +106,9 @@ class TestGcsStore(ObjectStoreContract):
         return service.send
 
     def test_long_object_is_stored_in_parts_completely_or_not_at_all(
-        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+        self, store: ObjectStore
     ) -> None:
-        part = 256 * 1024
-        monkeypatch.setattr(gcs_module, "PART_BYTES", part)
+        part = SMALL.part_bytes
 
         def failing_blocks() -> Iterator[bytes]:
             yield from repeat(b"x" * part, 3)

@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+from botocore.httpsession import URLLib3Session
 from botocore.response import StreamingBody
 
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.objects.store import ObjectKey, SignedUrl
-from detcloud.shared import s3 as s3_module
 from detcloud.shared.bucket_errors import (
     BucketError,
     NoSuchBucket,
@@ -29,6 +29,7 @@ from detcloud.shared.bucket_errors import (
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import Bucket
 from detcloud.shared.s3_client import ATTEMPTS_MAX, new_client
+from detcloud.shared.s3_limits import S3Limits
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.strangers import send
 
@@ -85,12 +86,15 @@ def refuse_connection(request: Any) -> None:
     raise ConnectTimeoutError(endpoint_url=request.url)
 
 
-def lost_answer(client: Any) -> Fault:
-    def lose(request: Any) -> None:
-        assert client._endpoint.http_session.send(request).status_code == 200
-        raise ReadTimeoutError(endpoint_url=request.url)
+def exchange(request: Any) -> AWSResponse:
+    """Send a request over another connection, and return the store's answer."""
+    answer: AWSResponse = URLLib3Session().send(request)
+    return answer
 
-    return lose
+
+def lose_answer(request: Any) -> None:
+    assert exchange(request).status_code == 200
+    raise ReadTimeoutError(endpoint_url=request.url)
 
 
 def content(bucket: Bucket, key: str) -> bytes:
@@ -98,21 +102,18 @@ def content(bucket: Bucket, key: str) -> bytes:
 
 
 def uploads(bucket: Bucket) -> list[str]:
-    listed = bucket._client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
+    client = new_client(bucket.place)
+    listed = client.list_multipart_uploads(Bucket=bucket.place.name).get("Uploads", [])
     return [upload["Key"] for upload in listed]
-
-
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let retries happen without a pause."""
-    monkeypatch.setattr("time.sleep", lambda _: None)
 
 
 def test_s3_sends_long_content_in_parts(bucket: Bucket) -> None:
     blocks = (LONG[start : start + 700_001] for start in range(0, len(LONG), 700_001))
     assert bucket.write("k/long", blocks, part_bytes=PART)
     # 12 MiB in parts of 5 MiB are three, as S3 shows in the ETag.
-    assert bucket._head_object("k/long")["ETag"].endswith('-3"')  # type: ignore[index]
+    client = new_client(bucket.place)
+    stored = client.head_object(Bucket=bucket.place.name, Key="of/a/k/long")
+    assert stored["ETag"].endswith('-3"')
     assert content(bucket, "k/long") == LONG
     assert b"".join(bucket.read("k/long", PART - 2, PART + 2)) == LONG[PART - 2 : PART + 2]
     assert uploads(bucket) == []
@@ -139,24 +140,21 @@ def test_failing_content_in_a_later_part_keeps_the_old_object(bucket: Bucket) ->
     assert uploads(bucket) == []
 
 
-def test_s3_file_is_fetched_in_parts_of_the_same_content(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3_module, "FETCHED_BYTES", 1_000_003)
+def test_s3_file_is_fetched_in_parts_of_the_same_content(bucket: Bucket, tmp_path: Path) -> None:
+    client = new_client(bucket.place)
+    reader = Bucket(bucket.place, client, limits=S3Limits(fetched_part_bytes=1_000_003))
     for size in (0, 1, 1_000_003, len(LONG)):
         bucket.write("k", [LONG[:size]])
-        bucket.fetch("k", tmp_path / "copy")
+        reader.fetch("k", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == LONG[:size]
-    open_object = bucket._reader.open
 
-    def replace_between_parts(key: str, start: int = 0, *others: Any) -> Any:
-        if start == 3_000_009:
+    def replace_between_parts(request: Any, **_: Any) -> None:
+        if request.headers["Range"] == b"bytes=3000009-4000011":
             bucket.write("k", [b"other" * 1_000_000])
-        return open_object(key, start, *others)
 
-    monkeypatch.setattr(bucket._reader, "open", replace_between_parts)
+    client.meta.events.register("before-send.s3.GetObject", replace_between_parts)
     with pytest.raises(BucketError, match="PreconditionFailed"):
-        bucket.fetch("k", tmp_path / "copy")
+        reader.fetch("k", tmp_path / "copy")
     with pytest.raises(NoSuchKey, match="of/a/other"):
         bucket.fetch("other", tmp_path / "copy")
 
@@ -211,7 +209,7 @@ def test_aborts_uploads_only_below_the_key(
     bucket: Bucket,
 ) -> None:
     for key in ("of/a/1/x", "of/a/12/x", "1/x"):
-        bucket._client.create_multipart_upload(Bucket=bucket.place.name, Key=key)
+        new_client(bucket.place).create_multipart_upload(Bucket=bucket.place.name, Key=key)
     bucket.abort_uploads("1/")
     assert sorted(uploads(bucket)) == ["1/x", "of/a/12/x"]
 
@@ -237,7 +235,7 @@ def test_store_without_upload_listings_has_no_uploads_to_abort(s3: SeaweedFs, cl
         ("DeleteObject", lambda bucket: bucket.delete("k"), None),
     ],
 )
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("pauses")
 def test_s3_retries_temporary_failures(
     s3: SeaweedFs, client: Any, operation: str, call: Callable[[Bucket], Any], expected: Any
 ) -> None:
@@ -249,7 +247,7 @@ def test_s3_retries_temporary_failures(
     assert len(made) == 4
 
 
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("pauses")
 def test_permanent_failure_of_s3_is_an_error_without_secrets(s3: SeaweedFs, client: Any) -> None:
     bucket = Bucket(s3.place(), client)
     with (
@@ -264,7 +262,7 @@ def test_permanent_failure_of_s3_is_an_error_without_secrets(s3: SeaweedFs, clie
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests")])
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("pauses")
 def test_busy_s3_store_raises_store_busy(
     s3: SeaweedFs, client: Any, status: int, code: str
 ) -> None:
@@ -277,20 +275,20 @@ def test_busy_s3_store_raises_store_busy(
 
 
 @pytest.mark.parametrize(("size", "operation"), [(9, "PutObject"), (12, "CompleteMultipartUpload")])
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("pauses")
 def test_s3_writer_wins_despite_a_lost_answer(
     s3: SeaweedFs, client: Any, size: int, operation: str
 ) -> None:
     bucket = Bucket(s3.place(), client)
     part_bytes = PART if operation != "PutObject" else len(LONG)
-    with faults(client, operation, lost_answer(client)) as made:
+    with faults(client, operation, lose_answer) as made:
         assert bucket.write("k", [LONG[: size << 20]], if_absent=True, part_bytes=part_bytes)
     assert len(made) == 2
     assert not bucket.write("k", [b"other"], if_absent=True)
     assert uploads(bucket) == []
 
 
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("pauses")
 def test_conflict_of_two_s3_writers_is_retried_until_a_writer_wins(
     s3: SeaweedFs, client: Any
 ) -> None:
@@ -308,23 +306,31 @@ def test_conflict_of_two_s3_writers_is_retried_until_a_writer_wins(
         bucket.write("other", [b"x"], if_absent=True)
 
 
-@pytest.mark.usefixtures("fast")
-def test_s3_reader_resumes_in_the_same_content_after_a_break(
-    s3: SeaweedFs, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket = Bucket(s3.place(), client)
+@pytest.mark.usefixtures("pauses")
+def test_s3_reader_resumes_in_the_same_content_after_a_break(s3: SeaweedFs) -> None:
+    place = s3.place()
+    client = new_client(place)
+    bucket = Bucket(place, client)
     bucket.write("k", [LONG])
-    read = StreamingBody.read
     broken: list[bytes] = []
 
-    def breaking(body: StreamingBody, amount: int | None = None) -> bytes:
-        block: bytes = read(body, amount)
-        if len(broken) < 2 and block[-1:] in (b"\x01", b"\x03"):
-            broken.append(block)
-            raise ReadTimeoutError(endpoint_url="")
-        return block
+    class BreakingBody:
+        def __init__(self, body: StreamingBody) -> None:
+            self.body = body
+            self.close = body.close
 
-    monkeypatch.setattr(StreamingBody, "read", breaking)
+        def read(self, amount: int | None = None) -> bytes:
+            block: bytes = self.body.read(amount)
+            if len(broken) < 2 and block[-1:] in (b"\x01", b"\x03"):
+                broken.append(block)
+                raise ReadTimeoutError(endpoint_url="")
+            return block
+
+    def break_body(parsed: dict[str, Any], **_: Any) -> None:
+        if "Body" in parsed:
+            parsed["Body"] = BreakingBody(parsed["Body"])
+
+    client.meta.events.register("after-call.s3.GetObject", break_body)
     assert content(bucket, "k") == LONG
     assert len(broken) == 2
     broken.clear()

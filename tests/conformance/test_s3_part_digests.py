@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from detcloud.shared import s3 as s3_module
 from detcloud.shared.s3 import Bucket
 from detcloud.shared.s3_client import new_client
-from tests.conformance.test_s3_bucket import LONG, PART, content, error_response, faults
+from detcloud.shared.s3_limits import S3Limits
+from tests.conformance.test_s3_bucket import LONG, PART, content, error_response, exchange, faults
 from tests.emulators.seaweedfs import SeaweedFs
 
 
@@ -18,10 +18,8 @@ def client(s3: SeaweedFs) -> Any:
     return new_client(s3.place())
 
 
-@pytest.fixture(autouse=True)
-def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send a part after another, so that each part depends on earlier answers."""
-    monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 1)
+# A part is sent after another, so that each part depends on earlier answers.
+ONE_AT_ONCE = S3Limits(written_at_once=1)
 
 
 def part_digests(requests: list[Any]) -> list[set[str]]:
@@ -33,7 +31,7 @@ def part_digests(requests: list[Any]) -> list[set[str]]:
 
 
 def test_store_that_verifies_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) -> None:
-    bucket = Bucket(s3.place(), client)
+    bucket = Bucket(s3.place(), client, limits=ONE_AT_ONCE)
     with faults(client, "UploadPart") as made:
         bucket.write("k", [LONG], part_bytes=PART)
         bucket.write("k", [LONG], part_bytes=PART)
@@ -41,11 +39,8 @@ def test_store_that_verifies_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) 
     assert (first, others) == ({"crc", "md5"}, [{"crc"}] * 5)
 
 
-def test_one_of_several_concurrent_parts_has_an_md5(
-    s3: SeaweedFs, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 3)
-    bucket = Bucket(s3.place(), client)
+def test_one_of_several_concurrent_parts_has_an_md5(s3: SeaweedFs, client: Any) -> None:
+    bucket = Bucket(s3.place(), client, limits=S3Limits(written_at_once=3))
     with faults(client, "UploadPart") as made:
         bucket.write("k", [LONG], part_bytes=PART)
     assert sorted(map(len, part_digests(made))) == [1, 1, 2]
@@ -59,7 +54,7 @@ def test_store_that_verifies_only_md5s_gets_md5s(s3: SeaweedFs, client: Any) -> 
         for name in ("algorithm", "crc32"):
             del request.headers[f"x-amz-checksum-{name}"]
 
-    ignoring, refusing = (Bucket(s3.place(), client) for _ in range(2))
+    ignoring, refusing = (Bucket(s3.place(), client, limits=ONE_AT_ONCE) for _ in range(2))
     client.meta.events.register("before-sign.s3", drop_crc)
     try:
         with faults(client, "UploadPart") as made:
@@ -77,10 +72,10 @@ def test_part_with_an_unverified_crc_is_sent_again(s3: SeaweedFs, client: Any) -
     """Some servers of a store may be older than others."""
 
     def unproved_answer(request: Any) -> AWSResponse:
-        real = client._endpoint.http_session.send(request)
+        real = exchange(request)
         return AWSResponse(real.url, 200, {"ETag": real.headers["ETag"]}, real.raw)
 
-    bucket = Bucket(s3.place(), client)
+    bucket = Bucket(s3.place(), client, limits=ONE_AT_ONCE)
     bucket.write("k", [LONG], part_bytes=PART)
     with faults(client, "UploadPart", unproved_answer) as made:
         bucket.write("k", [LONG[::-1]], part_bytes=PART)

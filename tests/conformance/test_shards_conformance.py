@@ -1,5 +1,6 @@
 """Checkpoints that several ranks store together in every store, each with separate files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,18 @@ from control_plane.queries.checkpoint_files import find_missing_file
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, TrialSpec
 from detcloud.core.distributed_context import DistributedContext
-from detcloud.shared import gcs, s3, transfers, upload_parts
 from detcloud.shared.checkpoint_limits import MANIFEST
-from detcloud.storage import CheckpointStore, StorageError, build_store
+from detcloud.storage import CheckpointStore, StorageError
 from tests.conformance.checkpoint_files import hdfs_storage
 from tests.conformance.every_store import STORES, new_storage
+from tests.conformance.small_stores import build_small_store
 from tests.emulators.hadoop import Hadoop
 from tests.unit.core.conftest import SIZE, run_ranks
 
 __all__ = ["run_ranks"]
 
 MIB = 1 << 20
-# Of a rank, sent in several parts of 5 MiB in S3 and 1 MiB elsewhere.
+# Of a rank, sent in several parts of 5 MiB in S3 and at most 2 MiB elsewhere.
 CONTENTS = [bytes([65 + rank]) * (6 * MIB) + b"the end" for rank in range(SIZE)]
 
 
@@ -35,21 +36,28 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "SENT_PART_BYTES", 5 * MIB)
-    for module, name in (
-        (gcs, "PART_BYTES"),
-        (transfers, "PART_BYTES"),
-        (upload_parts, "SIGNED_PART_BYTES"),
-    ):
-        monkeypatch.setattr(module, name, MIB)
+def _small_parts(set_upload_part_bytes: Callable[[int], None]) -> None:
+    set_upload_part_bytes(MIB)
+
+
+class FullStore:
+    """A store that is full for the file of rank 2."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self.root, self.get, self.list, self.delete = None, store.get, store.list, store.delete
+        self._put = store.put
+
+    def put(self, key: str, source: Path) -> None:
+        if key.endswith("/weights2"):
+            raise StorageError("the store is full")
+        self._put(key, source)
 
 
 class Gang:
     """The checkpoint contexts of the ranks of a trial, and the chief's reports."""
 
-    def __init__(self, storage: dict[str, str]) -> None:
-        self.store: CheckpointStore = build_store(storage)
+    def __init__(self, store: CheckpointStore) -> None:
+        self.store = store
         self.reports: list[dict[str, Any]] = []
 
     def store_shard(self, checkpoint: CheckpointContext, ranks: DistributedContext) -> str:
@@ -74,7 +82,7 @@ class Gang:
 def test_shards_of_all_ranks_form_a_checkpoint(
     run_ranks: Any, storage: dict[str, str], tmp_path: Path
 ) -> None:
-    gang = Gang(storage)
+    gang = Gang(build_small_store(storage))
 
     def work(ranks: DistributedContext) -> Any:
         checkpoint = gang.checkpoint(ranks)
@@ -103,18 +111,9 @@ def test_shards_of_all_ranks_form_a_checkpoint(
 
 
 def test_failing_rank_removes_the_files_of_all_ranks(
-    run_ranks: Any, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    run_ranks: Any, storage: dict[str, str]
 ) -> None:
-    gang = Gang(storage)
-    put = gang.store.put
-
-    def put_but_one(key: str, source: Path) -> None:
-        put(key, source)
-        if key.endswith("/weights2"):
-            gang.store.delete(key)
-            raise StorageError("the store is full")
-
-    monkeypatch.setattr(gang.store, "put", put_but_one)
+    gang = Gang(FullStore(build_small_store(storage)))
     [text] = {*run_ranks(lambda ranks: gang.store_shard(gang.checkpoint(ranks), ranks))}
     assert "was not stored: rank 2: the store is full" in text
     assert gang.store.list("1") == {}

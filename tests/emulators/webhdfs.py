@@ -151,6 +151,8 @@ class WebHdfs:
     datanodes: list[str] = field(default_factory=list)
     active: int = 0
     """Which of the namenodes is no standby."""
+    standby_requests: int = 0
+    """The number of requests that standby namenodes have refused."""
     broken_datanodes: int = 0
     """So many datanodes close connections without an answer, the first ones."""
     lost_answers: list[str] = field(default_factory=list)
@@ -170,6 +172,10 @@ class WebHdfs:
     """So many requests at the active namenode are refused, for it has too many."""
     garbled_files: int = 0
     """So many files are stored otherwise than they were sent."""
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Functions by operation. The active namenode calls and drops an operation's function before it
+    answers the next request.
+    """
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Each request at a namenode: its operation and path."""
 
@@ -207,14 +213,19 @@ class _Node(BaseHTTPRequestHandler):
         place = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(place.query).items()}
         path = unquote(place.path.removeprefix(_ROOT)).rstrip("/") or "/"
+        operation = query["op"].upper()
+        self.prepare(operation)
         try:
             with self.hdfs.files.lock:
-                self.answer(path, query["op"].upper(), query)
+                self.answer(path, operation, query)
         except Refusal as refusal:
             error = {"exception": refusal.kind, "javaClassName": "x", "message": str(refusal)}
             self.send(refusal.status, json.dumps({"RemoteException": error}).encode())
 
     do_GET = do_PUT = do_POST = do_DELETE = handle_request
+
+    def prepare(self, operation: str) -> None:
+        """Do something before a request is answered, while other requests may be answered."""
 
     @abstractmethod
     def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
@@ -233,9 +244,14 @@ class _Node(BaseHTTPRequestHandler):
 
 
 class _NameNode(_Node):
+    def prepare(self, operation: str) -> None:
+        if self.number == self.hdfs.active and operation in self.hdfs.before:
+            self.hdfs.before.pop(operation)()
+
     def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
         hdfs = self.hdfs
         if self.number != hdfs.active:
+            hdfs.standby_requests += 1
             raise Refusal(403, "StandbyException", "Operation category READ is not supported")
         if hdfs.busy_answers:
             hdfs.busy_answers -= 1
@@ -284,6 +300,8 @@ class _NameNode(_Node):
             case "LISTSTATUS":
                 return {"FileStatuses": {"FileStatus": files.entries(path)}}
             case "CONCAT":
+                if "sources" not in query:
+                    raise Refusal(400, "IllegalArgumentException", "No sources given")
                 files.concat(path, query["sources"].split(","))
             case "OPEN":
                 length, start = files.status(path)["length"], int(query.get("offset", 0))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from detcloud.agent.docker.container import ContainerRules
 from detcloud.agent.docker.engine import EngineClient
+from detcloud.agent.docker.image_cache import ImageCache
 from detcloud.agent.docker.runtime import DockerRuntime
 from tests.emulators.docker_engine import IMAGE, DockerEngine, machine_mounts
 
@@ -14,13 +16,21 @@ USER = 1000
 
 
 def docker_runtime(
-    engine: EngineClient | DockerEngine, work: Path, log: list[str] | None = None, **rules: Any
+    engine: EngineClient | DockerEngine,
+    work: Path,
+    log: list[str] | None = None,
+    images: Mapping[str, Any] | None = None,
+    **rules: Any,
 ) -> DockerRuntime:
-    """Return a runtime for an unprivileged user, unless `rules` name a user."""
+    """Return a runtime for an unprivileged user, unless `rules` name a user.
+
+    `images` are options of the cache of images.
+    """
     api = engine.api if isinstance(engine, DockerEngine) else engine
     log_line = (log if log is not None else []).append
     all_rules = ContainerRules(work, "node", **{"user": USER, "group": USER, **rules})
-    return DockerRuntime(api, all_rules, log_line)
+    cache = ImageCache(api, work / "images.json", log_line, **(images or {}))
+    return DockerRuntime(api, all_rules, log_line, cache)
 
 
 def container_spec(image: str = IMAGE, **config: Any) -> dict[str, Any]:

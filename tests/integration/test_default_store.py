@@ -4,13 +4,13 @@ On every kind of store a checkpoint is stored, fetched, verified and deleted.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from control_plane.access.principals import Role
 from detcloud.client import Client
-from detcloud.shared import upload_parts
 from detcloud.storage import build_store
 from tests.conformance.conftest import model_hdfs
 from tests.conformance.every_store import STORES, new_storage
@@ -29,9 +29,12 @@ FOLDER_OPTIONS = {"directory": "container_path", "shared_fs": "host_path"}
 
 @pytest.mark.parametrize("kind", STORES)
 def test_experiment_without_a_store_uses_the_clusters_store(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    set_upload_part_bytes: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+    set_upload_part_bytes(5 << 20)
     storage = new_storage(kind, request, tmp_path)
     options = dict(storage)
     if kind in FOLDER_OPTIONS:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detcloud.agent.docker import image_cache as pulled_images
-from detcloud.agent.docker import images
+from detcloud.agent.docker.image_cache import KEPT_SECONDS
+from detcloud.agent.docker.images import ATTEMPTS_MAX
 from tests.conformance.container_runtime import begin, run
 from tests.emulators.docker_engine import DockerEngine, root_folder, shell_files
 from tests.emulators.registry import Registry, serving_registry
@@ -36,9 +37,15 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.fixture
-def node(tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> TrialNode:
-    monkeypatch.setattr(images, "RETRY_FIRST_SECONDS", 0.01)
-    return TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
+def node(tmp_path: Path, engine: DockerEngine) -> TrialNode:
+    return node_with_attempts(tmp_path, engine, ATTEMPTS_MAX)
+
+
+def node_with_attempts(folder: Path, engine: DockerEngine, attempts_max: int) -> TrialNode:
+    """Return a node that pulls images with short pauses between attempts."""
+    options = {"attempts_max": attempts_max, "sleep": lambda _: time.sleep(0.01)}
+    runtime = docker_runtime(engine, folder, images=options)
+    return TrialNode(folder, runtime=runtime, spec=container_spec())
 
 
 def asking(image: str, password: str | None = PASSWORD, **environment: Any) -> dict[str, Any]:
@@ -101,11 +108,11 @@ def test_missing_image_is_a_failure_of_the_trial(node: TrialNode, registry: Regi
 def test_silent_registry_is_a_failure_of_the_machine(node: TrialNode) -> None:
     trial = run(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
     assert exit_record(trial)["reason"] == "start_failed"
-    assert log_text(trial).count("trying again") == images.ATTEMPTS_MAX - 1
+    assert log_text(trial).count("trying again") == ATTEMPTS_MAX - 1
 
 
-def test_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "ATTEMPTS_MAX", 10_000)
+def test_kill_ends_the_attempts_to_pull(tmp_path: Path, engine: DockerEngine) -> None:
+    node = node_with_attempts(tmp_path, engine, 10_000)
     trial = begin(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
     node.watch(trial, lambda: "trying again" in log_text(trial))
     trial.kill(1000)
@@ -131,13 +138,14 @@ def test_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) ->
 
 
 def test_full_disk_removes_pulled_images_after_long_disuse(
-    tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: DockerEngine
 ) -> None:
     others, messages = "localhost/others:1", list[str]()
+    disk_share_max = 1.0
     engine.docker("import", "-", others, content=root_folder())
 
     def run_trial(folder: str, **spec: Any) -> None:
-        runtime = docker_runtime(engine, tmp_path, messages)
+        runtime = docker_runtime(engine, tmp_path, messages, {"disk_share_max": disk_share_max})
         node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
         assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
@@ -145,7 +153,7 @@ def test_full_disk_removes_pulled_images_after_long_disuse(
         """Make the last use of every image older than the limit for removal."""
         books = tmp_path / "images.json"
         used_at = json.loads(books.read_text())
-        earlier = {image: at - pulled_images.KEPT_SECONDS for image, at in used_at.items()}
+        earlier = {image: at - KEPT_SECONDS for image, at in used_at.items()}
         books.write_text(json.dumps(earlier))
 
     # Unique content; otherwise the image would be another test's image under a second name.
@@ -153,7 +161,7 @@ def test_full_disk_removes_pulled_images_after_long_disuse(
     with serving_registry(made) as registry:
         name = registry.image
         run_trial("a", **asking(name))
-        monkeypatch.setattr(pulled_images, "DISK_SHARE_MAX", 0.0)
+        disk_share_max = 0.0
         # The image was used a moment ago.
         run_trial("b")
         let_time_pass()

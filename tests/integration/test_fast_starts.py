@@ -20,8 +20,11 @@ import pytest
 
 from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.assignment.environment import shared_environment
-from detcloud.agent.processes import fork_server as fork_servers
-from detcloud.agent.processes.fork_server import ForkServer
+from detcloud.agent.processes.fork_server import (
+    ANSWER_SECONDS_MAX,
+    READY_SECONDS_MAX,
+    ForkServer,
+)
 from detcloud.agent.processes.runtime import is_supervisor_gone
 from detcloud.agent.slots import cpu_slots, threads_per_slot
 from tests.end_to_end.outcome import weights_digest
@@ -135,30 +138,30 @@ class Trial(pytorch.PyTorchTrial):
 """
 
 
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the fork server's time limits, so that a slow start is no reason for a plain start."""
-    for name in ("READY_SECONDS_MAX", "ANSWER_SECONDS_MAX"):
-        monkeypatch.setattr(fork_servers, name, PATIENCE * getattr(fork_servers, name))
+# Limits with which a slow start is no reason for a plain start.
+PATIENT = {
+    "ready_seconds_max": PATIENCE * READY_SECONDS_MAX,
+    "answer_seconds_max": PATIENCE * ANSWER_SECONDS_MAX,
+}
 
 
 @pytest.fixture(scope="module")
 def shared_fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    server = make_fork_server(tmp_path_factory.mktemp("template"))
+    server = make_fork_server(tmp_path_factory.mktemp("template"), **PATIENT)
     yield server
     server.close()
 
 
 @pytest.fixture
-def fork_server(shared_fork_server: ForkServer, patience: None) -> ForkServer:
+def fork_server(shared_fork_server: ForkServer) -> ForkServer:
     """Return the fork server that harmless tests share."""
     return shared_fork_server
 
 
 @pytest.fixture
-def own_fork_server(tmp_path: Path, patience: None) -> Iterator[ForkServer]:
+def own_fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     """Yield a separate fork server for a test that breaks the server."""
-    server = make_fork_server(tmp_path / "template")
+    server = make_fork_server(tmp_path / "template", **PATIENT)
     yield server
     server.close()
 
@@ -345,17 +348,21 @@ time.sleep(600)
 
 
 def test_hanging_fork_server_is_abandoned_and_the_trial_runs_once(
-    tmp_path: Path, own_fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    node = TrialNode(tmp_path, own_fork_server)
-    own_fork_server.warm_up()
-    assert own_fork_server.pid is not None
-    os.kill(own_fork_server.pid, signal.SIGSTOP)
-    monkeypatch.setattr(fork_servers, "ANSWER_SECONDS_MAX", 0.5)
-    allocation = node.run("4.1", counting_program(tmp_path))
-    assert began_in(allocation) == "detcloud.launch.trial"
-    assert runs(tmp_path) == 1
-    assert own_fork_server.pid is None
+    options = {**PATIENT, "answer_seconds_max": 0.5}
+    fork_server = make_fork_server(tmp_path / "template", **options)
+    try:
+        node = TrialNode(tmp_path, fork_server)
+        fork_server.warm_up()
+        assert fork_server.pid is not None
+        os.kill(fork_server.pid, signal.SIGSTOP)
+        allocation = node.run("4.1", counting_program(tmp_path))
+        assert began_in(allocation) == "detcloud.launch.trial"
+        assert runs(tmp_path) == 1
+        assert fork_server.pid is None
+    finally:
+        fork_server.close()
 
 
 @pytest.mark.parametrize(
@@ -411,9 +418,8 @@ def test_fork_servers_killed_at_any_moment_lose_and_repeat_no_trial(
             os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
 
 
-@pytest.mark.usefixtures("patience")
 def test_idle_fork_server_ends_and_restarts_on_demand(tmp_path: Path) -> None:
-    fork_server = make_fork_server(tmp_path / "template", idle_seconds_max=0.2)
+    fork_server = make_fork_server(tmp_path / "template", **PATIENT, idle_seconds_max=0.2)
     try:
         node = TrialNode(tmp_path, fork_server)
         assert (
@@ -432,10 +438,9 @@ def test_idle_fork_server_ends_and_restarts_on_demand(tmp_path: Path) -> None:
         fork_server.close()
 
 
-@pytest.mark.usefixtures("patience")
 def test_fork_server_closes_at_once_even_during_the_start(tmp_path: Path) -> None:
     messages.clear()
-    fork_server = make_fork_server(tmp_path / "template", command="exec sleep 600")
+    fork_server = make_fork_server(tmp_path / "template", **PATIENT, command="exec sleep 600")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(fork_server.warm_up)
         wait_until(lambda: fork_server.pid)
@@ -443,5 +448,5 @@ def test_fork_server_closes_at_once_even_during_the_start(tmp_path: Path) -> Non
         fork_server.close()
         waiting.result()
     # Otherwise closing would wait until the fork server is ready.
-    assert time.monotonic() - began < fork_servers.READY_SECONDS_MAX / 2
+    assert time.monotonic() - began < PATIENT["ready_seconds_max"] / 2
     assert (fork_server.pid, messages) == (None, [])

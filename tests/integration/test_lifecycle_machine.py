@@ -228,10 +228,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Lifecycle
 
         def restart(self) -> None:
             cluster.kill()
-            client = cluster.start()
-            type(self).client = client
-            for number in self.created:
-                self.created[number]._client = client
+            self.client.http.close()
+            # All handles share the client.
+            self.client.http = cluster.start().http
 
     try:
         yield Running

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -12,18 +12,14 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
-from control_plane.api.routes import checkpoint_uploads
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.checkpoint_gc.collector import Collector
 from control_plane.checkpoint_gc.stores import stores_of
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
-from detcloud.client import Client, checkpoint_upload
-from detcloud.client.checkpoint_upload import _Sender
 from detcloud.client.download import download_files
 from detcloud.core import CheckpointDamaged
-from detcloud.shared import upload_parts
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
@@ -34,6 +30,7 @@ from detcloud.storage import StorageError, build_own_store
 from lambdas.clock import now_ms
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.integration.trial_checkpoints import Trials, collect
+from tests.integration.upload_client import SentBody, UploadClient
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, Cluster, archive, build_cluster
@@ -108,20 +105,18 @@ def test_user_with_own_keys_reads_the_bucket_directly(
 
 
 def test_user_uploads_to_the_bucket_directly(
-    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
 ) -> None:
     Trials(cluster, storage(bucket))
     (folder / "large.bin").write_bytes(b"0123456789abcdef" * (1 << 18))
-
-    def refuse_content(*words: object) -> None:
-        raise AssertionError("the API took a file that the bucket takes")
-
-    monkeypatch.setattr(checkpoint_uploads, "store_upload_file", refuse_content)
     with serve_app(cluster.app) as url:
-        client = Client(url, TOKENS[Role.USER])
+        client = UploadClient(url, TOKENS[Role.USER])
         uploaded = client.trial(1).upload_checkpoint(folder, {"note": "n"}, steps_completed=5)
         prefix = f"1/1/0/{uploaded.uuid}"
         names = ["deep/weights ü.bin", "large.bin", "manifest.json", "metadata.json"]
+        assert len(client.uploads.sent) == len(names)
+        endpoint = f"{bucket.place.endpoint_url}/"
+        assert all(body.url.startswith(endpoint) for body in client.uploads.sent)
         assert sorted(key for key, _ in bucket.list_objects("1/1/0/")) == [
             f"{prefix}/{name}" for name in names
         ]
@@ -162,15 +157,20 @@ def test_expired_checkpoints_are_deleted_from_the_bucket_and_kept_files_stay(
 
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_trial_resumes_from_the_previous_checkpoint_if_files_are_missing_or_replaced(
-    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, is_replaced: bool
+    s3: SeaweedFs,
+    cluster: Cluster,
+    bucket: Bucket,
+    folder: Path,
+    tmp_path: Path,
+    is_replaced: bool,
 ) -> None:
     trials = Trials(cluster, storage(bucket))
     first, latest = trials.store(1, 5, folder), trials.store(1, 6, folder)
     key = f"{PREFIX}/1/1/1/{latest}/deep/weights ü.bin"
     named = {"Bucket": bucket.place.name, "Key": key}
-    bucket._client.delete_object(**named)
+    s3.client.delete_object(**named)
     if is_replaced:
-        bucket._client.put_object(**named, Body=b"weigh")
+        s3.client.put_object(**named, Body=b"weigh")
     spec = trials.begin_again("1.1", "preempted")
     with pytest.raises(CheckpointDamaged, match=r"deep/weights ü\.bin"):
         trials.restore(spec, tmp_path / "latest")
@@ -195,39 +195,31 @@ def test_unreachable_bucket_is_no_damage(
 
 
 def test_large_file_is_uploaded_in_parts_and_resumes_after_an_interruption(
-    cluster: Cluster, bucket: Bucket, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, bucket: Bucket, folder: Path, set_upload_part_bytes: Callable[[int], None]
 ) -> None:
     Trials(cluster, storage(bucket))
     # S3's minimum: 11 MiB are parts of 5, 5 and 1 MiB.
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+    set_upload_part_bytes(5 << 20)
     (folder / "large.bin").write_bytes(b"0123456789abcdef" * (11 << 16))
-    upload = _Sender._upload
-    sent: list[int | None] = []
     progress: list[tuple[int, int]] = []
-    limit = 2
 
-    def upload_some(self: _Sender, request: Any, reader: Any, size: int) -> None:
-        if len(sent) == limit:
+    def cut_third(body: SentBody) -> None:
+        if body.number == 3:
             raise DetcloudError("cut")
-        upload(self, request, reader, size)
-        sent.append(request.get("number"))
 
-    monkeypatch.setattr(_Sender, "_upload", upload_some)
     with serve_app(cluster.app) as url:
-        client = Client(url, TOKENS[Role.USER])
-        trial = client.trial(1)
-        with monkeypatch.context() as patched:
-            patched.setattr(checkpoint_upload, "FILES_AT_ONCE", 1)
-            with pytest.raises(DetcloudError, match="cut"):
-                trial.upload_checkpoint(folder)
-        assert sent == [1, 2]
-        sent.clear()
-        limit = 100
-        uploaded = trial.upload_checkpoint(
+        cut = UploadClient(url, TOKENS[Role.USER], 5 << 20)
+        cut.uploads.before_upload = cut_third
+        with pytest.raises(DetcloudError, match="cut"):
+            cut.upload_one_after_another(folder)
+        assert cut.uploads.sent_numbers == [1, 2]
+        cut.http.close()
+        client = UploadClient(url, TOKENS[Role.USER], 5 << 20)
+        uploaded = client.trial(1).upload_checkpoint(
             folder, on_progress=lambda *sizes: progress.append(sizes)
         )
         # Only the third part, and whole small files: a file, the manifest and the metadata.
-        assert sent == [3, None, None, None]
+        assert client.uploads.sent_numbers == [3, None, None, None]
         assert (progress[0][0], progress[-1][0]) == (10 << 20, uploaded.size_bytes)
         assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
         assert [*bucket.uploads_below("")] == []
@@ -235,9 +227,9 @@ def test_large_file_is_uploaded_in_parts_and_resumes_after_an_interruption(
 
 
 def test_store_refuses_a_part_with_wrong_content_and_a_file_with_a_missing_part(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, set_upload_part_bytes: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+    set_upload_part_bytes(5 << 20)
     upload = S3PartsUpload(bucket, "1/large", 6 << 20)
     url, headers = upload.sign_part(2, hashlib.md5(b"a" * (1 << 20)).hexdigest(), 60)
     with pytest.raises(HTTPError):
@@ -252,7 +244,7 @@ def test_store_refuses_a_part_with_wrong_content_and_a_file_with_a_missing_part(
 
 
 def test_interrupted_upload_is_aborted_after_the_trial_ends(
-    cluster: Cluster, bucket: Bucket, folder: Path
+    s3: SeaweedFs, cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
     trials = Trials(cluster, storage(bucket))
     kept = trials.store(1, 5, folder)
@@ -261,11 +253,11 @@ def test_interrupted_upload_is_aborted_after_the_trial_ends(
     trials.report(1, "checkpoint_intent", uuid=uuid, steps_completed=6, path=path)
     bucket.write(f"{path}/metadata.json", [b"{}"])
     named = {"Bucket": bucket.place.name, "Key": f"{PREFIX}/{path}/weights"}
-    bucket._client.create_multipart_upload(**named)
+    s3.client.create_multipart_upload(**named)
     trials.kill(cluster)
     collect(cluster)
     assert checkpoints(bucket) == {kept}
-    assert "Uploads" not in bucket._client.list_multipart_uploads(Bucket=bucket.place.name)
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket=bucket.place.name)
 
 
 def test_deleted_experiment_leaves_no_file_in_the_bucket(
@@ -291,14 +283,18 @@ def test_deleted_experiment_leaves_no_file_in_the_bucket(
 
 
 def test_missing_bucket_is_logged_and_retried(
-    cluster: Cluster, bucket: Bucket, folder: Path, caplog: pytest.LogCaptureFixture
+    s3: SeaweedFs,
+    cluster: Cluster,
+    bucket: Bucket,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     trials = Trials(cluster, storage(bucket))
     uuids = [trials.store(1, steps, folder) for steps in (5, 6)]
     contents = {key: b"".join(bucket.read(key)) for key, _ in bucket.list_objects("")}
     for key in contents:
         bucket.delete(key)
-    bucket._client.delete_bucket(Bucket=bucket.place.name)
+    s3.client.delete_bucket(Bucket=bucket.place.name)
     answer = cluster.get(f"/checkpoints/{uuids[0]}/files")
     assert (answer.status, answer.code) == (503, "unavailable")
     assert f"there is no bucket {bucket.place.name}" in answer.json["error"]["message"]
@@ -308,7 +304,7 @@ def test_missing_bucket_is_logged_and_retried(
     collector.collect(budget_seconds=60)
     assert f"there is no bucket {bucket.place.name}" in caplog.text
     assert SECRET_KEY not in caplog.text
-    bucket._client.create_bucket(Bucket=bucket.place.name)
+    s3.client.create_bucket(Bucket=bucket.place.name)
     for key, content in contents.items():
         bucket.write(key, [content])
     collect(cluster)

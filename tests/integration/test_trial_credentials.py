@@ -18,7 +18,9 @@ from detcloud.agent.assignment.environment import without_user_variables
 from detcloud.agent.issued_keys import StorageKeys
 from detcloud.agent.storage_credentials import CredentialServer
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import SENT_PART_BYTES, Bucket
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
+from detcloud.shared.s3_limits import S3_LIMITS
 from detcloud.storage import StorageError, build_store
 from detcloud.storage.bucket_store import BucketStore
 from tests.conftest import require
@@ -179,12 +181,11 @@ def test_upload_continues_with_new_keys_after_the_old_keys_expire(
         for name, value in server.variables("4.1").items():
             monkeypatch.setenv(name, value)
         given = replace(checkpoints, access_key=None, secret_key=None)
-        store = build_store({**storage(given), "credentials": "given"})
-        assert isinstance(store, BucketStore)
-        assert isinstance(store._bucket, Bucket)
-        store._bucket._client.meta.events.register("before-send.s3", note_key)
+        client = new_client(given, for_checkpoints=True)
+        client.meta.events.register("before-send.s3", note_key)
+        store = BucketStore(Bucket(given, client))
         # The begin, three parts, the end.
-        content = os.urandom(2 * SENT_PART_BYTES + 1)
+        content = os.urandom(2 * S3_LIMITS.sent_part_bytes + 1)
         (tmp_path / "weights").write_bytes(content)
         store.put("1/1/1/u/weights", tmp_path / "weights")
         store.get("1/1/1/u/weights", tmp_path / "copy")

@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -22,14 +24,14 @@ from control_plane.checkpoint_gc.stores import stores_of
 from control_plane.checkpoint_gc.upload_sessions import UploadSessions, trial_sessions
 from control_plane.queries.experiment import get_experiment
 from detcloud.client import Client
-from detcloud.client.checkpoint_upload import _Sender
-from detcloud.shared import http, upload_parts
+from detcloud.client.upload import PartReader
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import Transport, Unreachable
+from detcloud.shared.http import Unreachable
 from tests.conformance.checkpoint_files import hdfs_storage
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.webhdfs import OWNER, webhdfs
+from tests.integration.upload_client import NotingTransport, SentBody, UploadClient
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
@@ -44,33 +46,29 @@ CONTENT = (
 PARTS = 7
 KILLED = """
 import os, signal, sys
-from detcloud.client import checkpoint_upload
+from pathlib import Path
 from detcloud.shared import upload_parts
-from detcloud.cli.main import main
 
 upload_parts.SIGNED_PART_BYTES = 1 << 20
-checkpoint_upload.FILES_AT_ONCE = 1
-upload, calls = checkpoint_upload._Sender._upload, []
+from tests.integration.upload_client import UploadClient
 
-def kill_in_fourth(self, request, reader, size, **options):
-    calls.append(size)
-    if len(calls) == 4:
-        read = reader.read
+def kill_in_fourth(body):
+    if body.number == 4:
+        read = body.content.read
         def read_some(count=-1):
             read(1000)
             os.kill(os.getpid(), signal.SIGKILL)
-        reader.read = read_some
-    upload(self, request, reader, size, **options)
+        body.content.read = read_some
 
-checkpoint_upload._Sender._upload = kill_in_fourth
-main(["checkpoint", "upload", sys.argv[1], "--trial", "1"])
+client = UploadClient(os.environ["DETCLOUD_URL"], os.environ["DETCLOUD_TOKEN"])
+client.uploads.before_upload = kill_in_fourth
+client.upload_one_after_another(Path(sys.argv[1]))
 """
 
 
 @pytest.fixture(autouse=True)
-def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", MIB)
-    monkeypatch.setattr(http, "RETRY_FIRST_SECONDS", 0.0)
+def _small_parts(set_upload_part_bytes: Callable[[int], None]) -> None:
+    set_upload_part_bytes(MIB)
 
 
 @pytest.fixture(params=["directory", "gcs", "azure", "hdfs"])
@@ -103,9 +101,9 @@ def cluster(tmp_path: Path, storage: dict[str, str]) -> Cluster:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
+def client(cluster: Cluster) -> Iterator[UploadClient]:
     with serve_app(cluster.app) as url:
-        client = Client(url, TOKENS[Role.USER])
+        client = UploadClient(url, TOKENS[Role.USER], MIB)
         yield client
         client.http.close()
 
@@ -118,20 +116,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def sent_numbers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """Return a list that receives the number of each sent part, and None for a whole file."""
-    numbers: list[int | None] = []
-    upload = _Sender._upload
-
-    def note(self: _Sender, request: Any, reader: Any, size: int, **options: bool) -> None:
-        numbers.append(request.get("number"))
-        upload(self, request, reader, size, **options)
-
-    monkeypatch.setattr(_Sender, "_upload", note)
-    return numbers
-
-
 def check_upload(client: Client, uuid: str, folder: Path) -> None:
     """Check that the checkpoint equals the folder, and that no rest of the upload remains."""
     uploaded = client.checkpoint(uuid)
@@ -142,7 +126,7 @@ def check_upload(client: Client, uuid: str, folder: Path) -> None:
 
 
 def test_killed_client_resumes_with_the_missing_part(
-    cluster: Cluster, client: Client, folder: Path, sent_numbers: list[int | None]
+    cluster: Cluster, client: UploadClient, folder: Path
 ) -> None:
     environment = {
         **os.environ,
@@ -156,54 +140,56 @@ def test_killed_client_resumes_with_the_missing_part(
     assert list(client.trial(1).checkpoints()) == []
     uploaded = client.trial(1).upload_checkpoint(folder)
     # The fourth part is the first missing part; the metadata and the manifest are sent whole.
-    assert sorted(sent_number for sent_number in sent_numbers if sent_number) == [4, 5, 6, 7]
+    sent_numbers = client.uploads.sent_numbers
+    assert sorted(number for number in sent_numbers if number) == [4, 5, 6, 7]
     assert sent_numbers.count(None) == 2
     check_upload(client, uploaded.uuid, folder)
 
 
-def test_broken_connection_costs_a_part(
-    client: Client, folder: Path, sent_numbers: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exchange, breaks = Transport._exchange, {3, 5}
+class BreakingTransport(NotingTransport):
+    """A transport whose connection breaks before part 3, and after part 5 was stored."""
 
-    def break_some(self: Transport, method: str, url: str, body: Any, *more: Any) -> Any:
-        position = body.tell() if hasattr(body, "tell") else None
-        number = None if position is None else position // MIB + 1
-        if position and number in breaks:
-            breaks.discard(number)
-            if number == 5:
-                # The part was stored, and the answer was lost.
-                with exchange(self, method, url, body, *more) as answer:
-                    answer.read()
+    def __init__(self, base_url: str, token: str | None, part_bytes: int) -> None:
+        super().__init__(base_url, token, part_bytes)
+        self.breaks = {3, 5}
+
+    @contextmanager
+    def _exchange(self, method: str, url: str, body: Any, *more: Any) -> Iterator[HTTPResponse]:
+        number = body.tell() // MIB + 1 if isinstance(body, PartReader) else None
+        is_broken = number in self.breaks
+        self.breaks.discard(number or 0)
+        if is_broken and number == 3:
             raise Unreachable("reset by peer")
-        return exchange(self, method, url, body, *more)
+        with super()._exchange(method, url, body, *more) as answer:
+            if is_broken:
+                answer.read()
+                raise Unreachable("reset by peer")
+            yield answer
 
-    monkeypatch.setattr(Transport, "_exchange", break_some)
+
+def test_broken_connection_costs_a_part(client: UploadClient, folder: Path) -> None:
+    client.http = breaking = BreakingTransport(client.url, TOKENS[Role.USER], MIB)
     uploaded = client.trial(1).upload_checkpoint(folder)
-    assert breaks == set()
+    assert breaking.breaks == set()
     check_upload(client, uploaded.uuid, folder)
 
 
 def test_concurrent_uploads_of_a_folder_end_with_a_single_checkpoint(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+    client: UploadClient, folder: Path
 ) -> None:
     """The second client uploads the whole folder while the first is before its fifth part."""
-    upload, other = _Sender._upload, list[str]()
+    other = list[str]()
 
-    def upload_meanwhile(
-        self: _Sender, request: Any, reader: Any, size: int, **options: bool
-    ) -> None:
-        if request.get("number") == 5 and not other:
+    def upload_meanwhile(body: SentBody) -> None:
+        if body.number == 5 and not other:
             other.append("")
             second = Client(client.http.base_url, TOKENS[Role.USER])
             other[0] = second.trial(1).upload_checkpoint(folder).uuid
             second.http.close()
-        upload(self, request, reader, size, **options)
 
-    monkeypatch.setattr(_Sender, "_upload", upload_meanwhile)
-    monkeypatch.setattr("detcloud.client.checkpoint_upload.FILES_AT_ONCE", 1)
+    client.uploads.before_upload = upload_meanwhile
     try:
-        uuid = client.trial(1).upload_checkpoint(folder).uuid
+        uuid = client.upload_one_after_another(folder)["uuid"]
     except DetcloudError as error:
         # The answer may be that the checkpoint is complete already; a second call then finds the
         # checkpoint.
@@ -250,21 +236,18 @@ def test_api_accepts_only_the_named_parts(cluster: Cluster) -> None:
 
 
 def test_abandoned_upload_is_ended_with_the_experiment(
-    cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, client: UploadClient, folder: Path
 ) -> None:
-    requests = list[Any]()
+    third: list[SentBody] = []
 
-    def die_in_third(self: _Sender, request: Any, reader: Any, size: int, **options: bool) -> None:
-        requests.append(request)
-        if len(requests) == 3:
+    def die_in_third(body: SentBody) -> None:
+        if body.number == 3:
+            third.append(body)
             raise KeyboardInterrupt
-        upload(self, request, reader, size, **options)
 
-    upload = _Sender._upload
-    monkeypatch.setattr(_Sender, "_upload", die_in_third)
-    monkeypatch.setattr("detcloud.client.checkpoint_upload.FILES_AT_ONCE", 1)
+    client.uploads.before_upload = die_in_third
     with pytest.raises(KeyboardInterrupt):
-        client.trial(1).upload_checkpoint(folder)
+        client.upload_one_after_another(folder)
     killed = call(cluster.app, "POST", f"{V1}/experiments/1/kill", token=TOKENS[Role.USER])
     assert killed.status < 300, killed.body
     table = cluster.services.table
@@ -273,8 +256,8 @@ def test_abandoned_upload_is_ended_with_the_experiment(
     list(remove_incomplete_uploads(stores_of(cluster.services), state, delete=True))
     assert list(trial_sessions(table, 1)) == []
     if begun:
-        assert requests[2]["url"] == begun[0]
-        late = Request(begun[0], CONTENT[:MIB], requests[2]["headers"], method="PUT")
+        assert third[0].url == begun[0]
+        late = Request(begun[0], CONTENT[:MIB], dict(third[0].headers), method="PUT")
         with pytest.raises(HTTPError, match="404"):
             urlopen(late)
 

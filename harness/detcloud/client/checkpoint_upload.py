@@ -82,6 +82,7 @@ def upload_checkpoint(
     steps_completed: int | None,
     metadata: Mapping[str, Any],
     on_progress: OnProgress | None = None,
+    uploads_at_once: int = FILES_AT_ONCE,
 ) -> dict[str, Any]:
     """Upload the files of a folder as a checkpoint of a trial, and return the API's checkpoint.
 
@@ -92,6 +93,7 @@ def upload_checkpoint(
             `metadata` where `metadata` and `steps_completed` do not replace them.
         steps_completed: None for the value in `metadata.json`, or 0.
         on_progress: called with the bytes that are stored and the total bytes.
+        uploads_at_once: the largest number of files or parts that are sent at a time.
 
     Raises:
         DetcloudError: the folder is missing or empty, a file or `metadata.json` is not allowed in a
@@ -115,9 +117,8 @@ def upload_checkpoint(
                 begun["uuid"], begun["cluster_id"], trial_id, steps, entries, merged
             )
             manifest = write_document(folder, MANIFEST, content)
-            _Sender(client, trial_id, begun["uuid"], on_progress).send_all(
-                files, _describe_source((MANIFEST, manifest))
-            )
+            sender = _Sender(client, trial_id, begun["uuid"], on_progress, uploads_at_once)
+            sender.send_all(files, _describe_source((MANIFEST, manifest)))
         described: dict[str, Any] = client.get(f"/checkpoints/{begun['uuid']}")
         return described
 
@@ -198,9 +199,15 @@ class _Sender:
     """The upload of all files of a checkpoint."""
 
     def __init__(
-        self, client: Requester, trial_id: int, name: str, on_progress: OnProgress | None
+        self,
+        client: Requester,
+        trial_id: int,
+        name: str,
+        on_progress: OnProgress | None,
+        at_once: int,
     ) -> None:
         self._client = client
+        self._at_once = at_once
         self._path = f"/checkpoint-uploads/{trial_id}/{name}"
         self._tell = on_progress or (lambda done, total: None)
         self._lock = threading.Lock()
@@ -220,7 +227,7 @@ class _Sender:
             if file not in missing:
                 self._count(file.path, file.size)
         whole = [file for file in missing if not self._send_in_parts(file)]
-        call_at_once(self._send, self._offers(whole), FILES_AT_ONCE)
+        call_at_once(self._send, self._offers(whole), self._at_once)
         for offered in self._offers([manifest]):
             self._send(offered)
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
@@ -243,7 +250,7 @@ class _Sender:
             missing = (
                 number for number in progress.sizes.numbers if number not in answer["stored"]
             )
-            call_at_once(partial(self._send_part, file, progress), missing, FILES_AT_ONCE)
+            call_at_once(partial(self._send_part, file, progress), missing, self._at_once)
         self._post_fresh("parts/join", file.place)
         return True
 

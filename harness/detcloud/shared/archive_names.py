@@ -5,6 +5,7 @@ places of the parent folders are looked up.
 """
 
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,6 +18,14 @@ from detcloud.shared.archive_limits import (
     ArchiveInvalid,
     display_mebibytes,
 )
+
+
+def fold_part(part: str) -> str:
+    """Return a common form of all spellings that a file system may treat as equal to `part`."""
+    if part.isascii():
+        return part.lower()
+    visible = "".join(c for c in part if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
 
 
 @dataclass(eq=False, slots=True)
@@ -47,12 +56,24 @@ class NameChecker:
 
     Two spellings clash if a file system may treat both as the same name, in any part of the path,
     because the second file would overwrite the first. Spellings may differ in case, Unicode
-    normalisation and invisible characters. `files_max` limits files and folders, implied folders
-    included.
+    normalisation and invisible characters.
+
+    Args:
+        files_max: the limit on files and folders, implied folders included.
+        names_bytes_max: the limit on the UTF-8 bytes of all names together.
+        fold: returns a common form of all spellings of a part that may clash.
     """
 
-    def __init__(self, files_max: int = FILES_MAX) -> None:
+    def __init__(
+        self,
+        files_max: int = FILES_MAX,
+        *,
+        names_bytes_max: int = NAMES_BYTES_MAX,
+        fold: Callable[[str], str] = fold_part,
+    ) -> None:
         self._files_max = files_max
+        self._names_bytes_max = names_bytes_max
+        self._fold = fold
         self._root = _Place()
         self._places = 0
         self._name_bytes = 0
@@ -66,8 +87,8 @@ class NameChecker:
         """
         check_name(name)
         self._name_bytes += len(name.encode())
-        if self._name_bytes > NAMES_BYTES_MAX:
-            limit = display_mebibytes(NAMES_BYTES_MAX)
+        if self._name_bytes > self._names_bytes_max:
+            limit = display_mebibytes(self._names_bytes_max)
             raise ArchiveInvalid(name, f"the names hold more than {limit} up to here")
         *folders, last = name.split("/")
         place = self._root
@@ -88,7 +109,7 @@ class NameChecker:
         """
         place = folder
         # A single character may fold into several characters, including a slash.
-        for folded in _folded_part(part).split("/"):
+        for folded in self._fold(part).split("/"):
             if folded not in place.places:
                 place.places[folded] = self._new_place(name)
             place = place.places[folded]
@@ -138,11 +159,3 @@ def _settle_kind(place: _Place, name: str, is_directory: bool) -> None:
         place.is_directory = is_directory
     if place.is_directory != is_directory:
         raise ArchiveInvalid(name, "it is used both as a file and as a directory")
-
-
-def _folded_part(part: str) -> str:
-    """Return a common form of all spellings that a file system may treat as equal to `part`."""
-    if part.isascii():
-        return part.lower()
-    visible = "".join(c for c in part if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())

@@ -69,13 +69,19 @@ class AzureContainer:
     by `_translate_errors`.
     """
 
-    def __init__(self, place: AzurePlace) -> None:
+    def __init__(
+        self, place: AzurePlace, *, part_bytes: int = PART_BYTES, transport: Any = None
+    ) -> None:
         """Create a client. Nothing is sent yet.
 
-        Raise BucketError if Azure's packages are missing or the place is unusable.
+        Larger files than `part_bytes` are sent in blocks of this size, or larger blocks if the file
+        would have too many. `transport` is an HttpTransport of azure-core that sends all requests;
+        None means a new transport. Raise BucketError if Azure's packages are missing or the place
+        is unusable.
         """
         self.place = place
-        self._client = _new_client(place)
+        self._part_bytes = part_bytes
+        self._client = _new_client(place, transport)
 
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new blob, completely or not at all.
@@ -85,7 +91,7 @@ class AzureContainer:
         sent blocks stay in the store without a blob, for a week at most.
         """
         size, token = source.stat().st_size, secrets.token_hex(16)
-        part_bytes = part_bytes_of(size, BLOCKS_MAX)
+        part_bytes = part_bytes_of(size, BLOCKS_MAX, self._part_bytes)
         blob, metadata = self._blob(key), {_TOKEN: token}
         with self._translate_errors(key):
             if size <= part_bytes:
@@ -366,7 +372,7 @@ def azure_container_of(place: AzurePlace) -> AzureContainer:
     return AzureContainer(place)
 
 
-def _new_client(place: AzurePlace) -> Any:
+def _new_client(place: AzurePlace, transport: Any) -> Any:
     try:
         from azure.storage.blob import ContainerClient, ExponentialRetry
     except ImportError:
@@ -387,6 +393,7 @@ def _new_client(place: AzurePlace) -> Any:
         "connection_timeout": CONNECT_SECONDS_MAX,
         "read_timeout": READ_SECONDS_MAX,
         "retry_policy": FullJitterRetry(**retries),
+        "transport": transport,
     }
     try:
         credential: Any = place.key or _environment_identity(place)

@@ -28,16 +28,14 @@ from detcloud.shared.gcs_errors import (
     is_broken_connection,
     translate_errors,
 )
+from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
-PART_BYTES = 16 << 20
 ATTEMPTS_MAX = 6
 SECONDS_MAX = 60
-REPEATED_SECONDS_MAX = 15.0
 
-_BLOCK_BYTES = 256 * 1024
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
 # The statuses of requests that may be repeated, and of an upload that lacks parts.
@@ -61,12 +59,20 @@ class GcsBucket:
     """
 
     def __init__(
-        self, name: str, prefix: str = "", credentials: Any = None, auth_request: Any = None
+        self,
+        name: str,
+        prefix: str = "",
+        credentials: Any = None,
+        auth_request: Any = None,
+        *,
+        session: Any = None,
+        limits: GcsLimits = GCS_LIMITS,
     ) -> None:
         """Create a client. `credentials` of None are the environment's credentials.
 
         `auth_request` requests tokens and signatures from Google; None means a new connection.
-        Raise BucketError if Google's packages or the credentials are missing.
+        `session` is a session of `requests` that authorizes and sends all requests; None means new
+        sessions. Raise BucketError if Google's packages or the credentials are missing.
         """
         self._name = name
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
@@ -76,11 +82,13 @@ class GcsBucket:
         except ImportError:
             raise BucketError(_NO_PACKAGE.format(place=self.place)) from None
         with self._translate_errors(""):
-            self._client = Client(project="-", credentials=credentials)
+            self._client = Client(project="-", credentials=credentials, _http=session)
         # For traces, the client would request the bucket's metadata, which needs more permissions.
         self._client._bucket_metadata_cache = None
         self._bucket = self._client.bucket(name)
         self._auth_request = auth_request
+        self._given_session = session
+        self._limits = limits
 
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
         """Write an object, completely or not at all. Return whether the object was written.
@@ -93,7 +101,7 @@ class GcsBucket:
         from google.cloud.storage.exceptions import InvalidResponse
         from google.cloud.storage.retry import DEFAULT_RETRY
 
-        parts = split_parts(content, PART_BYTES)
+        parts = split_parts(content, self._limits.part_bytes)
         first, second = next(parts, b""), next(parts, None)
         blob, token = self._blob(key), secrets.token_hex(16)
         blob.metadata = {_TOKEN: token}
@@ -126,7 +134,7 @@ class GcsBucket:
 
     def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
         """Write an object in parts. After an error, cancel the upload and raise the error."""
-        upload = blob.open("wb", chunk_size=PART_BYTES, **options)
+        upload = blob.open("wb", chunk_size=self._limits.part_bytes, **options)
         try:
             upload.writelines(parts)
             upload.close()
@@ -162,7 +170,8 @@ class GcsBucket:
         Return False, and change nothing, if another writer's object exists.
         """
         with source.open("rb") as file:
-            return self.write(key, iter(partial(file.read, _BLOCK_BYTES), b""), if_absent=True)
+            blocks = iter(partial(file.read, self._limits.block_bytes), b"")
+            return self.write(key, blocks, if_absent=True)
 
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
@@ -170,7 +179,8 @@ class GcsBucket:
         Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
         not all bytes are received; the file may then contain a part.
         """
-        first = self._open(key, 0, PART_BYTES)
+        part_bytes = self._limits.part_bytes
+        first = self._open(key, 0, part_bytes)
         if first is None:
             destination.write_bytes(b"")
             return
@@ -186,7 +196,7 @@ class GcsBucket:
             answer = self._open(key, start, end, generation) if start else first
             return self._blocks(key, start, end, answer)
 
-        fetch_parts(destination, size, PART_BYTES, read)
+        fetch_parts(destination, size, part_bytes, read)
 
     def object_size(self, key: str) -> int | None:
         """Return the object's size in bytes. Return None without the object or the bucket."""
@@ -215,8 +225,7 @@ class GcsBucket:
         from google.api_core.exceptions import NotFound
         from google.cloud.storage.retry import DEFAULT_RETRY
 
-        # Callers that delete many objects must learn soon that the store is busy.
-        retry = DEFAULT_RETRY.with_timeout(REPEATED_SECONDS_MAX)
+        retry = DEFAULT_RETRY.with_timeout(self._limits.repeated_seconds_max)
         with self._translate_errors(key):
             try:
                 self._blob(key).delete(timeout=SECONDS_MAX, retry=retry)
@@ -424,7 +433,7 @@ class GcsBucket:
             problem: BucketError | None = None
             try:
                 with self._translate_errors(key), answer:
-                    for block in answer.iter_content(_BLOCK_BYTES):
+                    for block in answer.iter_content(self._limits.block_bytes):
                         wanted = block[max(0, start - place) : max(0, whole - place)]
                         place += len(block)
                         if wanted:
@@ -459,6 +468,8 @@ class GcsBucket:
     @cached_property
     def _session(self) -> Any:
         """The HTTP session, with authorization, whose answers can be read in blocks."""
+        if self._given_session is not None:
+            return self._given_session
         from google.auth.transport.requests import AuthorizedSession
 
         return AuthorizedSession(self._client._credentials)
@@ -479,18 +490,6 @@ def _generation(answer: Any) -> str | None:
     """Return the generation of an answer's content, which identifies a version, or None."""
     generation: str | None = answer.headers.get("x-goog-generation")
     return generation
-
-
-def trial_credentials() -> Any:
-    """Return the credentials that a trial's agent offers. Return None if no agent offers any.
-
-    Also return None without Google's packages; creating a bucket then raises an error.
-    """
-    try:
-        from detcloud.shared.google_credentials import agent_credentials
-    except ImportError:
-        return None
-    return agent_credentials()
 
 
 @lru_cache(maxsize=64)

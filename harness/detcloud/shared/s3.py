@@ -35,9 +35,9 @@ from detcloud.shared.s3_errors import (
     translate_errors,
 )
 from detcloud.shared.s3_features import Feature, StoreFeatures
+from detcloud.shared.s3_limits import S3_LIMITS, S3Limits
 from detcloud.shared.s3_reading import ObjectReader
 from detcloud.shared.transfers import (
-    FETCHED_BYTES,
     PART_BYTES,
     call_at_once,
     part_bytes_of,
@@ -46,9 +46,6 @@ from detcloud.shared.transfers import (
 )
 
 PARTS_MAX = 10_000
-# Of each part of a sent file, only a block is in memory.
-SENT_PART_BYTES = 8 << 20
-SENT_AT_ONCE = 10
 
 _WRITES_MAX = 3
 _TOKEN = "detcloud-put"
@@ -64,12 +61,15 @@ class Bucket:
     `_pages` raise botocore's errors, which their caller translates by `_translate_errors`.
     """
 
-    def __init__(self, place: BucketPlace, client: Any = None) -> None:
+    def __init__(
+        self, place: BucketPlace, client: Any = None, *, limits: S3Limits = S3_LIMITS
+    ) -> None:
         """Create a client. `client` is a botocore client to use instead of a new one.
 
         Raise BucketError if boto3 or credentials are missing, or if the place is invalid.
         """
         self.place = place
+        self._limits = limits
         self._client = new_client(place) if client is None else client
         self.features = StoreFeatures(is_amazons_own=not place.endpoint_url)
         self._checksums = BodyChecksums(self.features)
@@ -100,7 +100,7 @@ class Bucket:
             if second is None:
                 return self._put_object(key, first, token, condition)
             content = chain((first, second), parts)
-            at_once = parts_at_once(part_bytes)
+            at_once = min(parts_at_once(part_bytes), self._limits.written_at_once)
             return self._put_in_parts(key, content, at_once, token, condition)
 
     def send(self, key: str, source: Path) -> bool:
@@ -110,15 +110,17 @@ class Bucket:
         times after a WriteConflict. Raise BucketError also if the file is no regular file or
         becomes shorter, and OSError if the file cannot be opened.
         """
-        token, failures = secrets.token_hex(16), 0
+        token, failures, limits = secrets.token_hex(16), 0, self._limits
         while True:
             try:
                 with self._translate_errors(key), open_source(source) as file:
-                    part_bytes = part_bytes_of(file.size, PARTS_MAX, SENT_PART_BYTES)
+                    part_bytes = part_bytes_of(file.size, PARTS_MAX, limits.sent_part_bytes)
                     if file.size <= part_bytes:
                         return self._put_object(key, file.read_whole(), token, _ANYTHING_THERE)
                     parts = file.parts(part_bytes)
-                    return self._put_in_parts(key, parts, SENT_AT_ONCE, token, _ANYTHING_THERE)
+                    return self._put_in_parts(
+                        key, parts, limits.sent_at_once, token, _ANYTHING_THERE
+                    )
             except WriteConflict:
                 failures += 1
                 if failures == _WRITES_MAX:
@@ -150,7 +152,7 @@ class Bucket:
         Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
         not all bytes are received; the file may then contain a part.
         """
-        self._reader.fetch(key, destination, FETCHED_BYTES)
+        self._reader.fetch(key, destination, self._limits.fetched_part_bytes)
 
     def object_size(self, key: str) -> int | None:
         """Return the object's size in bytes. Return None if no object exists.

@@ -26,12 +26,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:
+def part_bytes_of(size: int, parts_max: int, least: int = PART_BYTES) -> int:
     """Return the smallest part size for which `size` bytes need at most `parts_max` parts.
 
-    Return at least `least`, by default PART_BYTES.
+    Return at least `least`.
     """
-    return max(PART_BYTES if least is None else least, -(-size // parts_max))
+    return max(least, -(-size // parts_max))
 
 
 def parts_at_once(part_bytes: int) -> int:

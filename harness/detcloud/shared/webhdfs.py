@@ -20,11 +20,10 @@ from detcloud.shared.file_parts import FilePart, SourceFile, open_source
 from detcloud.shared.transfers import PARTS_AT_ONCE, call_at_once, fetch_parts
 from detcloud.shared.upload_parts import PartSizes
 from detcloud.shared.webhdfs_client import STAGED, HdfsError, WebHdfsClient
+from detcloud.shared.webhdfs_limits import HDFS_LIMITS, HdfsLimits
 from detcloud.shared.webhdfs_parts import HdfsParts, JoinRefused
 from detcloud.shared.webhdfs_paths import HdfsPaths, HdfsStatus
 
-# No part is completely in memory, and each part uses two connections.
-PART_BYTES = 64 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
 
@@ -36,7 +35,9 @@ class HdfsFolder:
     key contains an empty part, `.` or `..`.
     """
 
-    def __init__(self, url: str, root: str, user: str | None = None) -> None:
+    def __init__(
+        self, url: str, root: str, user: str | None = None, *, limits: HdfsLimits = HDFS_LIMITS
+    ) -> None:
         """Create a client. Nothing is sent yet.
 
         `url` contains the namenodes' URLs, separated by semicolons. `root` is the folder. Raise
@@ -47,16 +48,20 @@ class HdfsFolder:
             raise BucketError(f"hdfs_url is {url!r:.200}: a URL like http://host:port was expected")
         self.paths = HdfsPaths(WebHdfsClient(namenodes, user))
         self._root = "/" + root.strip("/")
+        self._limits = limits
         self.place = hdfs_place(url, root)
 
     @classmethod
-    def from_storage(cls, storage: Mapping[str, Any]) -> HdfsFolder:
+    def from_storage(
+        cls, storage: Mapping[str, Any], *, limits: HdfsLimits = HDFS_LIMITS
+    ) -> HdfsFolder:
         """Return the folder that a `storage` object of type hdfs describes.
 
         Raise BucketError if `hdfs_url` is missing.
         """
         url, root = str(storage.get("hdfs_url") or ""), str(storage.get("hdfs_path") or "")
-        return cls(url, root, str(storage["user"]) if storage.get("user") else None)
+        user = str(storage["user"]) if storage.get("user") else None
+        return cls(url, root, user, limits=limits)
 
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new file, completely or not at all. Compare the stored content.
@@ -85,7 +90,8 @@ class HdfsFolder:
         """
         path = self._path(key)
         size = self.paths.file_size(path)
-        fetch_parts(destination, size, PART_BYTES, partial(self.paths.blocks, path, size=size))
+        part_bytes = self._limits.fetched_part_bytes
+        fetch_parts(destination, size, part_bytes, partial(self.paths.blocks, path, size=size))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file, and return its size in bytes and an iterator of blocks.
@@ -160,7 +166,8 @@ class HdfsFolder:
         """
         path = self._path(key)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
-        return HdfsParts(self.paths, f"{_folder_of(path)}/{STAGED}{digest}", path, sizes)
+        folder = f"{_folder_of(path)}/{STAGED}{digest}"
+        return HdfsParts(self.paths, folder, path, sizes, self._limits.names_bytes_max)
 
     @cached_property
     def can_join(self) -> bool:
@@ -190,7 +197,7 @@ class HdfsFolder:
 
     def _send_parts(self, path: str, source: SourceFile, sizes: PartSizes) -> bool:
         folder = f"{_folder_of(path)}/{STAGED}{secrets.token_hex(16)}"
-        parts = HdfsParts(self.paths, folder, path, sizes)
+        parts = HdfsParts(self.paths, folder, path, sizes, self._limits.names_bytes_max)
         numbered = zip(sizes.numbers, source.parts(sizes.part_bytes), strict=True)
         try:
             call_at_once(lambda item: parts.store(*item), numbered, PARTS_AT_ONCE)

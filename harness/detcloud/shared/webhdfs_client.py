@@ -199,11 +199,16 @@ class WebHdfsClient:
             for namenode in (*self._namenodes[first:], *self._namenodes[:first]):
                 try:
                     answered = _ask_namenode(method, namenode, target, path)
-                    self._active = namenode
-                    return answered
                 except _NodeAway as problem:
                     said.append(f"{namenode}: {problem}")
                     is_busy = is_busy or problem.is_busy
+                    continue
+                except HdfsError:
+                    # Only the active namenode refuses requests.
+                    self._active = namenode
+                    raise
+                self._active = namenode
+                return answered
             failures += 1
             if failures >= ATTEMPTS_MAX:
                 kind = StoreBusy if is_busy else BucketError

@@ -22,8 +22,6 @@ from detcloud.shared.upload_parts import PartSizes, check_stored_size
 from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError
 from detcloud.shared.webhdfs_paths import NOT_FOUND, HdfsPaths
 
-# The limit on the names in a request. A namenode accepts 64 KB of request line and headers.
-NAMES_BYTES_MAX = 16 << 10
 _JOINED = "joined"
 _PART = re.compile(r"part-([0-9]{5})(?:-[0-9a-f]{32})?")
 
@@ -41,12 +39,18 @@ class HdfsParts:
     raise PartsConflict, so that the upload begins again.
     """
 
-    def __init__(self, paths: HdfsPaths, folder: str, path: str, sizes: PartSizes) -> None:
-        """`folder` is the folder of the parts, `path` is the path of the finished file."""
+    def __init__(
+        self, paths: HdfsPaths, folder: str, path: str, sizes: PartSizes, names_bytes_max: int
+    ) -> None:
+        """`folder` is the folder of the parts, `path` is the path of the finished file.
+
+        A request to join parts has names of at most `names_bytes_max` bytes, but at least one name.
+        """
         self._paths = paths
         self._folder = folder
         self._path = path
         self._joined = f"{folder}/{_JOINED}"
+        self._names_bytes_max = names_bytes_max
         self.sizes = sizes
 
     def stored_numbers(self) -> list[int]:
@@ -139,7 +143,7 @@ class HdfsParts:
             return False
         names = (f"{self._folder}/{parts[number]}" for number in self.sizes.numbers[joined:])
         try:
-            self._paths.client.concat(self._joined, [*_some_names(names)])
+            self._paths.client.concat(self._joined, [*_some_names(names, self._names_bytes_max)])
         except HdfsError as error:
             if error.kind == NOT_FOUND:
                 raise
@@ -186,12 +190,12 @@ class HdfsParts:
         }
 
 
-def _some_names(names: Iterator[str]) -> Iterator[str]:
-    """Yield the first names, as many as fit into a request, but at least one name."""
-    room = NAMES_BYTES_MAX
+def _some_names(names: Iterator[str], bytes_max: int) -> Iterator[str]:
+    """Yield the first names, as many as have `bytes_max` bytes, but at least one name."""
+    room = bytes_max
     for name in names:
         length = len(quote(name, safe="")) + len("%2C")
-        if length > room and room < NAMES_BYTES_MAX:
+        if length > room and room < bytes_max:
             return
         yield name
         room -= length

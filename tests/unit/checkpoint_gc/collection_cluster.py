@@ -23,6 +23,7 @@ from control_plane.actors.trial.checkpoints import (
 from control_plane.agents.sessions import INTENTS
 from control_plane.checkpoint_gc.collector import Collector, pending_requests
 from control_plane.checkpoint_gc.stores import Stores
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.check import check_config
 from control_plane.engine.actor_types import actor_type_at
@@ -47,6 +48,17 @@ CONFIG = (
 )
 
 
+@dataclass(frozen=True)
+class StoresWithFiles(Stores):
+    """Stores whose checkpoint files are `files`, for every experiment."""
+
+    files: CheckpointFiles | None = None
+
+    def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
+        assert self.files is not None
+        return self.files
+
+
 @dataclass
 class CollectionCluster:
     """A cluster without agents; `trials` has the ids of the experiment's ended trials."""
@@ -64,6 +76,11 @@ class CollectionCluster:
         self.objects = DirectoryObjectStore(self.folder / "objects", HmacUrlSigner(b"s" * 32))
         checkpoints = Directory(type="directory", container_path=str(self.root))
         self.stores = Stores(self.engine, self.objects, checkpoints, cluster_id=CLUSTER_ID)
+        self.collector = Collector(self.stores, UNHURRIED.monotonic_seconds)
+
+    def replace_files(self, files: CheckpointFiles) -> None:
+        """Let `stores` and `collector` use other checkpoint files."""
+        self.stores = StoresWithFiles(**{**vars(self.stores), "files": files})
         self.collector = Collector(self.stores, UNHURRIED.monotonic_seconds)
 
     @staticmethod

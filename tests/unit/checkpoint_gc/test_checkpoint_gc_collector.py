@@ -11,8 +11,9 @@ from control_plane.actors.records import Retention
 from control_plane.checkpoint_gc.collection_request import decode_request, execute_request
 from control_plane.checkpoint_gc.collector import pending_requests
 from control_plane.checkpoint_gc.removal import remove_incomplete_uploads
-from control_plane.checkpoint_stores.folder_files import remove_folder
-from control_plane.state.table import Conflict, Page
+from control_plane.checkpoint_stores.folder_files import FolderFiles
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Conflict, Key, Page, Row
 from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_of
 
 
@@ -48,20 +49,42 @@ def test_deleted_checkpoints_stay_deleted_under_a_larger_retention(
     assert cluster.kept_checkpoints() == ["1/20", "1/30", "2/20", "2/30"]
 
 
-def test_idle_collector_reads_a_single_query(
-    cluster: CollectionCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    partitions: list[str] = []
-    query = cluster.table.query
+class NotingTable(SqliteTable):
+    """A table that notes the partitions of queries and the keys of other reads."""
 
-    def count_query(partition: str, first: str, last: str, **options: Any) -> Page:
-        partitions.append(partition)
-        return query(partition, first, last, **options)
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.partitions: list[str] = []
+        self.keys: list[Key] = []
 
-    monkeypatch.setattr(cluster.table, "query", count_query)
-    monkeypatch.setattr(cluster.table, "get", lambda key: pytest.fail(f"{key} was read"))
+    def query(self, partition: str, first: str, last: str, **options: Any) -> Page:
+        self.partitions.append(partition)
+        return super().query(partition, first, last, **options)
+
+    def get(self, key: Key) -> Row | None:
+        self.keys.append(key)
+        return super().get(key)
+
+
+class DenyingFiles(FolderFiles):
+    """Files that refuse the removal of the folders of trial 1 while `is_denying`."""
+
+    is_denying = True
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
+        if self.is_denying and parts[:2] == ("1", "1"):
+            raise PermissionError(errno.EACCES, "denied")
+        return super().remove_folder(parts, prune=prune)
+
+
+def test_idle_collector_reads_a_single_query(tmp_path: Path) -> None:
+    table = NotingTable()
+    cluster = CollectionCluster(tmp_path, table)
+    cluster.run_search()
+    table.partitions.clear()
+    table.keys.clear()
     assert not cluster.collector.collect()
-    assert partitions == [COLLECTIONS]
+    assert (table.partitions, table.keys) == ([COLLECTIONS], [])
 
 
 def test_collector_continues_after_passes_without_a_budget(cluster: CollectionCluster) -> None:
@@ -221,20 +244,14 @@ def test_failing_store_is_retried_with_growing_pauses(
     assert cluster.kept_checkpoints() == ["1/30", "2/30"]
 
 
-def test_undeletable_folder_does_not_block_other_folders(
-    cluster: CollectionCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deny_trial_1(root: Path, parts: tuple[str, ...], *, prune: bool) -> Iterator[int]:
-        if parts[:2] == ("1", "1"):
-            raise PermissionError(errno.EACCES, "denied")
-        return remove_folder(root, parts, prune=prune)
-
-    monkeypatch.setattr("control_plane.checkpoint_stores.folder_files.remove_folder", deny_trial_1)
+def test_undeletable_folder_does_not_block_other_folders(cluster: CollectionCluster) -> None:
+    files = DenyingFiles(cluster.root)
+    cluster.replace_files(files)
     cluster.request_retention(0, 0, 1)
     cluster.collector.collect(budget_seconds=60)
     states = cluster.checkpoint_states()
     assert (states["1/10"], states["2/10"]) == ("DELETING", "DELETED")
-    monkeypatch.undo()
+    files.is_denying = False
     cluster.work_off()
     assert cluster.kept_checkpoints() == ["1/30", "2/30"]
 

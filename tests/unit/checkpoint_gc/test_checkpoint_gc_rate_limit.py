@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -20,7 +21,7 @@ from control_plane.checkpoint_gc.rate_limit import (
     Steps,
     run_steps,
 )
-from control_plane.checkpoint_stores import folder_files
+from control_plane.checkpoint_stores.folder_files import FolderFiles
 from detcloud.shared.bucket_errors import StoreBusy
 from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_of
 
@@ -38,25 +39,63 @@ class Clock:
         self.now += seconds
 
 
+class ProcessKill(BaseException):
+    """The immediate end of a process."""
+
+
 class Deletions:
-    """A record of deleted files with the times of deletion; may answer that the store is busy."""
+    """A record of deleted files with the times of deletion.
+
+    The store answers `busy_answers` requests as busy. With `is_deadly`, a deletion ends the
+    process.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.times: list[float] = []
         self.names: list[str] = []
         self.busy_answers = 0
-        self._remove = folder_files._remove_file
+        self.is_deadly = False
 
-    def remove(self, name: str, folder: int) -> int:
+    def answer(self) -> None:
         if self.busy_answers:
             self.busy_answers -= 1
             raise StoreBusy("503 SlowDown")
-        removed = self._remove(name, folder)
-        if removed:
+
+    def record(self, names: Iterable[str]) -> None:
+        for name in names:
             self.times.append(self.clock.now)
             self.names.append(name)
-        return removed
+            if self.is_deadly:
+                raise ProcessKill
+
+
+class RecordedFiles(FolderFiles):
+    """The files below a folder, with a record of deletions."""
+
+    def __init__(self, root: Path, deletions: Deletions) -> None:
+        super().__init__(root)
+        self._deletions = deletions
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
+        steps = super().remove_folder(parts, prune=prune)
+        names = {name for name, _ in self.list_files(parts)}
+        while True:
+            self._deletions.answer()
+            count = next(steps, None)
+            if count is None:
+                return
+            left = {name for name, _ in self.list_files(parts)}
+            assert len(names - left) == count
+            self._deletions.record(names - left)
+            names = left
+            yield count
+
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        self._deletions.answer()
+        count = super().remove_file(parts, name)
+        self._deletions.record([name] * count)
+        return count
 
 
 @pytest.fixture
@@ -65,9 +104,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def deletions(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Deletions:
+def deletions(clock: Clock, cluster: CollectionCluster) -> Deletions:
     recorded = Deletions(clock)
-    monkeypatch.setattr(folder_files, "_remove_file", recorded.remove)
+    cluster.replace_files(RecordedFiles(cluster.root, recorded))
     return recorded
 
 
@@ -227,25 +266,16 @@ def test_function_stops_before_timeout_and_the_next_call_continues(
     assert_all_deleted_once(cluster, deletions)
 
 
-class ProcessKill(BaseException):
-    """The immediate end of a process."""
-
-
 def test_kill_after_each_deletion_causes_no_repeated_deletion(
-    cluster: CollectionCluster, clock: Clock, deletions: Deletions, monkeypatch: pytest.MonkeyPatch
+    cluster: CollectionCluster, clock: Clock, deletions: Deletions
 ) -> None:
-    def remove_and_die(name: str, folder: int) -> int:
-        removed = deletions.remove(name, folder)
-        if removed:
-            raise ProcessKill
-        return removed
-
-    monkeypatch.setattr(folder_files, "_remove_file", remove_and_die)
+    deletions.is_deadly = True
     for killed in range(1, FILES + 1):
         collector = Collector(cluster.stores, clock, limiter(clock, 10_000))
         with pytest.raises(ProcessKill):
             collector.collect()
         assert len(deletions.names) == killed
+    deletions.is_deadly = False
     Collector(cluster.stores, clock, limiter(clock, 10_000)).collect()
     assert_all_deleted_once(cluster, deletions)
 

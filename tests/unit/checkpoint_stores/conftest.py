@@ -13,7 +13,7 @@ __all__ = ["cluster"]
 @pytest.fixture
 def shelves(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, bytes]]:
     """Register the store `memory` in server and client for a test; return the store's shelves."""
-    monkeypatch.setattr(memory_store, "shelves", {})
+    memory_store.shelves.clear()
     monkeypatch.setattr(server, "_registered", {})
     monkeypatch.setattr(client, "_registered", {})
     server.register(memory_type.SPEC)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.checkpoint_stores import folder_files as folders
 from control_plane.checkpoint_stores.folder_files import (
     DEPTH_MAX,
     FolderFiles,
@@ -105,22 +104,23 @@ def test_links_in_a_checkpoint_are_removed_without_targets(root: Path) -> None:
     assert precious(root) == "canary"
 
 
-def test_folder_exchanged_for_a_link_is_not_followed(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = root.joinpath(*PARTS)
-    listed = folders._next_entries
-
-    def exchange_folder(descriptor: int) -> list[tuple[str, bool]]:
-        entries = listed(descriptor)
-        if ("deep", True) in entries and not (folder / "deep").is_symlink():
-            (folder / "deep").rename(root.parent / "moved")
-            (folder / "deep").symlink_to(root.parent / "outside", target_is_directory=True)
-        return entries
-
-    monkeypatch.setattr(folders, "_next_entries", exchange_folder)
-    remove(root)
-    assert not folder.exists()
+def test_folder_exchanged_for_a_link_is_not_followed(root: Path) -> None:
+    checkpoint = root.joinpath(*PARTS)
+    names = [f"folder-{number}" for number in range(8)]
+    for name in names:
+        (checkpoint / name).mkdir()
+        (checkpoint / name / "weights").write_bytes(b"w")
+    steps = remove_folder(root, PARTS)
+    next(steps)
+    # The checkpoint was listed, and the removal has begun with one of the entries.
+    exchanged = [name for name in names if (checkpoint / name / "weights").exists()]
+    for name in exchanged:
+        (checkpoint / name).rename(root.parent / name)
+        (checkpoint / name).symlink_to(root.parent / "outside", target_is_directory=True)
+    assert len(exchanged) >= 7
+    for _ in steps:
+        pass
+    assert not checkpoint.exists()
     assert precious(root) == "canary"
 
 
@@ -222,7 +222,7 @@ def test_denied_removal_is_an_error(root: Path) -> None:
 
 
 def test_checkpoint_folders_of_a_trial_are_listed(root: Path) -> None:
-    files = folders.FolderFiles(root)
+    files = FolderFiles(root)
     experiment_id, trial_id = int(PARTS[0]), int(PARTS[1])
     (root / PARTS[0] / PARTS[1] / "2" / "b").mkdir(parents=True)
     (root / PARTS[0] / PARTS[1] / "2" / "file").write_text("")
@@ -230,4 +230,4 @@ def test_checkpoint_folders_of_a_trial_are_listed(root: Path) -> None:
     listed = list(files.list_checkpoints(experiment_id, trial_id))
     assert listed == [(PARTS[2], PARTS[3]), ("2", "b")]
     assert list(files.list_checkpoints(experiment_id, trial_id + 1)) == []
-    assert list(folders.FolderFiles(root / "none").list_checkpoints(experiment_id, trial_id)) == []
+    assert list(FolderFiles(root / "none").list_checkpoints(experiment_id, trial_id)) == []

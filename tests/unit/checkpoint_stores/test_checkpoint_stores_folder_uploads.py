@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from control_plane.checkpoint_stores.folder_files import FolderFiles
 from control_plane.checkpoint_stores.folder_uploads import store_file
 from detcloud.storage.types.directory import DirectoryStore
+from tests.unit.core.full_disk import files_of_at_most
 
 UUID = "00000000-0000-4000-8000-000000000001"
 NO_UNNAMED_FILES = """
@@ -81,14 +81,8 @@ def test_file_is_stored_once_without_leftovers(root: Path, source: Path) -> None
     assert (root / "3/4/weights").stat().st_mode & 0o777 == 0o644
 
 
-def test_failed_write_leaves_no_file(
-    root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fill(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfileobj", fill)
-    with pytest.raises(OSError, match="No space left"):
+def test_failed_write_leaves_no_file(root: Path, source: Path) -> None:
+    with files_of_at_most(0), pytest.raises(OSError, match="File too large"):
         store_file(root, "3/4/weights", source)
     assert files_below(root) == []
 

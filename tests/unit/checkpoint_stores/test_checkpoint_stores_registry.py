@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -15,6 +15,8 @@ from control_plane.checkpoint_stores.store_type import RequiredPackage
 from control_plane.config.check import check_config
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.reference import render_reference
+from control_plane.config.storage import CheckpointStorage
+from control_plane.field_types import Text
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import StorageError, build_store
@@ -37,6 +39,14 @@ for storage in sys.argv[1:]:
 names = ("boto", "detcloud.shared.s3", "control_plane.checkpoint_stores.")
 print(*sorted(name for name in sys.modules if name.startswith(names)))
 """
+
+
+class Lacking(CheckpointStorage):
+    """Options of a store whose package may be missing."""
+
+    type: Literal["lacking"]
+    shelf: Text
+    """The shelf."""
 
 
 class Trial:
@@ -154,14 +164,14 @@ def test_problems_of_a_registered_store_name_the_field(shelves: Shelves) -> None
 
 @pytest.mark.parametrize("module", ["no_such_package", "no_such_package.module"])
 def test_missing_package_of_a_store_is_named(
-    cluster: Cluster, shelves: Shelves, monkeypatch: pytest.MonkeyPatch, module: str
+    cluster: Cluster, shelves: Shelves, module: str
 ) -> None:
     package = RequiredPackage(module, "shelves[all]")
-    lacking = replace(memory_type.SPEC, required_package=package)
-    monkeypatch.setattr(registry, "_registered", {"memory": lacking})
-    refused = cluster.create(ON_A).json["error"]["details"][0]
+    changed: Any = {"name": "lacking", "options": Lacking, "required_package": package}
+    registry.register(replace(memory_type.SPEC, **changed))
+    refused = cluster.create(ON_A.replace("memory", "lacking")).json["error"]["details"][0]
     assert refused["path"] == "checkpoint_storage.type"
-    assert refused["message"] == "memory needs a package that is not installed on this cluster"
+    assert refused["message"] == "lacking needs a package that is not installed on this cluster"
     assert refused["hint"] == "pip install 'shelves[all]' there"
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.objects import code_archives
 from control_plane.objects.code_archives import TEXT_BYTES_MAX, CodeArchives, parse_text
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
@@ -109,11 +108,10 @@ def test_long_text_is_cut_between_characters(store: CountingStore, add_files: Ad
 
 
 def test_texts_beyond_the_cache_limit_are_read_again(
-    store: CountingStore, add_files: AddFiles, monkeypatch: pytest.MonkeyPatch
+    store: CountingStore, add_files: AddFiles
 ) -> None:
-    monkeypatch.setattr(code_archives, "TEXTS_KEPT_BYTES_MAX", 2_000)
     digest = add_files({name: name.encode() * 1_000 for name in "abc"})
-    archives = CodeArchives(store)
+    archives = CodeArchives(store, texts_bytes_max=2_000)
     archives.list_files(digest)
     # A text of 1,000 characters takes some more bytes in memory, so that a single text is cached.
     assert [archives.has_kept(digest, name) for name in "abc"] == [True, False, False]
@@ -165,16 +163,15 @@ def test_invalid_archive_is_refused_and_read_once(
 
 
 def test_largest_shown_archive_is_cached_and_larger_archives_are_refused(
-    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+    store: CountingStore,
 ) -> None:
-    monkeypatch.setattr(code_archives, "FILES_SHOWN_MAX", 20)
     # A name has 1,024 bytes: 5 folders with slashes, and a character of four bytes, so that
     # each character of the name takes four bytes in memory.
     folder = "/".join(letter * 200 for letter in "abcde")
     names = [f"{folder}/{n:02}{'x' * 13}\N{ROCKET}" for n in range(16)]
     assert {len(name.encode()) for name in names} == {1_024}
     # 5 folders and 15 files count as 20.
-    archives = CodeArchives(store, bytes_max=15 * (400 + 4 * 1_100 + 100))
+    archives = CodeArchives(store, bytes_max=15 * (400 + 4 * 1_100 + 100), files_max=20)
     digest = store.add(archive_of(*((name, b"1") for name in names[:15])))
     assert len(archives.list_files(digest)) == 15
     assert archives.has_kept(digest)

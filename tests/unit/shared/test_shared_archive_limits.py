@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.shared import archive_names, archive_reader
+from detcloud.shared import archive_reader
 from detcloud.shared.archive import inspect, pack
 from detcloud.shared.archive_limits import ArchiveInvalid
-from detcloud.shared.archive_names import NameChecker
+from detcloud.shared.archive_names import NameChecker, fold_part
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -34,16 +34,14 @@ def refusal(tmp_path: Path, compressed: bytes) -> str:
     return refused.value.reason
 
 
-def test_parts_of_names_are_case_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_names_are_case_folded_once() -> None:
     folded: list[str] = []
-    fold = archive_names._folded_part
 
     def count(part: str) -> str:
         folded.append(part)
-        return fold(part)
+        return fold_part(part)
 
-    monkeypatch.setattr(archive_names, "_folded_part", count)
-    checker = NameChecker()
+    checker = NameChecker(fold=count)
     names = ["/".join(["é"] * 60 + [str(n)]) for n in range(20)]
     for name in names:
         checker.add(name, is_directory=False)
@@ -69,9 +67,8 @@ def test_implied_folders_count_towards_the_file_limit() -> None:
         checker.add("a/f", is_directory=False)
 
 
-def test_total_bytes_of_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_names, "NAMES_BYTES_MAX", 1000)
-    checker = NameChecker()
+def test_total_bytes_of_names_are_limited() -> None:
+    checker = NameChecker(names_bytes_max=1000)
     for n in range(10):
         checker.add(f"{n}{'d' * 99}", is_directory=False)
     with pytest.raises(ArchiveInvalid, match=r"the names hold more than 0\.0 MiB up to here"):
@@ -125,17 +122,16 @@ def test_a_long_header_is_refused_unread(tmp_path: Path) -> None:
             assert inspect(tmp_path / "good.tar.gz").files == 1
 
 
-def test_total_bytes_of_headers_are_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archive_reader, "EXTENSIONS_BYTES_MAX", 60)
-    # Ten headers of 6 bytes are allowed; the eleventh exceeds 60 bytes.
-    entries = [pax_header(b"6 a=b\n") + tar_file(str(n)) for n in range(11)]
+def test_total_bytes_of_headers_are_limited(tmp_path: Path) -> None:
+    # 1,536 headers of 16 KiB are 24 MiB. A header of 6 bytes exceeds the limit.
+    record = b"16384 a=" + b"x" * (16_384 - 9) + b"\n"
+    entries = [pax_header(record) + tar_file(str(number)) for number in range(1_536)]
     path = tmp_path / "good.tar.gz"
-    path.write_bytes(gzip.compress(b"".join(entries[:10]) + END))
-    assert inspect(path).files == 10
-    content = gzip.compress(b"".join(entries) + END)
-    assert refusal(tmp_path, content) == "it has more than 60 bytes in its headers"
+    path.write_bytes(gzip.compress(b"".join(entries) + END, compresslevel=0))
+    assert inspect(path).files == 1_536
+    entries.append(pax_header(b"6 a=b\n") + tar_file("last"))
+    content = gzip.compress(b"".join(entries) + END, compresslevel=0)
+    assert refusal(tmp_path, content) == "it has more than 25165824 bytes in its headers"
 
 
 def test_number_of_gzip_members_is_limited(tmp_path: Path) -> None:

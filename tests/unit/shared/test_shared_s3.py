@@ -9,6 +9,7 @@ import pytest
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from detcloud.shared.s3_parts import S3PartsUpload
 from tests.conftest import require
 
@@ -35,9 +36,9 @@ def answer(status: int, content: bytes = b"", **headers: str) -> Callable[..., A
 
 
 def bucket_that(send: Callable[..., Any]) -> Bucket:
-    bucket = Bucket(PLACE)
-    bucket._client.meta.events.register("before-send.s3", send)
-    return bucket
+    client = new_client(PLACE)
+    client.meta.events.register("before-send.s3", send)
+    return Bucket(PLACE, client)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,8 @@ def test_an_endless_list_of_parts_is_an_error() -> None:
         <IsTruncated>false</IsTruncated></ListMultipartUploadsResult>"""
     parts = b"""<?xml version="1.0"?><ListPartsResult><IsTruncated>true</IsTruncated>
         <NextPartNumberMarker>1</NextPartNumberMarker></ListPartsResult>"""
-    bucket = Bucket(PLACE)
-    events = bucket._client.meta.events
+    client = new_client(PLACE)
+    bucket, events = Bucket(PLACE, client), client.meta.events
     events.register("before-send.s3.ListMultipartUploads", answer(200, listed))
     events.register("before-send.s3.ListParts", send := answer(200, parts))
     with pytest.raises(BucketError, match="lists parts of k without an end"):

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from detcloud.shared import azure, gcs, s3, transfers
+from detcloud.shared import azure, s3, transfers
 from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.gcs_limits import GCS_LIMITS
+from detcloud.shared.s3_limits import S3_LIMITS
 from detcloud.shared.transfers import (
     call_at_once,
     fetch_parts,
@@ -42,7 +44,7 @@ TB = 1 << 40
 # Maximum bytes of an object, allowed parts, maximum parts, minimum and maximum bytes of a part
 # other than the last, and bytes of a small file's parts.
 SERVICES = [
-    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, s3.SENT_PART_BYTES, id="s3"),
+    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, S3_LIMITS.sent_part_bytes, id="s3"),
     # 50,000 blocks of 4,000 MiB exceed the largest file here.
     pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, 5 * MB, id="azure"),
 ]
@@ -85,7 +87,7 @@ def sizes_up_to(most: int, parts_max: int) -> st.SearchStrategy[int]:
 
 def test_part_size_for_google_is_a_multiple_of_256_kib() -> None:
     # Google requires a multiple of 256 KiB except for the last part, and limits no part count.
-    assert gcs.PART_BYTES % (256 * 1024) == 0
+    assert GCS_LIMITS.part_bytes % (256 * 1024) == 0
 
 
 def test_number_of_running_and_waiting_calls_is_limited() -> None:

@@ -1,13 +1,16 @@
-import errno
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PosixPath
+from typing import Any, ClassVar
 
 import pytest
 
 from detcloud.storage import KeyExists, StorageError
 from detcloud.storage.types.directory import DirectoryStore
 from tests.conformance.checkpoint_store import KEY
+from tests.unit.core.full_disk import files_of_at_most
 
 
 def test_a_link_out_of_the_store_is_refused(tmp_path: Path) -> None:
@@ -38,21 +41,14 @@ def test_error_for_a_link_loop_names_the_path(tmp_path: Path) -> None:
         looping.list("3")
 
 
-def test_failed_writes_leave_no_partial_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_writes_leave_no_partial_file(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("x")
     store = DirectoryStore(tmp_path / "store")
     store.put(KEY, source)
     with pytest.raises(KeyExists):
         store.put(KEY, source)
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left"):
+    with files_of_at_most(0), pytest.raises(StorageError, match="File too large"):
         store.put(f"{KEY}.2", source)
     assert list((tmp_path / "store" / ".staging").iterdir()) == []
     assert store.list("3") == {KEY: 1}
@@ -71,41 +67,52 @@ def test_remains_of_a_killed_writer_are_removed_after_a_day(tmp_path: Path) -> N
     assert [left.name for left in staging.iterdir()] == ["young"]
 
 
+@pytest.mark.parametrize(
+    ("key", "prefix"),
+    [("3/4/1/uuid/a", ["uuid"]), ("3/4/1/uuid/deep/b", ["uuid"]), ("short/c", [])],
+)
 def test_an_unfinished_write_is_named_after_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, key: str, prefix: list[str]
 ) -> None:
     # By the name, the collector removes unfinished files of a killed process.
-    source = tmp_path / "source"
-    source.write_text("x")
-    names: list[str] = []
-    monkeypatch.setattr(os, "link", lambda staged, _: names.append(staged.name))
-    store = DirectoryStore(tmp_path / "store")
-    for key in ("3/4/1/uuid/a", "3/4/1/uuid/deep/b", "short/c"):
-        store.put(key, source)
-    assert [name.split(".")[:-1] for name in names] == [["uuid"], ["uuid"], []]
+    staging = tmp_path / "store" / ".staging"
+    os.mkfifo(tmp_path / "source")
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(DirectoryStore(tmp_path / "store").put, key, tmp_path / "source")
+        # The pipe has a reader once the write has begun.
+        with (tmp_path / "source").open("wb") as source:
+            (name,) = [path.name for path in staging.iterdir()]
+            source.write(b"x")
+        written.result()
+    assert name.split(".")[:-1] == prefix
+    assert (tmp_path / "store" / key).read_bytes() == b"x"
 
 
-def test_first_of_two_writers_succeeds_without_hard_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+class WatchedPath(PosixPath):
+    """A path whose files call `before_rename` before they are renamed, once."""
 
-    monkeypatch.setattr(os, "link", refuse)
-    store = DirectoryStore(tmp_path / "store")
+    before_rename: ClassVar[list[Callable[[], None]]] = []
+
+    def rename(self, target: Any) -> Any:
+        if self.before_rename:
+            self.before_rename.pop()()
+        return super().rename(target)
+
+
+@pytest.mark.usefixtures("_no_hard_links")
+def test_first_of_two_writers_succeeds_without_hard_links(tmp_path: Path) -> None:
+    store = DirectoryStore(WatchedPath(tmp_path / "store"))
     for name in ("first", "second"):
         (tmp_path / name).write_text(name)
-    rename = Path.rename
 
-    def rename_after_a_second_writer(staged: Path, destination: Path) -> Path:
-        monkeypatch.setattr(Path, "rename", rename)
+    def write_second() -> None:
         # The second write starts after the first write has found the key free.
         with pytest.raises(KeyExists):
             store.put("3/4/1/uuid/a", tmp_path / "second")
-        return rename(staged, destination)
 
-    monkeypatch.setattr(Path, "rename", rename_after_a_second_writer)
+    WatchedPath.before_rename.append(write_second)
     store.put("3/4/1/uuid/a", tmp_path / "first")
+    assert WatchedPath.before_rename == []
     assert (tmp_path / "store/3/4/1/uuid/a").read_text() == "first"
     with pytest.raises(KeyExists):
         store.put("3/4/1/uuid/a", tmp_path / "second")

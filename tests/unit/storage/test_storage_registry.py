@@ -1,14 +1,16 @@
-import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detcloud import core
-from detcloud.storage import StorageError, build_store, register_store, registry
+from detcloud.storage import StorageError, build_store
 from tests.conftest import require
+from tests.unit.checkpoint_stores.conftest import shelves
 from tests.unit.core.trial_files import enter, kinds, make_trial
-from tests.unit.storage import memory_store
+
+__all__ = ["shelves"]
 
 # Names of importable modules, but of no storage types.
 ELSEWHERE = ("..store", "s3.x", "__init__", "os", "", "Directory", "s3\n")
@@ -50,14 +52,11 @@ def test_options_refused_by_boto3_are_named(config: dict[str, Any], message: str
 
 
 def test_error_for_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *others: Any, **named: Any) -> Any:
-        if name.partition(".")[0] in ("boto3", "botocore", "google", "azure"):
-            raise ModuleNotFoundError(name)
-        return real(name, *others, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    packages = ("boto3", "botocore", "google", "azure")
+    for name in [*packages, *sys.modules]:
+        if name.partition(".")[0] in packages:
+            # Python then refuses the import.
+            monkeypatch.setitem(sys.modules, name, None)
     named = {"bucket": "b", "container": "c", "connection_string": "AccountName=a;AccountKey=a2V5"}
     for storage_type, extra in (("s3", "aws"), ("gcs", "gcs"), ("azure", "azure")):
         with pytest.raises(StorageError, match=rf"pip install 'detcloud\[{extra}\]'"):
@@ -65,11 +64,8 @@ def test_error_for_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyP
 
 
 def test_a_registered_store_keeps_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shelves: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
-    register_store("memory", "tests.unit.storage.memory_store:build_memory_store")
-    monkeypatch.setattr(memory_store, "shelves", {})
     trial = make_trial(tmp_path, storage={"type": "memory", "shelf": "a"})
     enter(trial, monkeypatch)
     with core.init() as context:
@@ -77,7 +73,7 @@ def test_a_registered_store_keeps_checkpoints(
             (folder / "weights").write_text("w")
         with context.checkpoint.restore_path(uuid) as folder:
             assert (folder / "weights").read_text() == "w"
-        assert {key.rpartition("/")[2] for key in memory_store.shelves["a"]} == {
+        assert {key.rpartition("/")[2] for key in shelves["a"]} == {
             "manifest.json",
             "metadata.json",
             "weights",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
-from detcloud.agent.docker.images import obtain_image
+from detcloud.agent.docker.images import ATTEMPTS_MAX, obtain_image
 from detcloud.shared.files import read_json_object, write_atomically
 
 if TYPE_CHECKING:
@@ -31,13 +31,33 @@ KEPT_SECONDS = 900.0
 class ImageCache:
     """The images that this agent has pulled, with their last uses, recorded in the file `record`.
 
-    The constructor reads an existing record. `log_line` writes to the agent's log.
+    The constructor reads an existing record.
+
+    Args:
+        engine: the container engine.
+        record: the file with the last uses.
+        log_line: writes to the agent's log.
+        disk_share_max: the used share of the engine's disk above which images are removed.
+        attempts_max: the limit on attempts to pull an image.
+        sleep: pauses between attempts for a number of seconds.
     """
 
-    def __init__(self, engine: EngineClient, record: Path, log_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        record: Path,
+        log_line: Callable[[str], None],
+        *,
+        disk_share_max: float = DISK_SHARE_MAX,
+        attempts_max: int = ATTEMPTS_MAX,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._engine = engine
         self._record = record
         self._log_line = log_line
+        self._disk_share_max = disk_share_max
+        self._attempts_max = attempts_max
+        self._sleep = sleep
         self._lock = threading.Lock()
         self._used_at: dict[str, float] = read_json_object(record) or {}
 
@@ -68,7 +88,14 @@ class ImageCache:
             if present and present["Id"] in self._used_at:
                 self._record_use(present["Id"])
             self._make_room()
-        image = obtain_image(self._engine, request, is_needed, write_notice)
+        image = obtain_image(
+            self._engine,
+            request,
+            is_needed,
+            write_notice,
+            attempts_max=self._attempts_max,
+            sleep=self._sleep,
+        )
         if image.is_new:
             with self._lock:
                 self._record_use(image.id)
@@ -83,7 +110,7 @@ class ImageCache:
         for image in oldest_first:
             disk = shutil.disk_usage(self._engine.root_folder())
             is_young = time.time() - self._used_at[image] < KEPT_SECONDS
-            if is_young or disk.used / disk.total < DISK_SHARE_MAX:
+            if is_young or disk.used / disk.total < self._disk_share_max:
                 return
             # The engine keeps images that a container uses or that have several names.
             if self._engine.remove_image(image):

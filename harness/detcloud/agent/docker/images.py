@@ -133,11 +133,12 @@ def obtain_image(
     is_needed: Callable[[], bool],
     write_notice: Callable[[str], None],
     *,
+    attempts_max: int = ATTEMPTS_MAX,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Image:
     """Return the requested image. Pull the image if the machine lacks it or `force_pull` is set.
 
-    Retry after failures with growing pauses: up to ATTEMPTS_MAX attempts if the registry or the
+    Retry after failures with growing pauses: up to `attempts_max` attempts if the registry or the
     cluster fails, up to AWAY_SECONDS_MAX seconds if the engine does not answer. Write notices about
     pulls and failures to the trial's log.
 
@@ -146,6 +147,7 @@ def obtain_image(
         request: the request.
         is_needed: returns False once the trial was killed.
         write_notice: writes a line to the trial's log.
+        attempts_max: the limit on attempts.
         sleep: pauses for a number of seconds.
 
     Raises:
@@ -170,7 +172,7 @@ def obtain_image(
                 write_notice(text)
                 raise LaunchImpossible(text) from None
             attempts += 1
-            failed = attempts >= ATTEMPTS_MAX
+            failed = attempts >= attempts_max
         text = f"image {request.name} could not be pulled onto this machine: {trouble}"
         write_notice(text if failed else f"{text}; trying again")
         if failed:

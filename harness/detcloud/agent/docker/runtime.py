@@ -66,16 +66,21 @@ class DockerRuntime:
     """The runtime that runs each launch as a container, labelled with the agent's work directory.
 
     See ContainerRuntime for the contract of the methods. A thread of each launch sends the requests
-    to the engine. `rules` are the operator's rules, `log_line` writes to the agent's log.
+    to the engine. `rules` are the operator's rules, `log_line` writes to the agent's log. `images`
+    are the agent's images; None means a record of images in the agent's work directory.
     """
 
     def __init__(
-        self, engine: EngineClient, rules: ContainerRules, log_line: Callable[[str], None]
+        self,
+        engine: EngineClient,
+        rules: ContainerRules,
+        log_line: Callable[[str], None],
+        images: ImageCache | None = None,
     ) -> None:
         self._engine = engine
         self._rules = rules
         self._log_line = log_line
-        self._images = ImageCache(engine, rules.work / "images.json", log_line)
+        self._images = images or ImageCache(engine, rules.work / "images.json", log_line)
         self._launches: dict[Path, ContainerLaunch] = {}
         self._changing = threading.Lock()
         self._sweep = threading.Event()

@@ -57,6 +57,8 @@ class ForkServer:
         log_line: writes to the agent's log.
         command: the shell command that starts the process, for tests.
         idle_seconds_max: the time without use after which the process is ended.
+        ready_seconds_max: the time that a new process may take until it is ready.
+        answer_seconds_max: the limit on each wait for a running process.
     """
 
     def __init__(
@@ -67,12 +69,16 @@ class ForkServer:
         *,
         command: str = COMMAND,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
+        ready_seconds_max: float = READY_SECONDS_MAX,
+        answer_seconds_max: float = ANSWER_SECONDS_MAX,
     ) -> None:
         self._folder = folder
         self._environment = {**environment, "HOME": str(folder), "TMPDIR": str(folder / "tmp")}
         self._log_line = log_line
         self._command = command
         self._idle_seconds_max = idle_seconds_max
+        self._ready_seconds_max = ready_seconds_max
+        self._answer_seconds_max = answer_seconds_max
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._socket: socket.socket | None = None
@@ -113,7 +119,7 @@ class ForkServer:
             cwd: the trial's working directory.
             lock: the descriptor of the launch's lock, which the supervisor inherits.
         """
-        if not self._lock.acquire(timeout=ANSWER_SECONDS_MAX):
+        if not self._lock.acquire(timeout=self._answer_seconds_max):
             return None
         try:
             if self._socket is None or not self._can_fork(environment, cwd):
@@ -177,9 +183,9 @@ class ForkServer:
     def _receive_modules(self) -> frozenset[str]:
         """Wait for the process to become ready, and return the names of imported modules.
 
-        Raise ValueError for a malformed answer, TimeoutError after READY_SECONDS_MAX.
+        Raise ValueError for a malformed answer, TimeoutError after `ready_seconds_max`.
         """
-        modules = self._receive_answer(READY_SECONDS_MAX).get("modules")
+        modules = self._receive_answer(self._ready_seconds_max).get("modules")
         if not isinstance(modules, list):
             raise ValueError("the template process did not become ready")
         return frozenset(map(str, modules))
@@ -187,9 +193,9 @@ class ForkServer:
     def _request_supervisor(self, channel: socket.socket, directory: Path, lock: int) -> int | None:
         try:
             request = json.dumps({"directory": str(directory)}).encode()
-            channel.settimeout(ANSWER_SECONDS_MAX)
+            channel.settimeout(self._answer_seconds_max)
             socket.send_fds(channel, [request], [lock])
-            supervisor = self._receive_answer(ANSWER_SECONDS_MAX).get("supervisor")
+            supervisor = self._receive_answer(self._answer_seconds_max).get("supervisor")
             if type(supervisor) is not int or supervisor <= 1:
                 raise ValueError(f"the template process answered with {supervisor!r:.80}")
         except (OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detcloud.shared.gcs import GcsBucket, trial_credentials
+from detcloud.shared.gcs import GcsBucket
 from detcloud.storage.bucket_store import BucketStore
 from detcloud.storage.store import StorageError, translate_errors
 
@@ -21,7 +21,7 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
     with translate_errors("using the checkpoint storage"):
-        return BucketStore(_open_bucket(config, trial_credentials()))
+        return BucketStore(_open_bucket(config, _trial_credentials()))
 
 
 def build_data_store(config: Mapping[str, Any]) -> BucketStore:
@@ -37,3 +37,15 @@ def build_data_store(config: Mapping[str, Any]) -> BucketStore:
 
 def _open_bucket(config: Mapping[str, Any], credentials: Any) -> GcsBucket:
     return GcsBucket(str(config["bucket"]), str(config.get("prefix") or ""), credentials)
+
+
+def _trial_credentials() -> Any:
+    """Return the credentials that a trial's agent offers. Return None if no agent offers any.
+
+    Also return None without Google's packages; creating a bucket then raises an error.
+    """
+    try:
+        from detcloud.shared.google_credentials import agent_credentials
+    except ImportError:
+        return None
+    return agent_credentials()
