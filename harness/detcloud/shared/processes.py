@@ -44,8 +44,8 @@ def read_process(pid: int) -> Process | None:
     Return None on systems without /proc.
     """
     try:
-        # The program's name in brackets may contain spaces and brackets.
-        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        # The program's name in brackets may contain spaces, brackets and undecodable bytes.
+        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].decode().split()
         words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None
