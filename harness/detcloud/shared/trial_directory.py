@@ -316,6 +316,9 @@ class TrialDirectory:
             # This kind of lock belongs to the process, so forked children do not hold it.
             fcntl.lockf(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
+            # `close` must not clear the other process's claim.
+            os.close(self._claim)
+            self._claim = None
             raise DetcloudError(
                 f"two processes of this trial claim to be rank {self.rank} of "
                 f"{self.spec.size}, and both would report it: start them with `python3 -m "
