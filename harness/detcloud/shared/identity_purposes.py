@@ -8,8 +8,9 @@ AGENT_CODE = "agent-code"
 
 
 def proven_cluster(cluster: str, purpose: str = "") -> str:
-    """Return the cluster's id with the purpose, as a proof of identity names the cluster.
+    """Return how a proof of identity names a cluster: `CLUSTER/PURPOSE`.
 
-    A proof is therefore invalid for another purpose. The proof of a join token has no purpose.
+    `cluster` is the cluster's id, `purpose` is a constant of this module. A proof is therefore
+    invalid for another purpose. The proof of a join token has no purpose, and names the id alone.
     """
     return f"{cluster}/{purpose}" if purpose else cluster

@@ -17,7 +17,11 @@ JSON_DEPTH_MAX = 64
 
 
 def is_too_deep(value: object, depth_max: int = JSON_DEPTH_MAX) -> bool:
-    """Whether objects and lists are nested more than `depth_max` deep. A flat list has depth 1."""
+    """Whether objects and lists are nested more than `depth_max` deep.
+
+    A flat or empty list has depth 1, a text or number depth 0. Only dicts and lists count. A tuple
+    is a plain value, whose items are not searched.
+    """
     level, depth = [value], 0
     while level := [container for container in level if isinstance(container, dict | list)]:
         depth += 1

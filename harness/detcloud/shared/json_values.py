@@ -26,9 +26,9 @@ _WHOLE_INTEGER_MAX = 10**20
 def to_python_value(value: object, place: str) -> Any:
     """Convert a tensor, an array or a number of any library into Python numbers and lists.
 
-    A number that is neither int nor float becomes a float, or an infinity if too large. Other
-    values are returned unchanged. Raise DetcloudError, naming `place`, if the values of a tensor
-    cannot be read.
+    Any object with a method `tolist` counts as a tensor. A number that is neither int nor float
+    becomes a float, as `to_float` converts numbers. Other values are returned unchanged, also items
+    of lists. Raise DetcloudError, naming `place`, if the values of a tensor cannot be read.
     """
     if hasattr(value, "tolist"):
         kind = with_article(type(value).__name__)
@@ -46,7 +46,8 @@ def to_python_value(value: object, place: str) -> Any:
 def to_float(number: Any) -> float:
     """Convert a real number into a float.
 
-    Return an infinity if the number is too large, and NaN for a signaling NaN.
+    Return an infinity with the number's sign if the number is too large. Return NaN for a signaling
+    NaN, and for a text that is no number.
     """
     try:
         return float(number)
@@ -60,10 +61,12 @@ def to_float(number: Any) -> float:
 def to_json_value(value: object, place: str, depth: int = 2) -> Any:
     """Convert a value into JSON: tensors and arrays become numbers and lists, NaN becomes "NaN".
 
-    Infinities become "Infinity" or "-Infinity". In text, characters that UTF-8 cannot encode become
-    "?". `depth` is the depth of the value in a report line, which itself has depth 1. Raise
-    DetcloudError, naming `place`, for any other type, for a too deeply nested value, for keys that
-    are no text, and for integers of over 4300 digits.
+    Infinities become "Infinity" or "-Infinity", and tuples become lists. Numbers that are neither
+    int nor float become floats. In text, characters that UTF-8 cannot encode become "?". The value
+    itself is not changed. `depth` is the depth of the value in a report line, which itself has
+    depth 1. Raise DetcloudError, naming `place` and the keys to the value, for any other type, for
+    a list or dict deeper than JSON_DEPTH_MAX, for keys that are no text, and for integers of over
+    4300 digits.
     """
     value = to_python_value(value, place)
     if isinstance(value, float):
@@ -94,7 +97,8 @@ def to_json_value(value: object, place: str, depth: int = 2) -> Any:
 def to_json_object(value: dict[str, Any], place: str, depth: int = 1) -> dict[str, Any]:
     """Convert a dict into a new dict of JSON values, as `to_json_value` does.
 
-    `depth` is the depth of the dict in a report line. Raise DetcloudError, naming `place`, for keys
+    NaN and infinities become texts, for example. `depth` is the depth of the dict in a report line;
+    only values in it are checked for their depth. Raise DetcloudError, naming `place`, for keys
     that are no text and for values that `to_json_value` refuses.
     """
     for key in value:
@@ -107,17 +111,21 @@ def to_json_object(value: dict[str, Any], place: str, depth: int = 1) -> dict[st
 
 
 def to_json_text(text: str) -> str:
-    """Replace each half of a surrogate pair in the text by "?"."""
+    """Return the text with "?" for each surrogate, which UTF-8 cannot encode.
+
+    Other text is returned unchanged.
+    """
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
 
 
 def short_text(value: object) -> str:
-    """Render a metric's value for a line of the log.
+    """Return the text of a metric's value for a line of the log.
 
-    Floats and integers above 10^20 are shown with six significant digits, smaller integers fully,
-    other values with at most 80 characters.
+    Floats have six significant digits. Integers are shown fully, or with six significant digits if
+    they are above 10^20 or below -10^20. Other values, also booleans, are shown as `str` shows
+    them, cut after 80 characters without a mark.
     """
     if isinstance(value, int) and abs(value) > _WHOLE_INTEGER_MAX:
         # An integer that is cut after 80 digits would read as another number.

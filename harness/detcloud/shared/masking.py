@@ -62,7 +62,10 @@ _DROPPED: Final = object()
 def mask_urls(text: str) -> str:
     """Return a text with logins, signatures, tokens and webhooks in URLs masked.
 
-    A text without URLs is returned unchanged.
+    MASK replaces the user with the password, the value of a query parameter with a telling name,
+    and the address of a webhook after the host. Telling names end in a word such as `token`,
+    `password`, `secret` or `api_key`, or are `sig`, `key` or `auth`, in any case. Other text is
+    unchanged, even if it contains secrets. A text without `://` is returned unchanged.
     """
     return _URL.sub(_mask_url, _LOGIN.sub(MASK, text)) if "://" in text else text
 
@@ -70,7 +73,8 @@ def mask_urls(text: str) -> str:
 def mask_variable(variable: str, shown: Collection[str] = ()) -> str:
     """Return a variable NAME=VALUE with a masked value.
 
-    A name in `shown` or PLAIN_VARIABLES keeps the value, with only secrets of URLs masked.
+    A name in `shown` or PLAIN_VARIABLES keeps the value, with only secrets of URLs masked. Any
+    other NAME without a value becomes NAME=MASK, too.
     """
     name = variable.partition("=")[0]
     is_shown = name in shown or name in PLAIN_VARIABLES
@@ -80,7 +84,12 @@ def mask_variable(variable: str, shown: Collection[str] = ()) -> str:
 def mask_secrets(tree: Any) -> Any:
     """Return a copy of plain values with each secret masked.
 
-    Plain values are mappings, lists, texts, numbers, booleans and None.
+    Plain values are mappings, lists, texts, numbers, booleans and None. Secrets are the whole
+    values of fields with telling names, except None, and in any text the parts of URLs that
+    `mask_urls` masks. A telling name is a word such as `password`, `token` or `api_key`, or ends in
+    such a word after `_`, `-`, `.` or a space, in any case. Secrets are also the environment
+    variables in a field VARIABLES. Variables in PLAIN_VARIABLES and in the field SHOWN_VARIABLES
+    beside it stay, except for parts of URLs. In a mapping of variables, values become texts.
     """
     return _replace_secrets(tree, lambda loc, value, masked: masked, (), shows=True)
 
@@ -88,7 +97,8 @@ def mask_secrets(tree: Any) -> Any:
 def mask_all_urls(tree: Any) -> Any:
     """Return a copy of plain values with the secrets of URLs masked in every text.
 
-    Keys and fields with telling names stay unmasked.
+    `mask_urls` defines these secrets. Keys stay. The texts of fields with telling names and of
+    environment variables are treated like all other texts.
     """
     if isinstance(tree, Mapping):
         return {key: mask_all_urls(item) for key, item in tree.items()}
@@ -100,7 +110,11 @@ def mask_all_urls(tree: Any) -> Any:
 def drop_secrets(tree: Any) -> tuple[Any, list[Loc]]:
     """Return a copy of plain values without secrets, and the places of the dropped values.
 
-    The login of a registry is dropped as a whole if a part of it is secret.
+    `mask_secrets` defines the secrets. Values that contain MASK in place of a secret are dropped as
+    well. A text with a secret in a URL is dropped as a whole, and later items of a list move up. A
+    place is the tuple of keys and indexes in `tree`. The login of a registry, in a field
+    REGISTRY_LOGIN, is dropped as a whole if a part of it is secret; the places then name only the
+    part.
     """
     dropped: list[Loc] = []
 
@@ -117,7 +131,8 @@ def drop_secrets(tree: Any) -> tuple[Any, list[Loc]]:
 def _without_broken_logins(tree: Any, dropped: list[Loc]) -> Any:
     """Return a copy of a tree without registry logins that contained a dropped place.
 
-    Return the tree itself if no login did.
+    A login is the value of a field REGISTRY_LOGIN. The field is removed as well. Return the tree
+    itself if no login contained a dropped place.
     """
     logins = {loc[: loc.index(REGISTRY_LOGIN) + 1] for loc in dropped if REGISTRY_LOGIN in loc}
 
@@ -134,11 +149,12 @@ def _without_broken_logins(tree: Any, dropped: list[Loc]) -> Any:
 
 
 def find_masks(tree: Any) -> list[Loc]:
-    """Return the places of secret values that contain MASK, which users must replace by the
-    secrets.
+    """Return the places of secret values that contain MASK, in the order of the tree.
 
-    A place is the tuple of keys and indexes in `tree`. Every environment variable counts as secret
-    here. Return an empty list without masks.
+    Users must replace such masks by the secrets. `mask_secrets` defines the secrets, except that
+    every environment variable counts as secret here. MASK in any other text counts only if the text
+    contains `://`. A place is the tuple of keys and indexes in `tree`. Return an empty list without
+    masks.
     """
     found: list[Loc] = []
 
@@ -154,8 +170,9 @@ def find_masks(tree: Any) -> list[Loc]:
 def mask_document(value: Any, parse_config: Callable[[str], Any]) -> Any:
     """Return a copy of a stored row's JSON values with each secret masked.
 
-    Texts that are JSON objects or lists are replaced by their parsed values. `parse_config` parses
-    any other text in a field `config`, which is a configuration as a user wrote it.
+    Texts that are JSON objects or lists are replaced by their parsed values, at any depth.
+    `parse_config` parses any other text in a field `config`, which is a configuration as a user
+    wrote it; its errors are passed on. `mask_secrets` defines the secrets.
     """
     return mask_secrets(_open_texts(value, parse_config))
 
@@ -178,8 +195,10 @@ def _open_texts(value: Any, parse_config: Callable[[str], Any], key: object = No
 def _replace_secrets(value: Any, replace: _Replace, loc: Loc, *, shows: bool) -> Any:
     """Return a copy of plain values with each secret replaced by `replace`.
 
-    A replacement of _DROPPED removes the value. `loc` is the place of `value`. Without `shows`,
-    every environment variable is a secret.
+    `mask_secrets` defines the secrets. A replacement of _DROPPED removes the value. `loc` is the
+    place of `value`. `replace` also receives shown variables, whose masked value may equal the
+    value, and texts with a URL that contain MASK already. Without `shows`, every environment
+    variable is a secret.
     """
     if isinstance(value, str):
         masked = mask_urls(value)
@@ -210,8 +229,10 @@ def _replace_variables(
 ) -> Any:
     """Return a copy of configured variables, in any form, with each variable replaced.
 
-    `shown` are the names of variables to show. None means that all variables are secret. A
-    replacement of _DROPPED removes the variable.
+    Forms are a text NAME=VALUE, a list of such texts, a mapping by name, and mappings of these. In
+    a mapping by name, values become texts. `shown` are the names of variables to show, which
+    `replace` receives as well. None means that all variables are secret. A replacement of _DROPPED
+    removes the variable.
     """
     if isinstance(value, str):
         return _replace_variable(value, replace, loc, shown)

@@ -12,8 +12,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def accept_names(**names: str) -> Callable[[Function], Function]:
     """Return a decorator that gives parameters an alias: `accept_names(alias="parameter")`.
 
-    The decorated function accepts the aliases as keyword arguments. A call with both an alias and
-    the parameter's name as keywords raises TypeError.
+    The decorated function accepts the aliases as keyword arguments, without a warning. A call with
+    both an alias and the parameter's name as keywords raises TypeError, as does Python itself if
+    the parameter was passed by position.
     """
 
     def decorate(function: Function) -> Function:

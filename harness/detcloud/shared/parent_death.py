@@ -15,7 +15,8 @@ def end_with_parent(parent: int) -> None:
 
     The end of the parent's thread that started this process counts as the end of the parent.
     `parent` is the parent's process id. If the parent has already ended, exit at once with code
-    127. On other systems than Linux, only this check is made.
+    127, without cleanup. On other systems than Linux, only this check is made. Child processes do
+    not inherit the setting. A failure of the system call is ignored.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -23,9 +24,12 @@ def end_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the new parent of descendants whose parents end.
+    """Make this process the new parent of descendants without a parent, from now on.
 
-    The process can then find and end the descendants. Do nothing on other systems than Linux.
+    A descendant whose parent ends becomes a child of this process, which can then find and end the
+    child, and must wait for an ended child. Nothing is ended here. The setting lasts until the
+    process ends, and child processes do not inherit it. A failure of the system call is ignored. Do
+    nothing on other systems than Linux.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

@@ -9,7 +9,8 @@ import socket
 def is_port_free(port: int) -> bool:
     """Whether a process could listen on the port now, at every address of the machine.
 
-    True also if the port cannot be opened for another reason than its use by a process.
+    The port is opened and closed again for this. True also if the port cannot be opened for another
+    reason than its use by a process, for example a missing permission.
     """
     try:
         _listen(port).close()
@@ -19,7 +20,11 @@ def is_port_free(port: int) -> bool:
 
 
 def find_free_port() -> int:
-    """Return a port on which no process listens now. Another process may take the port later."""
+    """Return a port on which no process listens now, at any address of the machine.
+
+    Nothing is reserved, so another process may take the port later. Raise OSError if no port can be
+    opened.
+    """
     with _listen(0) as listener:
         port: int = listener.getsockname()[1]
         return port

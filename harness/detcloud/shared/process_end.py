@@ -19,8 +19,9 @@ requested_status: list[int] = []
 def end_process(status: int) -> NoReturn:
     """Close regular files, flush the standard streams, and end the process with the exit code.
 
-    Running threads, exit handlers and `finally` blocks are ignored. The exit code is
-    UNFLUSHED_STATUS if a stream cannot be flushed.
+    Running threads, exit handlers and `finally` blocks are ignored, and pipes and sockets are not
+    flushed. The exit code is `status`, or UNFLUSHED_STATUS if stdout or stderr cannot be flushed.
+    Errors of other files are ignored.
     """
     _close_files()
     for stream in (sys.stdout, sys.stderr):
@@ -35,7 +36,7 @@ def end_process(status: int) -> NoReturn:
 def _close_files() -> None:
     """Flush and close the regular files that are open for writing. Ignore errors.
 
-    Pipes stay open, since closing a pipe may block.
+    Pipes stay open, since closing a pipe may block. The standard streams stay open as well.
     """
     files = [thing for thing in gc.get_objects() if issubclass(type(thing), io.IOBase)]
     for file in sorted(files, key=_closing_rank):
@@ -45,7 +46,7 @@ def _close_files() -> None:
 
 
 def _closing_rank(file: io.IOBase) -> int:
-    """Return the rank for closing: text files, compressors, buffered files, raw files.
+    """Return the rank for closing: 0 text files, 1 compressors, 2 buffered files, 3 raw files.
 
     Each kind flushes into the next.
     """

@@ -14,7 +14,9 @@ _SHELL_SIGNALS = 128
 def exit_text(code: int) -> str:
     """Return a clause about the end of a process, to follow the process's name.
 
-    `code` is the exit code, or a negative signal number.
+    `code` is the exit code, or a negative signal number. Examples are `ended with exit code 0` and
+    `was ended by SIGTERM`. An exit code with which shells report a signal, such as 143, has a
+    remark about the signal.
     """
     if code < 0:
         return f"was ended by {signal_name(-code)}"

@@ -23,7 +23,8 @@ class Process(NamedTuple):
 def list_descendants(pid: int) -> list[Process]:
     """List all descendants of the process `pid`, parents before children.
 
-    Zombies are omitted. Return an empty list without descendants.
+    The process `pid` is not listed. Zombies and their children are omitted. Return an empty list
+    without descendants, if no such process exists, and on systems without /proc.
     """
     by_parent: dict[int, list[Process]] = {}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
@@ -39,13 +40,13 @@ def list_descendants(pid: int) -> list[Process]:
 
 
 def read_process(pid: int) -> Process | None:
-    """Read the process with this id. Return None if the process has ended or is a zombie.
+    """Read the process with this id. Return None if the process is a zombie or does not exist.
 
-    Return None on systems without /proc.
+    Undecodable bytes of the command line are replaced. Return None on systems without /proc.
     """
     try:
-        # The program's name in brackets may contain spaces and brackets.
-        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        # The program's name in brackets may contain spaces, brackets and undecodable bytes.
+        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].decode().split()
         words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None
@@ -55,7 +56,10 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether the process still runs. False if another process has reused the id."""
+    """Whether the process still runs. False for a zombie, and if another process has the id.
+
+    False for every process on systems without /proc.
+    """
     now = read_process(process.pid)
     return now is not None and now.started_ticks == process.started_ticks
 
@@ -63,7 +67,7 @@ def is_alive(process: Process) -> bool:
 def pss_bytes(pid: int) -> int | None:
     """Return the memory of a process in bytes, with each shared page divided among its users.
 
-    Return None if the process has ended or the system does not report the memory.
+    Return None if the process has ended, or if the system does not report the memory to this user.
     """
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()

@@ -34,12 +34,16 @@ class Proxy:
 def find_proxy(url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
     """Return the proxy for requests to an address with a scheme and a host.
 
-    Return None for a direct connection: if no variable names a proxy, if NO_PROXY lists the host,
-    and for this machine's own addresses. A variable in lower case precedes the variable in upper
-    case. HTTP_PROXY is ignored in CGI scripts, because clients can set it there.
+    The variable is HTTPS_PROXY or HTTP_PROXY, by the scheme of `url`. A proxy without a port has
+    PORT_DEFAULT. Return None for a direct connection: if the variable is missing or empty, if
+    NO_PROXY lists the host (by name, parent domain, address, network or `*`), for `localhost` and
+    its subdomains, and for loopback and unspecified addresses. A variable in lower case precedes
+    the variable in upper case, even if it is empty. HTTP_PROXY is ignored in CGI scripts, because
+    clients can set it there.
 
     Raises:
-        InvalidValue: the variable contains no valid address of a proxy.
+        InvalidValue: the variable contains no valid address of a proxy. Only `http` proxies are
+            valid. Not raised for a direct connection.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
@@ -73,7 +77,9 @@ def _is_loopback(host: str) -> bool:
 def _is_excepted(host: str, port: int | None, environment: Mapping[str, str]) -> bool:
     """Whether NO_PROXY lists the host by name, domain, address, network or `*`.
 
-    An entry with a port only excepts requests to the port.
+    Entries are separated by commas or spaces, in any case. A name or domain, with or without a
+    leading `.` or `*.`, lists the host of this name and all subdomains. Names are not resolved to
+    addresses. An entry with a port only excepts requests to the port.
     """
     entries = _read_variable("no_proxy", environment).lower().replace(",", " ").split()
     return any(_matches(entry, host, port) for entry in entries)

@@ -10,7 +10,8 @@ VARIABLE = "PYTHONPATH"
 def put_first_on_path(folder: str) -> None:
     """Put the folder first in PYTHONPATH of this process's environment.
 
-    Do nothing if PYTHONPATH contains the folder, at any place.
+    Processes that are started later inherit the variable. `sys.path` of this process does not
+    change. Empty entries are removed. Do nothing if PYTHONPATH contains the folder, at any place.
     """
     paths = started_path()
     if folder not in paths:
@@ -18,5 +19,8 @@ def put_first_on_path(folder: str) -> None:
 
 
 def started_path() -> list[str]:
-    """Return the folders in PYTHONPATH of this process's environment. Empty without PYTHONPATH."""
+    """Return the folders in PYTHONPATH of this process's environment, in order.
+
+    Empty entries are skipped. Return an empty list without PYTHONPATH.
+    """
     return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]

@@ -35,7 +35,12 @@ class EcrRepository(NamedTuple):
 
 
 def ecr_repository(image: str) -> EcrRepository | None:
-    """Return the ECR repository of an image. Return None for an image outside private ECR."""
+    """Return the ECR repository of an image, without the tag and digest.
+
+    Return None for an image outside private ECR, and for an image without a name after the host.
+    Only hosts `ACCOUNT.dkr.ecr.REGION.amazonaws.com` in lower case count. Hosts of China
+    (`amazonaws.com.cn`) and FIPS hosts (`dkr.ecr-fips`) give None. Nothing is requested.
+    """
     host, _, rest = image.partition("/")
     found = _ECR_HOST.fullmatch(host)
     name = rest.partition("@")[0].partition(":")[0]
@@ -45,7 +50,9 @@ def ecr_repository(image: str) -> EcrRepository | None:
 def artifact_repository(image: str) -> str | None:
     """Return the Artifact Registry repository of an image, as HOST/PROJECT/REPOSITORY.
 
-    Return None for an image outside Google's Artifact Registry.
+    Return None for an image outside Google's Artifact Registry, whose hosts end in
+    `-docker.pkg.dev`, and for a name without an image after the repository. Images in `gcr.io` give
+    None.
     """
     host, *rest = image.split("/")
     if not _ARTIFACT_HOST.fullmatch(host) or len(rest) < 3 or not all(rest):
@@ -56,7 +63,8 @@ def artifact_repository(image: str) -> str | None:
 def registry_of_image(name: str) -> str:
     """Return the host, with the port if any, of the registry of an image's name.
 
-    The result is in lower case. All names of Docker Hub give DOCKER_HUB.
+    The result is in lower case. All names of Docker Hub, and an image without a host, give
+    DOCKER_HUB.
     """
     return registry_of_server(registry_host(name))
 
@@ -64,14 +72,20 @@ def registry_of_image(name: str) -> str:
 def registry_of_server(server: str) -> str:
     """Return the host, with the port if any, of a login's `server`, which is a host or a URL.
 
-    The result is in lower case. All names of Docker Hub give DOCKER_HUB.
+    The result is in lower case, without scheme and path. All names of Docker Hub give DOCKER_HUB.
+    An empty `server` gives "".
     """
     host = server.removeprefix("https://").removeprefix("http://").partition("/")[0].lower()
     return DOCKER_HUB if host in _DOCKER_HUBS else host
 
 
 def registry_host(name: str) -> str:
-    """Return the host at the beginning of an image's name, or DOCKER_HUB without a host."""
+    """Return the host at the beginning of an image's name, or DOCKER_HUB without a host.
+
+    The part in front of the first slash is a host if it contains a `.`, a `:` or an upper-case
+    letter, or is `localhost`. The host, with the port if any, is returned as written, also for
+    other names of Docker Hub.
+    """
     host, slash, _ = name.partition("/")
     looks = "." in host or ":" in host or host == "localhost" or host != host.lower()
     return host if slash and looks else DOCKER_HUB

@@ -58,7 +58,8 @@ class Bucket:
     Every public method may raise NoSuchBucket without the bucket, StoreBusy if the store requests
     fewer requests, WriteConflict if another writer was faster, and BucketError for other failures
     after repeats. `_put_object`, `_put_in_parts`, `_upload_part`, `_begin_upload`, `_send` and
-    `_pages` raise botocore's errors, which their caller translates by `_translate_errors`.
+    `_pages` raise botocore's errors, which their caller translates by `_translate_errors`. A store
+    that ignores conditions may replace an object that is created during a write.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Bucket:
     ) -> None:
         """Create a client. `client` is a botocore client to use instead of a new one.
 
-        Raise BucketError if boto3 or credentials are missing, or if the place is invalid.
+        Nothing is sent to the store. Raise BucketError if boto3 or credentials are missing, or if
+        the place is invalid.
         """
         self.place = place
         self._limits = limits
@@ -104,11 +106,11 @@ class Bucket:
             return self._put_in_parts(key, content, at_once, token, condition)
 
     def send(self, key: str, source: Path) -> bool:
-        """Upload a file as a new object, completely or not at all.
+        """Upload a file as a new object, completely or not at all. Return True.
 
-        Return False, and change nothing, if another writer's object exists. Repeat the upload some
-        times after a WriteConflict. Raise BucketError also if the file is no regular file or
-        becomes shorter, and OSError if the file cannot be opened.
+        Return False, and change nothing, if another writer's object exists. Repeat the upload twice
+        after a WriteConflict. Raise BucketError also if the file is no regular file or becomes
+        shorter, and OSError if the file cannot be opened.
         """
         token, failures, limits = secrets.token_hex(16), 0, self._limits
         while True:
@@ -130,15 +132,16 @@ class Bucket:
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        This call opens the object. The blocks are empty if `start` is behind the object. Raise
-        NoSuchKey without the object. The iterator may raise BucketError.
+        This call opens the object. The blocks are empty if `start` is at or behind the object's
+        end. Raise NoSuchKey without the object. The iterator requests the rest if an answer breaks
+        off, and may raise BucketError, also if the object is replaced meanwhile.
         """
         return self._reader.read(key, start, end)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open an object, and return the size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey without the object. The iterator may raise BucketError.
+        Raise NoSuchKey without the object. The iterator is like that of `read`.
         """
         content = self._reader.open(key)
         size = None if content is None else content.size
@@ -149,8 +152,8 @@ class Bucket:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
-        not all bytes are received; the file may then contain a part.
+        Raise NoSuchKey without the object; the file then stays. Raise BucketError if the object is
+        replaced meanwhile or not all bytes are received; the file may then contain a part.
         """
         self._reader.fetch(key, destination, self._limits.fetched_part_bytes)
 
@@ -166,7 +169,7 @@ class Bucket:
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield the key and the size in bytes of each object with the prefix, in any order.
 
-        The pages of the list are requested during the iteration.
+        The prefix is any beginning of keys. Pages of the list are requested during the iteration.
         """
         with self._translate_errors(prefix):
             for page in self._pages("list_objects_v2", prefix):
@@ -183,7 +186,8 @@ class Bucket:
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with the prefix, and delete the parts.
 
-        Do nothing if the store cannot list unfinished uploads.
+        Running uploads are aborted, too. An error, also of an upload that ended meanwhile, leaves
+        further uploads. Do nothing if the store cannot list unfinished uploads.
         """
         if self.features.lacks(Feature.UPLOAD_LISTS):
             return
@@ -191,17 +195,17 @@ class Bucket:
             self.request("abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]})
 
     def lists_uploads(self, key: str) -> bool:
-        """Whether the store can list unfinished uploads and parts. The result is cached.
+        """Whether the store can list unfinished uploads and parts. Always True for Amazon's store.
 
-        The first call begins an upload of the key `key`.try, searches the lists for the upload, and
-        aborts the upload.
+        For another store, the first call begins an upload of the key `key`.try, searches the lists
+        for it, and aborts it. This object keeps the result.
         """
         if not self.features.is_known(Feature.UPLOAD_LISTS):
             self._try_upload(f"{key}.try")
         return not self.features.lacks(Feature.UPLOAD_LISTS)
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """Return a URL that allows anybody to download the object for `seconds`.
+        """Return a URL that allows anybody to download the object, as a file, for `seconds`.
 
         The object need not exist. The first call may request the bucket's region.
         """
@@ -213,9 +217,10 @@ class Bucket:
     ) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to write the content, and the request's headers.
 
-        The URL is valid for `seconds`, and bound to the size and the hexadecimal digests. Stores
-        other than Amazon's may only compare `md5`. The SHA-256 is omitted for a store that refuses
-        it; then raise BucketError without an MD5. The first call may try out the store's features.
+        The URL is valid for `seconds`, bound to the size and the hexadecimal digests, and replaces
+        an existing object. The client must send the headers. Stores other than Amazon's may only
+        compare `md5`. The SHA-256 is omitted for a store that refuses it; then raise BucketError
+        without an MD5. While its support is unknown, calls begin and abort an upload of `key`.try.
         """
         params: dict[str, Any] = {"ContentLength": size}
         headers = {"Content-Length": str(size)}
@@ -232,8 +237,8 @@ class Bucket:
     def signed_url(self, name: str, key: str, arguments: Mapping[str, Any], seconds: int) -> str:
         """Return a signed URL for a request on the key, valid for `seconds`.
 
-        `name` is botocore's name of the request, `arguments` are its other arguments. The first
-        call may request the bucket's region.
+        `name` is botocore's method, such as `get_object`; `arguments` are its other arguments. The
+        first call requests the bucket's region unless the place has a region or an endpoint.
         """
         named = {**arguments, **self._object_arguments(key)}
         with self._translate_errors(key):
@@ -243,18 +248,20 @@ class Bucket:
     def request(self, name: str, key: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request on the key, and return the answer.
 
-        `name` is botocore's name of the request, `arguments` are its other arguments. Optional
-        fields that the store refuses are left out. Raise NoSuchKey if the request needs an object
-        and nothing is stored under the key.
+        `name` is botocore's method, such as `list_parts`; `arguments` are its other arguments.
+        Optional fields that the store refuses are left out. Raise NoSuchKey if the request needs an
+        object and nothing is stored under the key.
         """
         with self._translate_errors(key):
             return self._send(name, key, arguments)
 
     def complete_upload(self, key: str, upload: str, parts: Sequence[Mapping[str, Any]]) -> bool:
-        """Create an object from an upload's parts. Return False if the key is taken.
+        """Create an object from an upload's parts. Return True if the object was created.
 
-        `upload` is the upload's id. `parts` have the fields PartNumber and ETag. If the store
-        itself detects an existing object, raise WriteConflict.
+        `upload` is the upload's id. `parts` have the fields PartNumber and ETag. A store other than
+        Amazon's is first asked for an object, and False is returned if the key is taken. If the
+        store itself detects an existing object, raise WriteConflict. Both leave the upload. After a
+        lost answer, an error may be raised although the object was created.
         """
         if self._finds_object(key):
             return False
@@ -263,11 +270,11 @@ class Bucket:
         return True
 
     def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """Yield S3's description of each unfinished upload below the prefix.
+        """Yield S3's description of each unfinished upload under keys with the prefix.
 
-        The field `Key` is relative to the place's prefix, as all keys.
-        If a store other than Amazon's refuses the listing, yield nothing and record the missing
-        feature.
+        The field `Key` is relative to the place's prefix, as all keys. The pages are requested
+        during the iteration. If a store other than Amazon's refuses the listing, yield nothing and
+        record the missing feature.
         """
         try:
             with self._translate_errors(prefix):
@@ -357,7 +364,7 @@ class Bucket:
     def _upload_part(
         self, key: str, upload: str, number: int, part: bytes | FilePart
     ) -> dict[str, Any]:
-        """Send a part, and return the part's fields for the completion of the upload."""
+        """Send a part, and return the part's fields for the completion: number, ETag, checksums."""
         named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
 
         def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
@@ -401,7 +408,10 @@ class Bucket:
         return True
 
     def _may_sign_checksums(self, key: str) -> bool:
-        """Whether signed requests may contain a SHA-256. If unknown, begin and abort an upload."""
+        """Whether signed requests may contain a SHA-256. True unless the store refused checksums.
+
+        While the support is unknown, each call begins and aborts an upload of the key `key`.try.
+        """
         if not self.features.is_known(Feature.CHECKSUMS):
             # Permission to write objects includes uploads, but not always the list of uploads.
             with self._translate_errors(key):
@@ -413,9 +423,9 @@ class Bucket:
     def _finds_object(self, key: str, token: str = "") -> bool:
         """Whether an object with another token exists, in a store that may ignore conditions.
 
-        False if the store is known to support conditions, or if the credentials do not allow the
-        question (status 403). Without a token, any object counts. Simultaneous writers can both get
-        False; then only a condition separates the writers.
+        False for Amazon's store without a request, or if the credentials do not allow the question
+        (status 403). Without a token, any object counts. Simultaneous writers can both get False;
+        then only a condition separates the writers.
         """
         if self.features.is_proved(Feature.CONDITIONS):
             return False
@@ -485,5 +495,5 @@ def _hexadecimal(base64_digest: str) -> str:
 
 @lru_cache(maxsize=64)
 def bucket_of(place: BucketPlace) -> Bucket:
-    """Return the bucket at a place, from a cache. Raise BucketError as Bucket does."""
+    """Return the bucket at a place, cached for later calls. Raise BucketError as Bucket does."""
     return Bucket(place)

@@ -22,9 +22,11 @@ CONNECTIONS_MAX = 32
 def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
     """Create a botocore client for a bucket. Nothing is sent to the store.
 
-    Credentials may be requested from the machine or, for checkpoints, from the trial's agent. With
-    `for_checkpoints`, settings in the environment of the user's code are ignored. Raise BucketError
-    if boto3 is missing, if credentials are missing or incomplete, or if a setting is invalid.
+    Each call creates a new client. Credentials may be requested from the machine or, for
+    checkpoints, from the trial's agent. The client repeats failed requests up to ATTEMPTS_MAX
+    attempts. With `for_checkpoints`, settings in the environment of the user's code are ignored.
+    Raise BucketError if boto3 is missing, if credentials are missing or incomplete, or if a setting
+    is invalid.
     """
     try:
         from botocore.config import Config

@@ -68,8 +68,10 @@ _OTHER_REASONS = (
 def translate_errors(place: BucketPlace, key: str) -> Iterator[None]:
     """Translate botocore's errors in the block into bucket errors with messages.
 
-    Raise NoSuchBucket, NoSuchKey, WriteConflict, StoreBusy or BucketError. The cause is botocore's
-    error, except for an answer that is no XML. Other errors are passed on.
+    Raise NoSuchBucket, NoSuchKey for a missing object, WriteConflict as `is_conflict` says,
+    StoreBusy for status 429 or 503, or BucketError otherwise, also for a missing upload. The cause
+    is botocore's error, except for an answer that is no XML. Other errors are passed on. `key` is
+    only used in messages.
     """
     from botocore.exceptions import BotoCoreError
     from botocore.parsers import ResponseParserError
@@ -126,7 +128,7 @@ def transfer_errors() -> Any:
 
 
 def error_code(error: Any) -> str:
-    """Return the error code in S3's answer, or the name of the error's class without an answer."""
+    """Return the error code in S3's answer, or the name of the error's class without a code."""
     answered = getattr(error, "response", {}) or {}
     return str(answered.get("Error", {}).get("Code") or type(error).__name__)
 
@@ -147,7 +149,7 @@ def may_be_refusal(error: Any) -> bool:
     """Whether an error may mean that the store does not support a feature of the request.
 
     True for status 400, 405 or 501, unless the code names the content or the credentials. True for
-    a wrong signature as well, because a proxy may have removed a signed header.
+    a wrong signature as well, because a proxy may have removed a signed header. False for None.
     """
     if http_status(error) in _REFUSALS:
         return error_code(error) not in _OTHER_REASONS

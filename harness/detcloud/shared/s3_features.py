@@ -52,23 +52,28 @@ class StoreFeatures:
         return self.is_amazons_own or feature in self._proved
 
     def is_known(self, feature: Feature) -> bool:
-        """Whether an answer has shown that the store has, or lacks, the feature."""
+        """Whether an answer has shown that the store has, or lacks, the feature.
+
+        Always True for Amazon's store.
+        """
         return self.is_proved(feature) or self.lacks(feature)
 
     def note(self, feature: Feature, *, is_there: bool) -> None:
         """Record whether an answer showed the feature. A feature once missing stays missing.
 
-        `is_proved` may then be True as well.
+        The record lasts as long as the object. `is_proved` and `lacks` may both be True afterwards.
         """
         (self._proved if is_there else self._lacking).add(feature)
 
     def send(self, request: Send, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request without the optional fields that the store refuses; return the answer.
 
-        If another store than Amazon's refuses the request, repeat it without the fields of each
+        The fields of features that are known to be missing are never sent. If another store than
+        Amazon's refuses the request as `may_be_refusal` says, repeat it without the fields of each
         used feature, and then without the fields of all. Record the features that had to be left
-        out. If all attempts are refused, raise the error of the first. Raise any other error at
-        once. `request` is a function of botocore, `fields` are its arguments.
+        out as missing. A success with all fields records nothing. If all attempts are refused,
+        raise the error of the first. Raise any other error at once. `request` is a function of
+        botocore, `fields` are its arguments.
         """
         sent = {
             name: value for name, value in fields.items() if not self._is_field_of_lacking(name)

@@ -19,7 +19,9 @@ from detcloud.shared.upload_parts import PartSizes, check_stored_size
 class S3PartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
-    Every method may raise BucketError if the store refuses or does not answer.
+    Every method may raise BucketError if the store refuses or does not answer, or if an upload is
+    needed and the store cannot list unfinished uploads. The object uses the upload that it found
+    first, and fails once that upload has ended.
     """
 
     is_in_order = False
@@ -32,17 +34,19 @@ class S3PartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts.
+        """Return the sorted numbers, from 1, of the stored parts. Each call asks the store.
 
-        Begin a missing upload, also if the object exists already.
+        Parts of a wrong size are skipped. Begin a missing upload, also if the object exists
+        already.
         """
         return sorted(self._parts())
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to store the part, and the headers of the request.
 
-        `md5` is the part's digest in hexadecimal, to which the URL is bound. The URL is valid for
-        `seconds`. Begin an upload if none exists.
+        `number` counts from 1, and is not checked. `md5` is the part's digest in hexadecimal, to
+        which the URL is bound, as to the part's size. The URL is valid for `seconds`, and replaces
+        a stored part. The client must send the headers. Begin an upload if none exists.
         """
         digest = base64.b64encode(bytes.fromhex(md5)).decode()
         size = self.sizes.size_of(number)
@@ -56,15 +60,17 @@ class S3PartsUpload:
         return url, {"Content-Length": str(size), "Content-MD5": digest}
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Raise PartsConflict, because clients send parts to the store directly."""
+        """Always raise PartsConflict, because clients send parts to the store directly."""
         raise PartsConflict(f"part {number} of {self._key} has to be sent to the store itself")
 
     def join(self) -> bool:
         """Create the object from the stored parts. Return False if the object exists already.
 
-        Return True if this call created the object. Raise PartsConflict if a part is missing, or if
-        the existing object has another size. Raise BucketError if the store fails and no object
-        exists. A missing upload is begun, and then all parts are missing.
+        Return True if this call created the object. An existing object of the same size counts as
+        the same file, whatever its content; a not yet completed upload then stays. Raise
+        PartsConflict if a part is missing, or if the existing object has another size. Raise
+        BucketError if the store fails and no object exists. A missing upload is begun, and then all
+        parts are missing.
         """
         if self._is_stored():
             return False
@@ -95,7 +101,8 @@ class S3PartsUpload:
     def _upload(self) -> dict[str, str]:
         """The field of a request that names the key's oldest upload. Begin a missing upload.
 
-        Raise BucketError if the store cannot list unfinished uploads.
+        The store is asked once for this object. Raise BucketError if the store cannot list
+        unfinished uploads.
         """
         if (found := self._oldest()) is None:
             self._bucket.request("create_multipart_upload", self._key, {})
@@ -113,7 +120,8 @@ class S3PartsUpload:
     def _parts(self) -> dict[int, str]:
         """Return the ETags of the stored parts by number. Parts of a wrong size are skipped.
 
-        Raise BucketError if the store repeats a page of its list.
+        Begin a missing upload, which has no parts. Raise BucketError if the store repeats a page of
+        its list.
         """
         found: dict[int, str] = {}
         marker = 0

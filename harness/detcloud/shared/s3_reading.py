@@ -69,18 +69,19 @@ class ObjectReader:
     def read(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        The object is opened by this call. The blocks are empty if the range is behind the object.
-        Raise NoSuchKey without the object. Raise BucketError, also while reading, if the store
-        fails.
+        The object is opened by this call. The blocks are empty if `start` is at or behind the
+        object's end. Raise NoSuchKey without the object. Raise BucketError, also while reading, if
+        the store fails or the object is replaced meanwhile.
         """
         return self.blocks(key, self.open(key, start, end))
 
     def fetch(self, key: str, destination: Path, part_bytes: int) -> None:
         """Copy an object to a file, in parts of `part_bytes`, several parts at a time.
 
-        Use a single request if the store lacks ranges. Replace an existing file. Raise NoSuchKey
-        without the object. Raise BucketError if the object is replaced meanwhile, or if not all
-        bytes are received; the file may then contain a part.
+        Use a single request if the store lacks ranges. Replace an existing file once the object is
+        open. Raise NoSuchKey without the object; the file then stays as it was. Raise BucketError
+        if the object is replaced meanwhile, or if not all bytes are received; the file may then
+        contain a part. Errors of the local file are passed on.
         """
         first = self.open(key, 0, None if self._features.lacks(Feature.RANGES) else part_bytes)
         if first is None:
@@ -102,9 +103,10 @@ class ObjectReader:
     ) -> Content | None:
         """Open the content from `start` to before `end`. None means the object's end.
 
-        Return None if the range is behind the object. Raise NoSuchKey without the object. With an
-        ETag, raise BucketError if the object has another version. If the store sends the whole
-        object, record that the store lacks ranges, and cut out the range.
+        The caller closes the content. Return None if `start` is at or behind the object's end.
+        Raise NoSuchKey without the object. With an ETag, raise BucketError if the object has
+        another version. If the store sends the whole object, record that the store lacks ranges,
+        and cut out the range.
         """
         fields: dict[str, Any] = {}
         if start > 0 or end is not None:
@@ -129,8 +131,9 @@ class ObjectReader:
     def blocks(self, key: str, content: Content | None) -> Iterator[bytes]:
         """Yield the bytes of a content in blocks, and close the content. Nothing for None.
 
-        If the answer breaks off, request the rest of the same version, with pauses. Raise
-        BucketError after ATTEMPTS_MAX failures.
+        The content is also closed if the iteration is given up. If the answer breaks off, request
+        the rest of the same version, with pauses. Raise BucketError after ATTEMPTS_MAX failures in
+        total, or if the object is replaced meanwhile.
         """
         failures = 0
         while content is not None:
@@ -154,7 +157,7 @@ class ObjectReader:
     ) -> Content | None:
         """Return the range of an answer with the whole object, or None for a range behind the end.
 
-        Record that the store lacks ranges.
+        Record that the store lacks ranges. For None, the answer is closed.
         """
         self._features.note(Feature.RANGES, is_there=False)
         whole = _part_content(key, answer, 0, None)
@@ -167,10 +170,11 @@ class ObjectReader:
         return Content(_CutBody(body, start, last), start, last, size, whole.etag)
 
     def _fetch_whole(self, key: str, destination: Path, content: Content, size: int | None) -> None:
-        """Copy an object to a file with a single request.
+        """Copy an object to a file with a single request. Replace an existing file.
 
-        `content` is reused if it is the whole object. Raise BucketError if the number of received
-        bytes differs from `size`; None skips the check.
+        `content` is reused if it is the whole object, else closed. Raise BucketError if the number
+        of received bytes differs from `size`; None skips the check. The received bytes then stay in
+        the file.
         """
         if content.end is None or content.end != size:
             # The request was for a part, before the store was known to lack ranges.
@@ -193,7 +197,7 @@ class _CutBody:
         self._left = None if end is None else end - start
 
     def read(self, size: int) -> bytes:
-        """Read at most `size` bytes of the range. Return b"" at the end."""
+        """Read at most `size` bytes of the range, maybe fewer. Return b"" at the end."""
         while self._skipped > 0:
             skipped = self._body.read(min(_BLOCK_BYTES, self._skipped))
             if not skipped:
@@ -212,7 +216,7 @@ class _CutBody:
 def _part_content(key: str, answer: Mapping[str, Any], start: int, end: int | None) -> Content:
     """Return the content of an answer to a request for the bytes from `start` to before `end`.
 
-    Raise BucketError if the answer begins at another byte.
+    Nothing is read yet. Raise BucketError if the answer begins at another byte.
     """
     length = answer.get("ContentLength")
     size = None if length is None or start > 0 or end is not None else int(length)

@@ -43,14 +43,15 @@ class Greeting:
     """The words of the command to run. Empty for bash, or for sh if bash is missing."""
 
     def encode(self) -> bytes:
-        """Return the greeting as a line of JSON with a newline."""
+        """Return the greeting as a line of JSON in ASCII with a newline, of any length."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Greeting:
-        """Parse a line of `encode`. Missing texts become "", invalid sizes 0.
+        """Parse a line of `encode`, with or without the newline. Ignore unknown fields.
 
-        Raise ValueError if the line is no JSON object or has no valid list of words as `program`.
+        Missing texts become "". Sizes are clamped to 0 to 65535, and invalid sizes become 0. Raise
+        ValueError if the line is no JSON object or has no valid list of words as `program`.
         """
         try:
             fields = json.loads(line)
@@ -79,8 +80,9 @@ class FrameReader:
     def feed(self, received: bytes) -> list[tuple[bytes, bytes]]:
         """Add received bytes, and return the kind and payload of each newly complete frame.
 
-        Keep an incomplete frame for the next call. Raise ValueError for a frame with a payload of
-        more than FRAME_BYTES_MAX bytes; the complete frames before that frame are then lost.
+        Keep an incomplete frame for the next call. Kinds are not checked. Raise ValueError as soon
+        as the head of a frame announces a payload of more than FRAME_BYTES_MAX bytes. The complete
+        frames of this call are then lost, and every later call raises ValueError again.
         """
         self._rest += received
         frames: list[tuple[bytes, bytes]] = []
@@ -96,7 +98,10 @@ class FrameReader:
 
 
 def pack_frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """Return a frame of this kind. The payload must have at most FRAME_BYTES_MAX bytes."""
+    """Return a frame of this kind, a single byte.
+
+    The payload must have at most FRAME_BYTES_MAX bytes, which is not checked.
+    """
     return _HEAD.pack(kind, len(payload)) + payload
 
 
@@ -117,12 +122,12 @@ def unpack_size(payload: bytes) -> tuple[int, int]:
 
 
 def pack_exit_code(code: int) -> bytes:
-    """Return the payload of an EXIT frame. The code must fit into 32 bits."""
+    """Return the payload of an EXIT frame. The code must fit into 32 bits, with its sign."""
     return _EXIT_CODE.pack(code)
 
 
 def unpack_exit_code(payload: bytes) -> int:
-    """Return the exit code from the payload of an EXIT frame.
+    """Return the exit code, which may be negative, from the payload of an EXIT frame.
 
     Raise ValueError if the payload has a wrong length.
     """

@@ -14,19 +14,26 @@ CHECKPOINT_PART = 3
 
 
 def staged_name(key: str) -> str:
-    """Return a new random name for an unfinished write of a key."""
+    """Return a new random name for an unfinished write of a key, after `staged_prefix`.
+
+    Nothing is created.
+    """
     return f"{staged_prefix(key)}{uuid.uuid4().hex}"
 
 
 def claim_name(key: str) -> str:
-    """Return the name of the file that claims a key for a single writer."""
+    """Return the name of the file that claims a key for a single writer.
+
+    Equal keys have equal names: `staged_prefix` and the key's SHA-256. Nothing is created.
+    """
     return f"{staged_prefix(key)}{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def staged_prefix(key: str) -> str:
-    """Return the beginning of the names of a checkpoint's unfinished writes.
+    """Return the beginning of the names of a checkpoint's unfinished writes: the UUID with a dot.
 
-    Return "" for a key that does not belong to a checkpoint's file.
+    Return "" for a key that does not belong to a checkpoint's file, with fewer than five parts. The
+    UUID is not checked.
     """
     parts = key.split("/")
     return f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""

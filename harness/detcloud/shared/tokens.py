@@ -7,5 +7,5 @@ TOKEN_PREFIX = "dct_"
 
 
 def mint_token() -> str:
-    """Generate a token with 256 random bits after TOKEN_PREFIX."""
+    """Generate a token with 256 random bits after TOKEN_PREFIX. Nothing is stored."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)

@@ -67,8 +67,8 @@ class LoopOfTrial:
     def unread_setting_notices(self, config: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each configured setting that this loop does not read.
 
-        `config` is the configuration as JSON values. Settings with default values are skipped.
-        Yield nothing for the Trainer's loop.
+        `config` is the configuration as JSON values. Settings with default values are skipped. The
+        paths in `ignored` count as not read. Yield nothing for the Trainer's loop.
         """
         if self.kind is TrainingLoop.TRAINER:
             return

@@ -29,20 +29,27 @@ Result = TypeVar("Result")
 def part_bytes_of(size: int, parts_max: int, least: int = PART_BYTES) -> int:
     """Return the smallest part size for which `size` bytes need at most `parts_max` parts.
 
-    Return at least `least`.
+    Return at least `least`, also for a smaller file.
     """
     return max(least, -(-size // parts_max))
 
 
 def parts_at_once(part_bytes: int) -> int:
-    """Return the number of parts of this size that may be in memory at a time, at least 1."""
+    """Return the number of parts of this size that may be in memory at a time.
+
+    The number is between 1 and PARTS_AT_ONCE.
+    """
     return max(1, min(PARTS_AT_ONCE, MEMORY_BYTES_MAX // part_bytes))
 
 
 def file_parts(source: Path, size: int, part_bytes: int) -> Iterator[Callable[[], bytes]]:
-    """Yield a function for each part of a file that reads and returns the part.
+    """Yield a function for each part of a file, in order, that reads and returns the part.
 
-    `size` is the file's size in bytes. A function raises BucketError if the file is shorter now.
+    `size` is the file's size in bytes. Only the last part may be smaller than `part_bytes`. Yield
+    nothing for an empty file. Each call opens the file by itself, so the functions may be called in
+    any order, repeatedly and by several threads. A function raises BucketError if the file ends
+    within or before the part now, and OSError if the file cannot be opened. Bytes behind `size` are
+    ignored.
     """
     for start in range(0, size, part_bytes):
         yield partial(_read_part, source, start, min(part_bytes, size - start))
@@ -51,7 +58,8 @@ def file_parts(source: Path, size: int, part_bytes: int) -> Iterator[Callable[[]
 def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
     """Yield the content in parts of `part_bytes`. Only the last part may be smaller.
 
-    Yield nothing for empty content.
+    Each part is yielded before the next block is read. Yield nothing for empty content. Errors of
+    `content` are passed on, and lose the part that was not full.
     """
     part = bytearray()
     for block in content:
@@ -72,9 +80,11 @@ def call_at_once(
 ) -> list[Result]:
     """Call the function for all items, at most `at_once` at a time. Return the results in order.
 
-    Each call has a thread. The next item is read when a call has ended. After an error, no further
-    item is read; once the running calls have ended, raise the first error in the items' order. If
-    reading the items fails, wait for the running calls and raise that error.
+    Each call has a thread. The caller's thread reads the items, one item ahead of the running
+    calls. After an error of a call, no further item is read, and the item that was read ahead may
+    be dropped without a call. Once the running calls have ended, raise the first error in the
+    items' order. If reading the items fails, wait for the running calls and raise that error.
+    Without items, return an empty list. `at_once` of 0 blocks for ever.
 
     The threads are daemons, unlike threads of an executor. A process can therefore end during a
     call, for example a trial on an ending machine during an upload.
@@ -105,11 +115,12 @@ def call_at_once(
 def fetch_parts(
     destination: Path, size: int, part_bytes: int, read: Callable[[int, int], Iterator[bytes]]
 ) -> None:
-    """Write a file of `size` bytes, with several parts at a time.
+    """Write a file of `size` bytes, with up to FETCHED_AT_ONCE parts at a time.
 
-    `read(start, end)` yields the bytes from `start` to before `end`. Replace an existing file.
-    Raise BucketError if a part has too few or too many bytes. Errors of `read` are passed on. After
-    an error, the file is incomplete.
+    `read(start, end)` yields the bytes from `start` to before `end`, and is called in several
+    threads. An existing file is emptied first. Without bytes, create an empty file. Raise
+    BucketError if a part has too few or too many bytes. Errors of `read` and of the file are passed
+    on. After an error, no further part is begun, and the file is incomplete.
     """
 
     def copy(start: int) -> None:

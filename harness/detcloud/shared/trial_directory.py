@@ -160,7 +160,8 @@ class DirectivesFile:
         """Return the newest directives, and store them in `latest`. Ignore an older revision.
 
         Return the defaults before the file exists, and the last directives if the file is deleted.
-        Raise DetcloudError if the file is malformed.
+        Raise DetcloudError if the file is malformed; `latest` then stays, and each call raises the
+        error until the file changes.
         """
         try:
             status = self._path.stat()
@@ -193,10 +194,12 @@ class ReportFile:
         self._may_be_torn = True
 
     def append(self, kind: str, **fields: object) -> None:
-        """Append a report of this kind, with the current time and the fields.
+        """Append a report of this kind, with the current time and the fields, as a line of JSON.
 
-        Raise DetcloudError for a value that has no JSON form or is nested too deep, for a line over
-        256 KiB, and if the line cannot be written completely.
+        Values are converted as `to_json_value` does, so NaN becomes "NaN". A field `time_ms`
+        replaces the current time. Raise DetcloudError for a value that has no JSON form or is
+        nested too deep, for a line over 256 KiB, and if the line cannot be written completely. Only
+        in the last case, a part may stay in the file; the next report then begins on a new line.
         """
         time_ms = time.time_ns() // 1_000_000
         plain = to_json_object(fields, kind)
@@ -225,7 +228,7 @@ class ReportFile:
             )
 
     def _separator_after_torn_line(self) -> bytes:
-        """Return a newline if a full disk cut the file's last line, else nothing.
+        """Return a newline if a full disk cut the file's last line, else b"".
 
         The reader then skips only the cut line, and not the next line as well.
         """
@@ -234,7 +237,11 @@ class ReportFile:
         return b"\n" if torn else b""
 
     def has_exit(self) -> bool:
-        """Whether any process has appended an `exit` line since this object was created."""
+        """Whether any process has appended an `exit` line since this object was created.
+
+        The file is read from the end at that time, also after `close`. Malformed lines are skipped.
+        Raise OSError if the file was deleted.
+        """
         with self.path.open("rb") as report:
             report.seek(self._offset)
             return any(_is_exit(line) for line in report)
@@ -253,7 +260,10 @@ class TrialDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read in/spec.json. Raise DetcloudError if the file is missing or malformed."""
+        """Read in/spec.json. Raise DetcloudError if the file is missing or malformed.
+
+        Unknown fields are ignored. Nothing is created or written.
+        """
         self.path = path
         place = path / "in" / "spec.json"
         try:
@@ -273,7 +283,10 @@ class TrialDirectory:
 
     @property
     def report(self) -> ReportFile:
-        """The report file of this process's rank, created at the first use."""
+        """The report file of this process's rank, created at the first use, and then kept.
+
+        Raise OSError if the file cannot be created.
+        """
         if self._report is None:
             self._report = ReportFile(self._path_of(self.rank))
         return self._report
@@ -281,7 +294,8 @@ class TrialDirectory:
     def open_node_report(self) -> ReportFile:
         """Return the report file of the node's first process, which starts the workers.
 
-        Create the file if needed. Equal to `report` if the rank was not changed.
+        Create the file if needed. Return `report` if the rank was not changed. Later calls return
+        the same object.
         """
         if self.rank == self.spec.rank:
             return self.report
@@ -290,7 +304,7 @@ class TrialDirectory:
 
     @property
     def has_report(self) -> bool:
-        """Whether a process of this rank has created the report file."""
+        """Whether a process of this rank, maybe an earlier process, has created the report file."""
         return self._path_of(self.rank).exists()
 
     def _path_of(self, rank: int) -> Path:
@@ -299,15 +313,17 @@ class TrialDirectory:
     def set_rank(self, rank: int) -> None:
         """Set this process's rank among a launcher's workers. All except rank 0 are workers.
 
-        `report` stays the file of the earlier rank if the file is open already.
+        `report` stays the file of the earlier rank if the file is open already, and a claimed rank
+        stays claimed.
         """
         self.rank, self.is_worker = rank, rank > 0
 
     def claim_rank(self) -> None:
         """Claim the rank for this process until `close`, with a lock on a file in out/.
 
-        Raise DetcloudError if another process has claimed the rank, since both would report as the
-        same rank. On a file system without locks, the claim always succeeds.
+        The file and the folder are created if missing. Raise DetcloudError if another process has
+        claimed the rank, since both would report as the same rank; then nothing is claimed. Further
+        claims of this process succeed. On a file system without locks, the claim always succeeds.
         """
         (self.path / "out").mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -316,6 +332,9 @@ class TrialDirectory:
             # This kind of lock belongs to the process, so forked children do not hold it.
             fcntl.lockf(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
+            # `close` must not clear the other process's claim.
+            os.close(self._claim)
+            self._claim = None
             raise DetcloudError(
                 f"two processes of this trial claim to be rank {self.rank} of "
                 f"{self.spec.size}, and both would report it: start them with `python3 -m "
@@ -329,22 +348,26 @@ class TrialDirectory:
     def note_listener(self) -> None:
         """Record in the rank's claim, until `close`, that this process reads its directives.
 
-        A stop then sends SIGTERM to the process only late, after time to save. Do nothing without a
-        claim.
+        The record consists of the process id and start time, in the claim's file. A stop then sends
+        SIGTERM to the process only late, after time to save. Do nothing without a claim or without
+        /proc. Errors of the file are ignored.
         """
         own = read_process(os.getpid())
         if self._claim is not None and own is not None:
             self._write_claim(f"{own.pid} {own.started_ticks}")
 
     def _write_claim(self, text: str) -> None:
-        """Replace the text of the claim. Ignore an OSError, after which signals come sooner."""
+        """Replace the text of the claim. Ignore an OSError, after which signals come sooner.
+
+        Do nothing without a claim.
+        """
         if self._claim is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._claim, 0)
                 os.pwrite(self._claim, text.encode(), 0)
 
     def close(self) -> None:
-        """Close the report files and release the claim of the rank.
+        """Close the report files, clear and release the claim of the rank. Files stay.
 
         A second call raises OSError if a report file was open.
         """
@@ -359,14 +382,18 @@ class TrialDirectory:
     def from_environment(cls) -> TrialDirectory | None:
         """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without a value.
 
-        Raise DetcloudError if in/spec.json is missing or malformed.
+        Each call reads in/spec.json and returns a new object. Raise DetcloudError if the file is
+        missing or malformed.
         """
         path = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
         return cls(Path(path)) if path else None
 
 
 def _largest_value(fields: dict[str, Any]) -> str:
-    """Return a clause for an error with the name and size of a report's largest value."""
+    """Return a clause for an error with the name and size of a report's largest value.
+
+    Objects are searched one level deep. `fields` must contain a value.
+    """
     named = [(name, item) for name, item in fields.items() if not isinstance(item, dict)]
     for group, item in fields.items():
         if isinstance(item, dict):
@@ -444,8 +471,9 @@ def _parse_record(
 ) -> Record:
     """Build a record of class `kind` from a JSON object. Ignore unknown fields.
 
-    `nested` are the classes of fields that are records. `place` names the file in messages. Raise
-    DetcloudError if the document is no object, a value has the wrong type or a field is missing.
+    Missing fields get the class's defaults. `nested` are the classes of fields that are records.
+    `place` names the file in messages. Raise DetcloudError if the document is no object, a value
+    has the wrong type or a field without a default is missing.
     """
     if not isinstance(document, dict):
         raise DetcloudError(f"{place} must be an object, it is {document!r:.80}")

@@ -90,7 +90,8 @@ OTHER_KINDS = ("cpu", "cuda", "gpu")
 def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each configured setting without an effect.
 
-    `config` is the configuration as JSON values. Settings with default values are skipped.
+    `config` is the configuration as JSON values. Settings with default values are skipped. Images
+    and environment variables for `rocm` count if they differ from all other devices' values.
     """
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
@@ -110,6 +111,7 @@ def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
     """Whether a kind of device has a configured value that differs from all kinds of slots.
 
     Determined's default images, which Determined wrote into every configuration, do not count.
+    False for a missing or empty value.
     """
     value = by_device.get(kind)
     is_default = isinstance(value, str) and value.startswith(DETERMINED_IMAGES)
@@ -123,7 +125,7 @@ def asks_for_something(
     """Whether a configuration has a value at the path that is not one of the `neutral` values.
 
     Without neutral values, empty and false values are neutral. False if the path does not exist, or
-    if `switch` names a setting of the same section that is off.
+    if `switch` names a setting of the same section that is off or missing.
     """
     value: Any = config
     for name in path:

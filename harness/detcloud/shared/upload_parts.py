@@ -37,20 +37,26 @@ class PartSizes:
 
     @property
     def numbers(self) -> range:
-        """The numbers of all parts."""
+        """The numbers of all parts, from 1. Empty for an empty file."""
         return range(1, self.count + 1)
 
     def start_of(self, number: int) -> int:
-        """Return the offset of a part's first byte in the file."""
+        """Return the offset of a part's first byte in the file. The number is not checked."""
         return (number - 1) * self.part_bytes
 
     def size_of(self, number: int) -> int:
-        """Return the number of bytes of a part. Only the last part may be smaller."""
+        """Return the number of bytes of a part. Only the last part may be smaller.
+
+        The number is not checked: numbers outside `numbers` give wrong sizes.
+        """
         return min(self.part_bytes, self.size - self.start_of(number))
 
 
 def check_stored_size(name: str, stored: int, size: int) -> None:
-    """Raise PartsConflict unless the stored size equals the size of the upload, in bytes."""
+    """Raise PartsConflict unless the stored size equals the size of the upload, in bytes.
+
+    `name` is the file's name in the message.
+    """
     if stored != size:
         text = f"{name} is stored with {stored} bytes, and this upload has {size}"
         raise PartsConflict(f"{text}: name the size that was offered, or another path")
@@ -65,7 +71,8 @@ class SessionMemory(Protocol):
     def keep(self, session: str, instead_of: str | None) -> str:
         """Store a session if the stored session still equals `instead_of`.
 
-        Return the session that is stored afterwards, which may be another client's.
+        With `instead_of` None, store the session only if none is stored. Return the session that is
+        stored afterwards, which may be another client's.
         """
 
     def forget(self) -> None:

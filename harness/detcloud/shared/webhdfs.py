@@ -40,8 +40,9 @@ class HdfsFolder:
     ) -> None:
         """Create a client. Nothing is sent yet.
 
-        `url` contains the namenodes' URLs, separated by semicolons. `root` is the folder. Raise
-        BucketError if `url` names no namenode.
+        `url` contains the namenodes' URLs, separated by semicolons; logins in the URLs are removed.
+        `root` is the folder, `user` the user of the requests, or None. Raise BucketError if `url`
+        names no namenode.
         """
         namenodes = [without_login(part.strip()) for part in url.split(";") if part.strip()]
         if not namenodes:
@@ -55,9 +56,10 @@ class HdfsFolder:
     def from_storage(
         cls, storage: Mapping[str, Any], *, limits: HdfsLimits = HDFS_LIMITS
     ) -> HdfsFolder:
-        """Return the folder that a `storage` object of type hdfs describes.
+        """Return the folder that a `storage` object of type hdfs describes. Nothing is sent yet.
 
-        Raise BucketError if `hdfs_url` is missing.
+        Without `hdfs_path`, the folder is the root of HDFS. Raise BucketError if `hdfs_url` is
+        missing.
         """
         url, root = str(storage.get("hdfs_url") or ""), str(storage.get("hdfs_path") or "")
         user = str(storage["user"]) if storage.get("user") else None
@@ -66,9 +68,12 @@ class HdfsFolder:
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new file, completely or not at all. Compare the stored content.
 
-        Return False, and change nothing, if the key exists. Missing folders are created. Large
-        files are sent in parts, several at a time. If HDFS refuses to join parts, send this file
-        and later files as a whole. Raise BucketError if the stored content differs.
+        Return True if this call created the file. Return False, and change nothing, if the key
+        exists, also as a folder. Missing folders are created. Large files are sent in parts,
+        several at a time. If HDFS refuses to join parts, send this file and later files as a whole.
+        Raise BucketError if the stored content differs, or if another writer stores a large file of
+        another size meanwhile. Raise OSError if `source` cannot be opened. After an error,
+        unfinished files are deleted if possible.
         """
         path = self._path(key)
         if self.paths.status(path) is not None:
@@ -85,8 +90,8 @@ class HdfsFolder:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a file to a local file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey if the key does not exist or is a folder. After an error of the transfer,
-        the local file is incomplete, and the old content is lost.
+        Raise NoSuchKey if the key does not exist or is a folder; the local file then stays. After
+        an error of the transfer, the local file is incomplete, and the old content is lost.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -96,8 +101,8 @@ class HdfsFolder:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file, and return its size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey if the key does not exist or is a folder. The iterator may raise
-        BucketError.
+        The first block is read by this call. Raise NoSuchKey if the key does not exist or is a
+        folder. The iterator requests the rest if an answer breaks off, and may raise BucketError.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -113,8 +118,9 @@ class HdfsFolder:
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield the key and the size in bytes of each file below a folder, at any depth.
 
-        `prefix` is the folder, with or without a final slash. Unfinished uploads are skipped. Yield
-        nothing if the folder does not exist.
+        `prefix` is the folder, with or without a final slash; "" is the root. Each folder is listed
+        when the iteration reaches it. Links and unfinished uploads are skipped. Yield nothing if
+        the folder does not exist or is a file.
         """
         folder = prefix.rstrip("/")
         for entry in self._entries(folder):
@@ -126,29 +132,34 @@ class HdfsFolder:
                 yield from self.list_objects(f"{key}/")
 
     def list_folders(self, folder: str) -> list[str]:
-        """Return the sorted names of the folders in a folder. Empty if the folder is missing."""
+        """Return the sorted names of the folders in a folder, without deeper folders.
+
+        The folder "" is the root. Unfinished uploads are skipped. Empty if the folder is missing.
+        """
         return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
     def delete(self, key: str) -> None:
         """Delete a file, and then each parent folder below the root that is empty.
 
-        A missing file is no error. A folder is deleted only if it is empty.
+        A missing file is no error. An empty folder under the key is deleted as well. Raise
+        HdfsError if the folder is not empty.
         """
         self.paths.remove(self._path(key))
         self.remove_empty_folders(key.rpartition("/")[0])
 
     def remove_folder(self, folder: str) -> None:
-        """Delete a folder with all content. Do nothing if the folder does not exist.
+        """Delete a folder with all content, or a file. Do nothing if the path does not exist.
 
-        The root, with the key "", is refused like any key with an empty part.
+        Parent folders stay, even if empty. The root, with the key "", is refused with a BucketError
+        like any key with an empty part.
         """
         self.paths.remove(self._path(folder), recursive=True)
 
     def remove_empty_folders(self, folder: str) -> None:
         """Delete a folder and its parent folders, up to the first folder that is not empty.
 
-        The root stays. A missing folder is no error, and its parent folders are deleted. The key of
-        a file deletes the file.
+        The root stays. A missing folder is no error, and its parent folders are deleted. Do nothing
+        for the root, with the key "". The key of a file deletes the file.
         """
         while folder:
             try:
@@ -162,7 +173,8 @@ class HdfsFolder:
     def parts_of(self, key: str, sizes: PartSizes) -> HdfsParts:
         """Return the parts of the future file of a key. Later processes find the same parts.
 
-        Nothing is sent yet.
+        Equal keys have the same folder of parts beside the file, for any `sizes`. Nothing is sent
+        yet.
         """
         path = self._path(key)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
@@ -215,7 +227,11 @@ class HdfsFolder:
         return [entry for entry in found if not entry.name.startswith(STAGED)]
 
     def _path(self, key: str) -> str:
-        """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as ""."""
+        """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as "".
+
+        Characters other than ASCII letters, digits, `.`, `_` and `-` become `~XX` for each byte in
+        UTF-8.
+        """
         parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts):
             raise BucketError(f"{key!r:.200} is not a valid name of a stored file")
@@ -223,7 +239,10 @@ class HdfsFolder:
 
 
 def hdfs_place(url: str, root: str) -> str:
-    """Return the folder's address for users, without logins in the URLs."""
+    """Return the folder's address for users, without logins in the URLs.
+
+    An example is `hdfs://checkpoints at http://host:9870`.
+    """
     namenodes = ";".join(without_login(part.strip()) for part in url.split(";") if part.strip())
     return f"hdfs:/{'/' + root.strip('/')} at {namenodes}"
 

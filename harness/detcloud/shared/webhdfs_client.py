@@ -36,7 +36,10 @@ _LOST = (OSError, HTTPException)
 
 
 class HdfsError(BucketError):
-    """HDFS refused a request. `kind` is HDFS's name of the error, like FileNotFoundException."""
+    """HDFS refused a request.
+
+    `kind` is HDFS's name of the error, like FileNotFoundException, or "" if the answer has none.
+    """
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -62,9 +65,10 @@ class WebHdfsClient:
     """
 
     def __init__(self, namenodes: Sequence[str], user: str | None = None) -> None:
-        """`namenodes` are URLs, which may contain the path of a gateway.
+        """Create a client. `namenodes` are URLs, which may contain the path of a gateway.
 
-        `user` is the user of the requests. None leaves the user to HDFS.
+        At least one URL is needed. Nothing is sent yet. `user` is the user of the requests. None
+        leaves the user to HDFS.
         """
         self._namenodes = tuple(url.rstrip("/") for url in namenodes)
         self._user = user
@@ -73,8 +77,10 @@ class WebHdfsClient:
     def ask(self, method: str, path: str, operation: str, **parameters: str) -> dict[str, Any]:
         """Send a request to a namenode, and return the JSON object of the answer.
 
-        `operation` is WebHDFS's name of the operation, `path` is an absolute path. The request may
-        be sent several times. Raise BucketError also if the answer is a redirect or no JSON object.
+        `method` is the HTTP method, `operation` is WebHDFS's name of the operation, `path` is an
+        absolute path. `parameters` become further parameters of the URL. After a lost answer, the
+        request is sent again, although it may have had its effect. Raise BucketError also if the
+        answer is a redirect or no JSON object.
         """
         status, _, content = self._ask_namenodes(method, path, operation, parameters)
         parsed = _parse_object(content)
@@ -85,9 +91,10 @@ class WebHdfsClient:
     def create(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
         """Write a part to a new file with a random name in a folder, and return the file's path.
 
-        `block_bytes` is the size of HDFS's blocks; None means HDFS's default. Each attempt uses a
-        new name, because a datanode without an answer may still be writing. Files of failed
-        attempts are deleted if possible. Missing folders are created.
+        The stored content is not compared. `block_bytes` is the size of HDFS's blocks; None means
+        HDFS's default. Each attempt uses a new name, because a datanode without an answer may still
+        be writing. Files of failed attempts are deleted if possible. Missing folders are created.
+        The part's position changes.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(part))}
         options = {} if block_bytes is None else {"blocksize": str(block_bytes)}
@@ -110,7 +117,8 @@ class WebHdfsClient:
     def concat(self, target: str, sources: Sequence[str]) -> None:
         """Append the files `sources` to the file `target`, in this order and atomically.
 
-        All files must be in the same folder. The source files no longer exist afterwards.
+        All files must exist in the same folder. The source files no longer exist afterwards. After
+        a lost answer, the repeated request raises HdfsError, because the sources are missing.
         """
         parameters = {"sources": ",".join(sources)}
         status, _, _ = self._ask_namenodes("POST", target, "CONCAT", parameters)
@@ -120,7 +128,8 @@ class WebHdfsClient:
     def open(self, path: str, start: int, length: int) -> HTTPResponse:
         """Request `length` bytes of a file from the offset `start`, and return the answer.
 
-        The caller reads and closes the answer, which may contain fewer or other bytes.
+        Datanodes that fail before they answer are replaced. The caller reads and closes the answer,
+        which may contain fewer or other bytes, or break off.
         """
         excluded: list[str] = []
         failures = 0
@@ -185,7 +194,8 @@ class WebHdfsClient:
     ) -> tuple[int, str, bytes]:
         """Return the HTTP status, location and content of the first namenode that can answer.
 
-        Start with the last namenode that answered. Repeat after pauses. Raise StoreBusy or
+        Start with the last namenode that answered. Repeat after pauses. Redirects are returned, not
+        followed. Raise HdfsError at once if HDFS refuses the request. Raise StoreBusy or
         BucketError if no namenode can answer after ATTEMPTS_MAX attempts.
         """
         user = {} if self._user is None else {"user.name": self._user}
@@ -219,7 +229,8 @@ class WebHdfsClient:
 def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[int, str, bytes]:
     """Send a request to a namenode. Return the HTTP status, location and content.
 
-    Raise _NodeAway if another namenode may answer, HdfsError if HDFS refuses the request.
+    The location is "" without a redirect. Raise _NodeAway if another namenode may answer or the
+    answer breaks off, HdfsError if HDFS refuses the request.
     """
     try:
         with closing(_send(method, namenode + target)) as answer:
@@ -276,6 +287,7 @@ def _send(
 ) -> HTTPResponse:
     """Send a request on a new connection, and return the answer, which closes the connection.
 
+    The body of the answer is not read yet. Redirects and error statuses are returned like others.
     Raise OSError or HTTPException without an answer.
     """
     place = urlsplit(url)

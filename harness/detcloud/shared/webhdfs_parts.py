@@ -42,9 +42,10 @@ class HdfsParts:
     def __init__(
         self, paths: HdfsPaths, folder: str, path: str, sizes: PartSizes, names_bytes_max: int
     ) -> None:
-        """`folder` is the folder of the parts, `path` is the path of the finished file.
+        """Create an object, without a request.
 
-        A request to join parts has names of at most `names_bytes_max` bytes, but at least one name.
+        `folder` is the folder of the parts, `path` is the path of the finished file. A request to
+        join parts has names of at most `names_bytes_max` bytes, but at least one name.
         """
         self._paths = paths
         self._folder = folder
@@ -61,9 +62,10 @@ class HdfsParts:
         return sorted({*range(1, joined + 1), *parts})
 
     def has(self, number: int, md5: str) -> bool:
-        """Whether the part with this MD5 is stored or no longer needed.
+        """Whether the part with this MD5, in hexadecimal, is stored or no longer needed.
 
-        A part is no longer needed if it was joined or the file exists.
+        A part is no longer needed if it was joined or the file exists, whatever its MD5. Of several
+        stored files of the number, only the newest counts.
         """
         if self._paths.status(self._path) is not None:
             return True
@@ -74,7 +76,9 @@ class HdfsParts:
         """Store a part, and delete parts of the same number with another MD5.
 
         If a part of this number and `md5` is stored already, the stored part stays. Without an MD5,
-        no other part is deleted. Raise BucketError if HDFS stored other content.
+        no other part is deleted. `md5` is only part of the name, and is not compared. A part of a
+        wrong size is stored but never counts. A missing folder is created. Raise BucketError if
+        HDFS stored other content.
         """
         name = f"part-{number:05}-{md5}" if md5 else f"part-{number:05}"
         staged = self._paths.write(self._folder, part, self.sizes.part_bytes)
@@ -93,9 +97,10 @@ class HdfsParts:
         """Join the parts to the file, and delete the folder of the parts.
 
         Return True if this call created the file. Return False, and delete the folder as well, if
-        another process has created the file. Raise PartsConflict if a part is missing, or if the
-        stored file has another size. Raise JoinRefused if HDFS refuses to join. In both cases, the
-        parts stay. Other errors are raised after ATTEMPTS_MAX failures.
+        the file exists already. Raise PartsConflict if a part is missing, or if the stored file has
+        another size. Raise JoinRefused if HDFS refuses to join. In both cases, the parts stay.
+        Other errors are repeated, and raised after ATTEMPTS_MAX failures. An error when the folder
+        is deleted is ignored.
         """
         failures = 0
         while not self._is_stored():
@@ -153,8 +158,9 @@ class HdfsParts:
     def _read_folder(self) -> tuple[int, dict[int, str]]:
         """Return the number of joined parts, and the file names of other parts by number.
 
-        Files of a wrong size are skipped. The newest file of a number counts. If the joined file
-        has a length of no number of parts, delete the folder and raise PartsConflict.
+        Joined parts are always the first. Return 0 and no parts without a folder. Files of a wrong
+        size are skipped. The newest file of a number counts. If the joined file has a length of no
+        number of parts, delete the folder and raise PartsConflict.
         """
         joined, parts = 0, dict[int, str]()
         found = self._paths.entries(self._folder)
@@ -183,7 +189,7 @@ class HdfsParts:
         return number in self.sizes.numbers and length == self.sizes.size_of(number)
 
     def _names(self, number: int) -> set[str]:
-        """Return the names of all files of a part, for any MD5."""
+        """Return the names of all files of a part, for any MD5 and of any size."""
         names = (entry.name for entry in self._paths.entries(self._folder))
         return {
             name for name in names if (match := _PART.fullmatch(name)) and int(match[1]) == number
@@ -191,7 +197,10 @@ class HdfsParts:
 
 
 def _some_names(names: Iterator[str], bytes_max: int) -> Iterator[str]:
-    """Yield the first names, as many as have `bytes_max` bytes, but at least one name."""
+    """Yield the first names, as many as have `bytes_max` bytes, but at least one name.
+
+    The bytes count as in a URL. Yield nothing without names.
+    """
     room = bytes_max
     for name in names:
         length = len(quote(name, safe="")) + len("%2C")

@@ -44,7 +44,8 @@ class HdfsStatus:
 class HdfsPaths:
     """Operations on the files and folders of a file system. Thread-safe.
 
-    Every method may raise BucketError if HDFS refuses, or does not answer after repeats.
+    Every method except `discard` may raise BucketError if HDFS refuses, or does not answer after
+    repeats. Paths are absolute.
     """
 
     def __init__(self, client: WebHdfsClient) -> None:
@@ -61,16 +62,17 @@ class HdfsPaths:
         return _parse_status(answer.get("FileStatus"), path)
 
     def file_size(self, path: str) -> int:
-        """Return the size of a file in bytes. Raise NoSuchKey if the path is no file."""
+        """Return the size of a file in bytes. Raise NoSuchKey without a file at the path."""
         status = self.status(path)
         if status is None or not status.is_file:
             raise NoSuchKey(f"there is nothing under {path} in HDFS")
         return status.length
 
     def entries(self, folder: str) -> list[HdfsStatus]:
-        """Return the status of each file and folder in a folder. Links are skipped.
+        """Return the status of each file and folder in a folder, not deeper. Links are skipped.
 
-        Return an empty list if the path is a file or does not exist.
+        The entries are in HDFS's order. Return an empty list if the path is a file or does not
+        exist.
         """
         try:
             answer = self.client.ask("GET", folder, "LISTSTATUS")
@@ -89,8 +91,10 @@ class HdfsPaths:
     def blocks(self, path: str, start: int, end: int, size: int | None = None) -> Generator[bytes]:
         """Yield the bytes of a file from the offset `start` to before `end`.
 
-        `size` is the size of the whole file, by default `end`. If an answer breaks off, request the
-        rest. Raise BucketError after ATTEMPTS_MAX failures.
+        The first request is sent with the first block. Nothing is requested if `start` is not
+        before `end`. `size` is the size of the whole file, by default `end`. If an answer breaks
+        off or ends too early, request the rest, with pauses. Raise BucketError after ATTEMPTS_MAX
+        failures in total, and HdfsError without the file.
         """
         size = end if size is None else size
         failures = 0
@@ -115,8 +119,9 @@ class HdfsPaths:
     def write(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
         """Write a part to a new file with a random name in a folder, and return the file's path.
 
-        Read the file back. If the content differs or cannot be read, delete the file if possible,
-        and raise BucketError. `block_bytes` is the size of HDFS's blocks, by default HDFS's own.
+        Missing folders are created. Read the file back. If the content differs or cannot be read,
+        delete the file if possible, and raise BucketError. `block_bytes` is the size of HDFS's
+        blocks, by default HDFS's own.
         """
         path = self.client.create(folder, part, block_bytes)
         try:
@@ -127,10 +132,11 @@ class HdfsPaths:
         return path
 
     def rename(self, path: str, destination: str) -> bool:
-        """Rename a file. Return False if another file has the new path.
+        """Rename a file. Return whether the file now has the new path.
 
-        After a lost answer, the file at the new path counts as this file if its number is equal.
-        Raise BucketError if the file or the folder of the new path does not exist.
+        Return False, and change nothing, if another file has the new path. After a lost answer, the
+        file at the new path counts as this file if its number is equal. Raise BucketError if the
+        file or the folder of the new path does not exist.
         """
         status = self.status(path)
         if status is None:
@@ -153,12 +159,18 @@ class HdfsPaths:
         self.client.ask("DELETE", path, "DELETE", recursive="true" if recursive else "false")
 
     def discard(self, path: str, *, recursive: bool = False) -> None:
-        """Delete an unneeded file or folder, ignoring all errors."""
+        """Delete an unneeded file or folder, ignoring all errors of HDFS.
+
+        Without `recursive`, a folder with entries stays.
+        """
         with suppress(OSError):
             self.remove(path, recursive=recursive)
 
     def _compare(self, path: str, part: FilePart) -> None:
-        """Raise BucketError unless the file at the path has the content of `part`."""
+        """Read the file at the path back. Raise BucketError unless it has the content of `part`.
+
+        Reading ends at the first difference. The part's position changes.
+        """
         is_same = self.file_size(path) == len(part)
         sent, rest = part.blocks(), memoryview(b"")
         with closing(self.blocks(path, 0, len(part) if is_same else 0)) as stored:
@@ -179,8 +191,9 @@ def _bytes_before(path: str, start: int, end: int, size: int, length: int | None
     """Return the number of bytes in front of `start` with which an answer of `length` bytes begins.
 
     A gateway that ignores the offset sends the whole file of `size` bytes. A gateway that ignores
-    the length sends the rest of the file, without bytes to skip. Raise BucketError if the answer is
-    longer than requested and has neither length.
+    the length sends the rest of the file, without bytes to skip. Without a `length`, the answer
+    counts as the requested bytes. Raise BucketError if the answer is longer than requested and has
+    neither length.
     """
     if not start or length is None or length <= end - start:
         return 0

@@ -28,13 +28,15 @@ class HdfsPartsUpload:
         return self._parts.stored_numbers()
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """Return None, because HDFS cannot sign requests."""
+        """Return None, because HDFS cannot sign requests. Nothing is sent."""
 
     def store_part(self, number: int, md5: str, source: str) -> None:
         """Store a part from a file of this machine at the path `source`.
 
-        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored, or if the file
-        exists. Stored parts of the same number with another MD5 are deleted.
+        `md5` is the part's digest in hexadecimal, which is not compared. Do nothing if a part with
+        this digest is stored, or if the file exists. Stored parts of the same number with another
+        MD5 are deleted. A part of a wrong size is stored but never counts. `source` stays. Raise
+        OSError if `source` cannot be opened.
         """
         if self._parts.has(number, md5):
             return
@@ -45,6 +47,6 @@ class HdfsPartsUpload:
         """Create the file from the stored parts. Return False if the file exists already.
 
         Both delete the stored parts. Raise PartsConflict if a part is missing, or if the existing
-        file has another size. Raise JoinRefused if HDFS refuses to join parts.
+        file has another size. Raise JoinRefused if HDFS refuses to join parts. The parts then stay.
         """
         return self._parts.join()

@@ -19,7 +19,9 @@ _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 def render_yaml(value: object) -> str:
     """Return a YAML document of mappings, lists, texts, numbers, booleans and None.
 
-    Keys become texts. The document ends with a newline.
+    The order of mappings stays. Keys become texts, and tuples become lists. Texts that a reader
+    could take for another type are quoted, and texts of several ASCII lines become literal blocks.
+    The document ends with a newline.
 
     Raises:
         TypeError: a value is of another type.
@@ -30,7 +32,10 @@ def render_yaml(value: object) -> str:
 
 
 def _lines(value: object) -> Iterator[str]:
-    """Yield the lines of a mapping or list, none if empty. Raise TypeError for another type."""
+    """Yield the lines of a mapping or list, without newlines. Yield none if it is empty.
+
+    Raise TypeError for another type.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             name = _scalar(str(key))
@@ -95,7 +100,11 @@ def _escape_character(character: str) -> str:
 
 
 def _fits_block(text: str) -> bool:
-    """Whether a text with several lines can be written unquoted as a literal block."""
+    """Whether a text with several lines can be written unquoted as a literal block.
+
+    Only printable ASCII fits, without blank space at the beginning and at the end, except a final
+    newline.
+    """
     body = text.removesuffix("\n")
     return (
         "\n" in text

@@ -176,13 +176,19 @@ def test_a_second_process_cannot_report_as_rank_0(
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
     monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
+    claim = trial / "out" / ".rank-0"
     with core.init():
         child = os.fork()
         if child == 0:
+            # Only the child opens the file, because closing the file drops a process's locks.
+            claim.write_text("7 5")
+            directory = TrialDirectory(trial)
             try:
-                TrialDirectory(trial).claim_rank()
+                directory.claim_rank()
             except DetcloudError as error:
-                os._exit(7 if "detcloud.launch.torch_distributed" in str(error) else 1)
+                directory.close()
+                is_named = "detcloud.launch.torch_distributed" in str(error)
+                os._exit(7 if is_named and claim.read_text() == "7 5" else 1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
     assert status == 7 << 8
