@@ -3,10 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,9 +12,10 @@ from detcloud import core
 from detcloud.core import event_upload
 from detcloud.core.event_upload import EventUploader
 from detcloud.shared.event_parts import assemble_files
-from detcloud.storage import StorageError, registry
+from detcloud.storage import StorageError
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
+from tests.unit.core.sealed_store import sealed_storage
 from tests.unit.core.trial_files import enter, make_trial
 
 PREFIX = "tensorboard/1/4"
@@ -173,25 +172,10 @@ def test_links_and_files_outside_are_not_stored(
     assert store.list(PREFIX) == {}
 
 
-class SealedStore:
-    """A store that trials cannot read by paths, as a bucket is."""
-
-    root = None
-
-    def __init__(self, store: DirectoryStore) -> None:
-        self.put, self.get = store.put, store.get
-        self.list, self.delete = store.list, store.delete
-
-
-def build_sealed_store(config: Mapping[str, Any]) -> SealedStore:
-    return SealedStore(DirectoryStore(Path(config["path"])))
-
-
 def test_event_files_are_uploaded_to_a_store_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: DirectoryStore
 ) -> None:
-    monkeypatch.setitem(registry._registered, "sealed", f"{__name__}:build_sealed_store")
-    trial = make_trial(tmp_path, storage={"type": "sealed", "path": str(store.root)})
+    trial = make_trial(tmp_path, storage=sealed_storage(store.root))
     enter(trial, monkeypatch)
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
