@@ -448,6 +448,29 @@ def test_an_unreadable_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     assert DirectoryStore(trial.root).list("3") == {}
 
 
+def nest_folders(folder: Path) -> None:
+    """Create a folder below `folder` whose path exceeds the 4096 bytes that Linux can read."""
+    place = os.open(folder, os.O_RDONLY)
+    for depth in range(25):
+        name = f"{depth:0200}"
+        os.mkdir(name, dir_fd=place)
+        deeper = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(place)
+
+
+def test_a_folder_with_too_long_a_path_is_an_error(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "weights").write_text("abc")
+    nest_folders(folder)
+    with pytest.raises(DetcloudError, match=r"cannot be read: File name too long"):
+        trial.checkpoint.upload(folder, {"steps_completed": 7})
+    assert DirectoryStore(trial.root).list("3") == {}
+
+
 @pytest.mark.parametrize(
     "name", [b"weights\xff", b"a\x7fb", "a\u0085b".encode(), "\u00fc".encode() * 121]
 )
