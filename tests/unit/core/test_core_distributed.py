@@ -14,7 +14,7 @@ from detcloud.core.channel import open_channels
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.unit.core.trial_files import enter, make_trial
 
 
@@ -175,8 +175,9 @@ def test_a_second_process_cannot_report_as_rank_0(
 ) -> None:
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     with core.init():
+        # The thread that describes the environment has ended before the fork.
+        wait_until((trial / "out" / "report-0.jsonl").exists)
         child = os.fork()
         if child == 0:
             try:
