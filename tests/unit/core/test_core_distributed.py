@@ -1,5 +1,4 @@
 import json
-import os
 import socket
 import sys
 import threading
@@ -14,6 +13,7 @@ from detcloud.core.channel import open_channels
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
+from tests.forked_process import await_exit_code, fork
 from tests.patience import PATIENCE, wait_until
 from tests.unit.core.trial_files import enter, make_trial
 
@@ -175,18 +175,15 @@ def test_a_second_process_cannot_report_as_rank_0(
 ) -> None:
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
+
+    def claim_again() -> None:
+        with pytest.raises(DetcloudError, match=r"detcloud\.launch\.torch_distributed"):
+            TrialDirectory(trial).claim_rank()
+
     with core.init():
         # The thread that describes the environment has ended before the fork.
         wait_until((trial / "out" / "report-0.jsonl").exists)
-        child = os.fork()
-        if child == 0:
-            try:
-                TrialDirectory(trial).claim_rank()
-            except DetcloudError as error:
-                os._exit(7 if "detcloud.launch.torch_distributed" in str(error) else 1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-    assert status == 7 << 8
+        assert await_exit_code(fork(claim_again)) == 0
     # A second context after the first has ended is valid.
     with core.init():
         pass

@@ -20,6 +20,7 @@ from detcloud.pytorch.data_layer import CachedDataset, DataLayer
 from detcloud.pytorch.data_layer.manifest import FORMAT
 from detcloud.shared.trial_directory import Preemption
 from tests.emulators.server import free_port
+from tests.forked_process import await_exit_code, fork
 from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.squares import (
@@ -101,15 +102,12 @@ def test_a_killed_build_is_repeated_and_deleted_after_a_day(
 ) -> None:
     folder = Path(folder_layer["host_storage_path"])
     squares = Squares()
-    pid = os.fork()
-    if pid == 0:
-        # The child is killed after three written samples.
-        try:
-            squares.wait = lambda: len(squares.computed) < 3 or die()
-            open_cached(folder_layer, squares)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+    def build_three_samples() -> None:
+        squares.wait = lambda: len(squares.computed) < 3 or die()
+        open_cached(folder_layer, squares)
+
+    assert await_exit_code(fork(build_three_samples)) == -signal.SIGKILL
     assert len(shards(folder)) == 1
     cached = open_cached(folder_layer, squares)
     assert values(cached) == VALUES
