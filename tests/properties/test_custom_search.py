@@ -18,7 +18,6 @@ from tests.unit.searcher.search_harness import (
     Generations,
     SearchHarness,
     Steps,
-    crashing_disk,
     expected_lengths,
 )
 
@@ -56,13 +55,12 @@ def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
         if "wait_seconds=20" in path:
             harness.train()
 
-    with crashing_disk(harness.steps):
-        for _ in range(len(faults.crashes) + len(faults.lost) + 1):
-            try:
-                harness.run(Generations(FIRST, CHILDREN), before=restart_server)
-                break
-            except (Crash, Unreachable):
-                continue
+    for _ in range(len(faults.crashes) + len(faults.lost) + 1):
+        try:
+            harness.run(Generations(FIRST, CHILDREN), before=restart_server)
+            break
+        except (Crash, Unreachable):
+            continue
     experiments = harness.get("/experiments")["items"]
     assert [(one["id"], one["state"]) for one in experiments] == [(1, "COMPLETED")]
     return harness.lengths(), harness.steps

@@ -35,6 +35,7 @@ def download_files(
     destination: Path,
     on_progress: OnProgress | None = None,
     renew_addresses: RenewAddresses | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Download `files` into a temporary folder, verify the files, and rename the folder.
 
@@ -42,6 +43,7 @@ def download_files(
         destination: the final name of the folder, which must not exist.
         on_progress: called with the bytes received and the total bytes.
         renew_addresses: returns the files with new URLs; called before the present URLs expire.
+        clock: returns a monotonic time in seconds.
 
     Raises:
         DetcloudError: a path is unsafe or clashes with another (nothing is downloaded then), a file
@@ -50,7 +52,8 @@ def download_files(
     tell = on_progress or (lambda done, total: None)
 
     def fetch_all(folder: Path) -> None:
-        _fetch_all(transport, files, folder, tell, renew_addresses or (lambda: files))
+        fresh = fresh_addresses(files, renew_addresses or (lambda: files), clock)
+        _fetch_all(transport, files, fresh, folder, tell)
 
     fill_folder(files, destination, fetch_all)
 
@@ -147,13 +150,13 @@ def name_write_errors(destination: Path) -> Iterator[None]:
 def _fetch_all(
     transport: Transport,
     files: Sequence[CheckpointFile],
+    addresses: Iterator[tuple[CheckpointFile, str]],
     folder: Path,
     on_progress: OnProgress,
-    renew_addresses: RenewAddresses,
 ) -> None:
     total = sum(file["size"] for file in files)
     done = 0
-    for file, url in fresh_addresses(files, renew_addresses):
+    for file, url in addresses:
         path = folder / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)
         with _ProgressWriter(path, done, total, on_progress) as writer:
@@ -163,18 +166,20 @@ def _fetch_all(
 
 
 def fresh_addresses(
-    files: Sequence[CheckpointFile], renew_addresses: RenewAddresses
+    files: Sequence[CheckpointFile],
+    renew_addresses: RenewAddresses,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CheckpointFile, str]]:
     """Yield each file with a URL that has not expired.
 
     `renew_addresses` is called if the URLs are older than ADDRESSES_SECONDS. Its errors are raised
-    during the iteration.
+    during the iteration. `clock` returns a monotonic time in seconds.
     """
-    issued_at = time.monotonic()
+    issued_at = clock()
     urls = {file["path"]: file["url"] for file in files}
     for file in files:
-        if time.monotonic() - issued_at > ADDRESSES_SECONDS:
-            issued_at = time.monotonic()
+        if clock() - issued_at > ADDRESSES_SECONDS:
+            issued_at = clock()
             urls |= {file["path"]: file["url"] for file in renew_addresses()}
         yield file, urls[file["path"]]
 

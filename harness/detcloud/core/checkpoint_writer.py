@@ -295,8 +295,12 @@ def _paths_below(folder: Path) -> Iterator[Path]:
         raise DetcloudError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     for place, folders, files in os.walk(folder, onerror=refuse):
-        found = (Path(place, name) for name in (*files, *folders))
-        yield from (path for path in found if path.is_symlink() or not path.is_dir())
+        yield from (Path(place, name) for name in files)
+        for path in (Path(place, name) for name in folders):
+            # `Path.is_symlink` raises OSError for a path that is too long. Reading the folder
+            # refuses such a path.
+            if os.path.islink(path):  # noqa: PTH114
+                yield path
 
 
 def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:

@@ -21,11 +21,23 @@ from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
 FILES_MAX = 1000
 # Keys in a store have at most 64 parts, and the uploader adds four parts.
 DEPTH_MAX = 60
-PART_BYTES_MAX = 16 << 20
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 30.0, 600.0
+PAUSE_SECONDS_MAX = 600.0
 # A rewritten file is uploaded after this time without a change, so that no half file is stored.
 SETTLED_SECONDS = 5.0
 CLOSE_SECONDS_MAX = 15.0
+
+
+@dataclass(frozen=True)
+class UploadLimits:
+    """Limits of the upload of a trial's event files."""
+
+    part_bytes_max: int = 16 << 20
+    """The largest size of a stored part."""
+    pause_seconds_min: float = 30.0
+    """The shortest pause between two scans of the folder."""
+
+
+DEFAULT_LIMITS = UploadLimits()
 
 
 @dataclass
@@ -51,15 +63,24 @@ class EventUploader:
     The constructor starts the thread of the upload.
     """
 
-    def __init__(self, folder: Path, store: CheckpointStore, prefix: str, epoch: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: CheckpointStore,
+        prefix: str,
+        epoch: int,
+        limits: UploadLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Start the thread that scans `folder`, which need not exist yet."""
         self._folder = folder
         self._store = store
         self._prefix = prefix
         self._epoch = epoch
+        self._limits = limits
         self._uploads: dict[str, _Upload] = {}
         self._warning = OneTimeWarning()
-        self._is_closing = False
+        # Whether `close` was called. The next scan is then the last.
+        self.is_closing = False
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-uploader", daemon=True)
         self._thread.start()
@@ -72,7 +93,7 @@ class EventUploader:
         """Make the thread upload all remaining content and end. Return after CLOSE_SECONDS_MAX at
         the latest.
         """
-        self._is_closing = True
+        self.is_closing = True
         self._wanted.set()
         self._thread.join(CLOSE_SECONDS_MAX)
 
@@ -84,11 +105,11 @@ class EventUploader:
         began, is_last = time.monotonic(), False
         while not is_last:
             pause = (time.monotonic() - began) / 10
-            self._wanted.wait(min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX))
+            self._wanted.wait(min(max(pause, self._limits.pause_seconds_min), PAUSE_SECONDS_MAX))
             self._wanted.clear()
             # Read the flag before the files, so that the last scan finds everything written before
             # `close`.
-            is_last = self._is_closing
+            is_last = self.is_closing
             for path in self._find_files():
                 try:
                     self._upload(path)
@@ -124,7 +145,7 @@ class EventUploader:
         return files[:FILES_MAX]
 
     def _upload(self, path: Path) -> None:
-        """Store the bytes of a file that are not stored yet, in parts of at most PART_BYTES_MAX.
+        """Store the bytes of a file that are not stored yet, in parts of at most `part_bytes_max`.
 
         Event files only grow. Any other file is stored again after each change, once it has not
         changed for SETTLED_SECONDS. Raises OSError, StorageError or ValueError on failure.
@@ -136,14 +157,14 @@ class EventUploader:
         if only_grows(name):
             is_rewritten = state.st_size < upload.size
         else:
-            is_settling = time.time() - state.st_mtime < SETTLED_SECONDS and not self._is_closing
+            is_settling = time.time() - state.st_mtime < SETTLED_SECONDS and not self.is_closing
             if upload.stamp == stamp or is_settling:
                 return
             is_rewritten = upload.stamp is not None
         if is_rewritten:
             upload.start_over()
         while upload.size < state.st_size:
-            size = min(state.st_size - upload.size, PART_BYTES_MAX)
+            size = min(state.st_size - upload.size, self._limits.part_bytes_max)
             try:
                 self._store_part(path, name, upload, size)
             except KeyExists:

@@ -66,7 +66,10 @@ class ProfilerContext:
             return
         self._stopping.clear()
         self._thread = threading.Thread(
-            target=self._measure, args=(sampling_interval, samples_per_report), daemon=True
+            target=self._measure,
+            args=(sampling_interval, samples_per_report),
+            name="profiler",
+            daemon=True,
         )
         self._thread.start()
 

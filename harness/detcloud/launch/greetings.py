@@ -10,17 +10,24 @@ import select
 import socket
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from detcloud.shared.shell_frames import GREETING_BYTES_MAX, Greeting
 
-GREETING_SECONDS_MAX = 10.0
-"""The time limit for a complete greeting."""
-STRANGERS_MAX = 128
-"""The maximum number of connections that have not sent the token. A connection above the maximum
-closes the oldest.
-"""
 READ_BYTES = 32_768
+
+
+@dataclass(frozen=True)
+class LobbyLimits:
+    """Limits on connections that have not sent the token."""
+
+    greeting_seconds_max: float = 10.0
+    """The time limit for a complete greeting."""
+    strangers_max: int = 128
+    """The maximum number of connections. A connection above the maximum closes the oldest."""
+
+
+DEFAULT_LIMITS = LobbyLimits()
 
 
 class GreetingReader:
@@ -67,7 +74,7 @@ class _Stranger:
 
     connection: socket.socket
     reader: GreetingReader
-    ends_at: float = field(default_factory=lambda: time.monotonic() + GREETING_SECONDS_MAX)
+    ends_at: float
     """The monotonic time at which the connection is closed, in seconds."""
 
 
@@ -77,10 +84,13 @@ class Lobby:
     No connection waits for another.
     """
 
-    def __init__(self, listener: socket.socket, token: str) -> None:
+    def __init__(
+        self, listener: socket.socket, token: str, limits: LobbyLimits = DEFAULT_LIMITS
+    ) -> None:
         """Create an empty lobby, and make the listener non-blocking."""
         self._listener = listener
         self._token = token
+        self._limits = limits
         # The oldest first.
         self._strangers: deque[_Stranger] = deque()
         listener.setblocking(False)
@@ -113,14 +123,15 @@ class Lobby:
             stranger.connection.close()
 
     def _accept(self) -> None:
-        """Accept a connection, if possible. Close the oldest of more than STRANGERS_MAX
+        """Accept a connection, if possible. Close the oldest of more than `strangers_max`
         connections.
         """
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            self._strangers.append(_Stranger(connection, GreetingReader(self._token)))
-        if len(self._strangers) > STRANGERS_MAX:
+            ends_at = time.monotonic() + self._limits.greeting_seconds_max
+            self._strangers.append(_Stranger(connection, GreetingReader(self._token), ends_at))
+        if len(self._strangers) > self._limits.strangers_max:
             self._strangers.popleft().connection.close()
 
     def _read(self, stranger: _Stranger) -> GreetedConnection | None:

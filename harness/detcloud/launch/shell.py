@@ -125,10 +125,10 @@ def _fork_session(
             lobby.close()
             for other in waiting:
                 other.connection.close()
-            os._exit(_serve_quietly(greeted))
+            os._exit(serve_quietly(greeted))
 
 
-def _serve_quietly(greeted: GreetedConnection) -> int:
+def serve_quietly(greeted: GreetedConnection) -> int:
     """Serve a connection and return 0. Ignore protocol errors and clients that leave."""
     with contextlib.suppress(OSError, ValueError):
         serve_connection(greeted)

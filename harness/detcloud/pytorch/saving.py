@@ -39,13 +39,23 @@ class Mode(Enum):
 class StateStore:
     """Stores the states of a training, and prints the mode at the first save and at changes."""
 
-    def __init__(self, context: Context, *, writes_in_step: bool) -> None:
-        """Create a store. `writes_in_step`: a callback adds files to each written checkpoint."""
+    def __init__(
+        self,
+        context: Context,
+        *,
+        writes_in_step: bool,
+        free_bytes: Callable[[], int | None] = available_bytes,
+    ) -> None:
+        """Create a store. `writes_in_step`: a callback adds files to each written checkpoint.
+
+        `free_bytes` returns the memory that is free for a copy, or None if unknown.
+        """
         self._core = context
         self._writes_in_step = writes_in_step
         options = context.info.config.get("optimizations") or {}
         self._is_asynchronous: bool | None = options.get("asynchronous_checkpoints")
         self._copier = StateCopier()
+        self._free_bytes = free_bytes
         self._told: Mode | None = None
 
     def store(
@@ -103,7 +113,7 @@ class StateStore:
                 "checkpoints are written in the step and stored behind it: a callback has "
                 "on_checkpoint_write_end, which adds to their files"
             )
-        free = available_bytes()
+        free = self._free_bytes()
         needed = max(0, size - self._copier.held_bytes)
         if free is not None and needed > SHARE_MAX * free:
             return Mode.WRITING, (

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,11 +41,24 @@ class RunnerRecord:
     """The version of the format on disk."""
 
 
-class StateFolder:
-    """The folder of a search, created if missing. Raises DetcloudError if that fails."""
+def sync_path(path: Path) -> None:
+    """Flush a file or folder to disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
-    def __init__(self, path: Path) -> None:
+
+class StateFolder:
+    """The folder of a search, created if missing. Raises DetcloudError if that fails.
+
+    `sync` flushes a file or folder to disk.
+    """
+
+    def __init__(self, path: Path, sync: Callable[[Path], None] = sync_path) -> None:
         self.path = path
+        self._sync = sync
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -80,7 +93,7 @@ class StateFolder:
 
     def write_request(self, request: dict[str, Any]) -> None:
         """Write the request to disk completely or not at all, before the request is sent."""
-        _write_json(self.path / "request.json", request)
+        self._write_json(self.path / "request.json", request)
 
     def delete_request(self) -> None:
         """Delete the stored request, so that a different request may follow.
@@ -101,12 +114,14 @@ class StateFolder:
         shutil.rmtree(fresh, ignore_errors=True)
         (fresh / "method").mkdir(parents=True)
         _save_method(method, fresh / "method", state, record.experiment_id)
-        _write_json(fresh / "runner.json", {**asdict(record), "searcher_state": state.to_dict()})
+        self._write_json(
+            fresh / "runner.json", {**asdict(record), "searcher_state": state.to_dict()}
+        )
         for root, _, names in os.walk(fresh):
             for name in (*names, "."):
-                _sync(Path(root, name))
+                self._sync(Path(root, name))
         fresh.rename(self.path / f"saved-{number}")
-        _sync(self.path)
+        self._sync(self.path)
         for old in numbers:
             if old < number - 1:
                 shutil.rmtree(self.path / f"saved-{old}", ignore_errors=True)
@@ -152,6 +167,14 @@ class StateFolder:
         (self.path / f"saved-{numbers[-1]}").rename(discarded)
         return True
 
+    def _write_json(self, path: Path, fields: dict[str, Any]) -> None:
+        """Write the file completely or not at all, and flush the file to disk."""
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.write_text(json.dumps(fields), encoding="utf-8")
+        self._sync(fresh)
+        fresh.replace(path)
+        self._sync(path.parent)
+
     def _newest_state(self) -> Path | None:
         number = max(self._state_numbers(), default=0)
         return self.path / f"saved-{number}" if number else None
@@ -193,20 +216,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise DetcloudError(f"{path} does not contain the state of a search")
     return fields
-
-
-def _write_json(path: Path, fields: dict[str, Any]) -> None:
-    """Write the file completely or not at all, and flush the file to disk."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(json.dumps(fields), encoding="utf-8")
-    _sync(fresh)
-    fresh.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.client import Client
 from detcloud.shared.archive import extract
-from detcloud.shared.http import ApiError
+from detcloud.shared.http import ApiError, Transport
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 CONFIG = {"name": "digits", "searcher": {"name": "single"}}
@@ -17,6 +17,8 @@ CONFIG = {"name": "digits", "searcher": {"name": "single"}}
 @pytest.fixture
 def cluster(fake: FakeCluster) -> Iterator[Client]:
     cluster = Client(fake.url, TOKEN)
+    # Requests are repeated at once.
+    cluster.http = Transport(fake.url, TOKEN, sleep=lambda _seconds: None)
     yield cluster
     cluster.close()
 
@@ -58,9 +60,8 @@ def test_configuration_is_a_file_or_a_mapping(
 
 
 def test_a_mutation_with_a_lost_answer_happens_once(
-    fake: FakeCluster, cluster: Client, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+    fake: FakeCluster, cluster: Client, model_dir: Path
 ) -> None:
-    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
     cluster.upload_model_code(model_dir)
     fake.losses_left = 2
     experiment = cluster.create_experiment(CONFIG, model_dir)
@@ -70,13 +71,8 @@ def test_a_mutation_with_a_lost_answer_happens_once(
 
 @pytest.mark.parametrize("status", [403, 412])
 def test_an_upload_with_a_lost_answer_succeeds_by_the_existing_object(
-    fake: FakeCluster,
-    cluster: Client,
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
+    fake: FakeCluster, cluster: Client, model_dir: Path, status: int
 ) -> None:
-    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
     # An upload address creates an object but never replaces it: the repeated upload is refused.
     fake.upload_losses, fake.replacing = 1, status
     sha256 = cluster.upload_model_code(model_dir)

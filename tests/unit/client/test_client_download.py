@@ -2,8 +2,6 @@ import hashlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pytest
-
 from detcloud.client.download import ADDRESSES_SECONDS, download_files
 from detcloud.client.records import CheckpointFile
 
@@ -13,10 +11,12 @@ CONTENT = b"weights"
 class SlowStore:
     """Serves the addresses given last, and takes longer for a file than an address is good."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.seconds = 0.0
         self.given = 0
-        monkeypatch.setattr("time.monotonic", lambda: self.seconds)
+
+    def clock(self) -> float:
+        return self.seconds
 
     def files(self) -> list[CheckpointFile]:
         self.given += 1
@@ -32,11 +32,15 @@ class SlowStore:
         return file.write(CONTENT)
 
 
-def test_download_urls_are_renewed_before_expiry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SlowStore(monkeypatch)
+def test_download_urls_are_renewed_before_expiry(tmp_path: Path) -> None:
+    store = SlowStore()
     transport: Any = store
-    download_files(transport, store.files(), tmp_path / "fetched", renew_addresses=store.files)
+    download_files(
+        transport,
+        store.files(),
+        tmp_path / "fetched",
+        renew_addresses=store.files,
+        clock=store.clock,
+    )
     assert sorted(path.name for path in (tmp_path / "fetched").iterdir()) == ["a", "b", "c"]
     assert store.given == 3

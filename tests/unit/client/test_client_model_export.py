@@ -3,13 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from detcloud import DetcloudError
-from detcloud.client import Client, model_export
+from detcloud.client import Client
 from detcloud.client.model import ModelVersion
 from detcloud.client.model_export import load_call, read_load_data
 from detcloud.client.records import CheckpointFile
@@ -91,28 +90,21 @@ def test_a_failed_export_leaves_no_files(
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_second_export_into_the_same_folder_is_refused(
-    fake: FakeCluster,
-    version: ModelVersion,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_new: bool,
+    fake: FakeCluster, version: ModelVersion, tmp_path: Path, is_new: bool
 ) -> None:
     folder = tmp_path / "export"
     if not is_new:
         folder.mkdir()
     refusals: list[str] = []
-    read = model_export.read_load_data
 
-    def export_meanwhile(checkpoint: Path) -> dict[str, Any] | None:
+    def export_meanwhile(_done: int, _total: int) -> None:
         """Try a second export before the first export is moved to its folder."""
         if not refusals:
             with pytest.raises(DetcloudError) as refused:
                 version.export(folder)
             refusals.append(str(refused.value))
-        return read(checkpoint)
 
-    monkeypatch.setattr(model_export, "read_load_data", export_meanwhile)
-    version.export(folder)
+    version.export(folder, export_meanwhile)
     assert "another export is being written there" in refusals[0]
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoint",
@@ -123,20 +115,15 @@ def test_a_second_export_into_the_same_folder_is_refused(
     assert (folder / "checkpoint/weights/a.bin").read_bytes() == b"weights"
 
 
-def test_a_failed_export_keeps_foreign_files(
-    version: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_keeps_foreign_files(version: ModelVersion, tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    read = model_export.read_load_data
 
-    def put_meanwhile(checkpoint: Path) -> dict[str, Any] | None:
+    def put_meanwhile(_done: int, _total: int) -> None:
         (folder / "notes.txt").write_text("mine")
         (folder / "config.yaml").write_text("mine too")
-        return read(checkpoint)
 
-    monkeypatch.setattr(model_export, "read_load_data", put_meanwhile)
     with pytest.raises(DetcloudError, match=r"config\.yaml was put there by something else"):
-        version.export(folder)
+        version.export(folder, put_meanwhile)
     left = {path.name: path.read_text() for path in folder.iterdir()}
     assert left == {"notes.txt": "mine", "config.yaml": "mine too"}
 

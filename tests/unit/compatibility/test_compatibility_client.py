@@ -2,7 +2,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -38,9 +38,13 @@ def report(group: str, steps: int, value: float) -> dict[str, Any]:
 
 
 class Cluster:
-    """Substitute for detcloud.Client: experiment 3 with trials 7 and 8; `requests` has calls."""
+    """Substitute for detcloud.Client: experiment 3 with trials 7 and 8; `requests` has calls.
+
+    `deleted_partly` has the UUIDs of partially deleted checkpoints.
+    """
 
     requests: list[Any]
+    deleted_partly: ClassVar[set[str]] = set()
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
@@ -105,7 +109,7 @@ class Cluster:
                 trial_id=trial,
                 experiment_id=3,
                 metric=metric,
-                state="COMPLETED",
+                state="PARTIALLY_DELETED" if uuid in self.deleted_partly else "COMPLETED",
                 created_ms=number,
                 steps_completed=number * 10,
                 metadata={"steps_completed": number * 10},
@@ -120,6 +124,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "_cluster", None)
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
+    Cluster.deleted_partly.clear()
 
 
 def test_create_experiment_returns_an_experiment_that_can_be_awaited() -> None:
@@ -247,17 +252,8 @@ def test_a_checkpoint_has_its_trial_and_validation() -> None:
     assert json.loads(Path("metadata.json").read_text()) == {"steps_completed": 20}
 
 
-def test_a_trial_lists_partially_deleted_checkpoints_but_selects_stored_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    checkpoints = Cluster.checkpoints
-
-    def partially_deleted(cluster: Cluster) -> list[Any]:
-        changed = checkpoints(cluster)
-        changed[2].state = "PARTIALLY_DELETED"
-        return changed
-
-    monkeypatch.setattr(Cluster, "checkpoints", partially_deleted)
+def test_a_trial_lists_partially_deleted_checkpoints_but_selects_stored_ones() -> None:
+    Cluster.deleted_partly.add("c")
     trial = client.get_trial(7)
     # Trial 7 stored a (0.3) and c (0.2); smaller is better.
     assert [(checkpoint.uuid, checkpoint.state) for checkpoint in trial.get_checkpoints()] == [
@@ -301,7 +297,8 @@ def test_missing_items_raise_not_found_exception() -> None:
 
 def test_a_model_version_has_the_attributes_of_its_checkpoint() -> None:
     stored = client.get_checkpoint("b")
-    found: Any = SimpleNamespace(number=2, model="m", notes="n", checkpoint=lambda: stored._found)
+    checkpoint = Cluster().checkpoint("b")
+    found: Any = SimpleNamespace(number=2, model="m", notes="n", checkpoint=lambda: checkpoint)
     version: Any = ModelVersion(found)
     assert (version.model_version, version.notes, version.uuid) == (2, "n", "b")
     assert version.validation == stored.validation

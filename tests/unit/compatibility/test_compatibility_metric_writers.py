@@ -8,11 +8,16 @@ import pytest
 
 from detcloud import pytorch
 from detcloud.compatibility import metric_writers
-from detcloud.compatibility.controller_loop import Trainer, init
+from detcloud.compatibility.controller_loop import init
 from detcloud.compatibility.metric_writers import BatchMetricWriter, MetricWriter
 from detcloud.compatibility.modules import install_modules
 from detcloud.pytorch.event_files import TorchWriter
-from tests.unit.compatibility.test_compatibility_trial_controller import SPEC, Counting, Looping
+from tests.unit.compatibility.test_compatibility_trial_controller import (
+    SPEC,
+    Counting,
+    Looping,
+    train,
+)
 from tests.unit.compatibility.test_compatibility_trial_controller import CountingTrial as Base
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
@@ -77,7 +82,8 @@ class Writing(Looping):
 
     @staticmethod
     def from_trial(trial_inst: Any, *args: Any, **options: Any) -> "Writing":
-        return Writing(*args, **options)
+        controller: Writing = trial_inst.adopt(Writing(*args, **options))
+        return controller
 
     @classmethod
     def create_metric_writer(cls) -> BatchMetricWriter:
@@ -91,13 +97,6 @@ class Writing(Looping):
 
 class WritingTrial(Base):
     trial_controller_class: ClassVar[Any] = Writing
-
-
-def train(kind: Any) -> Any:
-    with init() as context:
-        trainer = Trainer(kind(context), context)
-        trainer.fit()
-        return trainer._controller
 
 
 def test_controller_writes_through_its_created_metric_writer(

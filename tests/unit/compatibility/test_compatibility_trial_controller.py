@@ -11,6 +11,7 @@ from detcloud.compatibility import checks
 from detcloud.compatibility.controller_loop import Trainer, init
 from detcloud.compatibility.trial_controller import Trial, TrialContext, TrialController
 from detcloud.compatibility.util_functions import make_metrics, wrap_metrics
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 SPEC: dict[str, Any] = {
@@ -26,10 +27,9 @@ SPEC: dict[str, Any] = {
 class Counting(TrialController):
     """Controller as of 0.12 to 0.16 that counts steps, and creates the checkpoint folder."""
 
-    after_step: Callable[[int], None] = staticmethod(lambda step_id: None)
-
     def __init__(self, prof: Any, context: Any, env: Any, workloads: Any, load_path: Any) -> None:
         super().__init__(context, env, workloads, prof=prof, load_path=load_path)
+        self.after_step: Callable[[int], None] = lambda _step_id: None
         assert self.load_path is None
         self.steps: Counter[int] = Counter()
 
@@ -37,7 +37,8 @@ class Counting(TrialController):
     def from_trial(
         trial_inst: Any, prof: Any, context: Any, env: Any, workloads: Any, load_path: Any
     ) -> "Counting":
-        return Counting(prof, context, env, workloads, load_path)
+        controller: Counting = trial_inst.adopt(Counting(prof, context, env, workloads, load_path))
+        return controller
 
     @staticmethod
     def pre_execute_hook(env: Any, hvd_config: Any) -> None:
@@ -45,7 +46,7 @@ class Counting(TrialController):
 
     def train_for_step(self, step_id: int, num_batches: int) -> dict[str, Any]:
         self.steps[step_id] += num_batches
-        Counting.after_step(step_id)
+        self.after_step(step_id)
         metrics = {"loss": self.env.hparams["base"] ** step_id, "words": "none"}
         size = self.context.get_per_slot_batch_size() * num_batches
         stop = self.context.get_stop_requested()
@@ -65,10 +66,22 @@ class Counting(TrialController):
 
 
 class CountingTrial(Trial):
+    """Trial that knows its controller, and is called after the controller's steps."""
+
     trial_controller_class: ClassVar[Any] = Counting
+    controller: Any
 
     def __init__(self, context: Any) -> None:
         self.context = context
+
+    def adopt(self, controller: Any) -> Any:
+        """Set and return the controller."""
+        controller.after_step = self.after_step
+        self.controller = controller
+        return controller
+
+    def after_step(self, step_id: int) -> None:
+        """Do nothing by default."""
 
 
 class Looping(Counting):
@@ -81,7 +94,8 @@ class Looping(Counting):
 
     @staticmethod
     def from_trial(trial_inst: Any, *args: Any, **options: Any) -> "Looping":
-        return Looping(*args, **options)
+        controller: Looping = trial_inst.adopt(Looping(*args, **options))
+        return controller
 
     def run(self) -> None:
         raise AssertionError("detcloud never calls the controller's own loop")
@@ -99,11 +113,12 @@ class LoopingTrial(CountingTrial):
     trial_context_class = LoopingContext
 
 
-def train(kind: type[Trial]) -> Any:
+def train(kind: type[CountingTrial]) -> Any:
+    """Train a trial, and return the trial's controller."""
     with init() as context:
-        trainer = Trainer(kind(context), context)
-        trainer.fit()
-        return trainer._controller
+        trial = kind(context)
+        Trainer(trial, context).fit()
+        return trial.controller
 
 
 def test_a_controller_requires_records_per_epoch_for_epochs(
@@ -118,7 +133,7 @@ def test_a_controller_requires_records_per_epoch_for_epochs(
 
 @pytest.mark.parametrize("kind", [CountingTrial, LoopingTrial])
 def test_a_controller_gets_train_validate_and_checkpoint_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Trial]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[CountingTrial]
 ) -> None:
     trial = make_trial(tmp_path, **SPEC)
     enter(trial, monkeypatch)
@@ -149,13 +164,13 @@ def test_a_controller_resumes_from_its_checkpoint(
     enter(trial, monkeypatch)
     direct(trial, revision=1, length=12, closed=True)
 
-    def pause(step_id: int) -> None:
-        if step_id == 1:
-            direct(trial, revision=2, length=12, closed=True, preempt={"reason": "pause"})
+    class PausedTrial(CountingTrial):
+        def after_step(self, step_id: int) -> None:
+            if step_id == 1:
+                direct(trial, revision=2, length=12, closed=True, preempt={"reason": "pause"})
+                wait_until(self.context.core.preempt.is_requested)
 
-    monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0)
-    monkeypatch.setattr(Counting, "after_step", staticmethod(pause))
-    train(CountingTrial)
+    train(PausedTrial)
     assert reports(trial, "exit")[0]["reason"] == "preempted"
     (last,) = reports(trial, "checkpoint")
     assert last["steps_completed"] == 5
@@ -171,7 +186,8 @@ def test_a_controller_may_request_a_stop(tmp_path: Path, monkeypatch: pytest.Mon
     class Stopping(Looping):
         @staticmethod
         def from_trial(trial_inst: Any, *args: Any, **options: Any) -> "Stopping":
-            return Stopping(*args, **options)
+            controller: Stopping = trial_inst.adopt(Stopping(*args, **options))
+            return controller
 
         def train_for_step(self, step_id: int, num_batches: int) -> dict[str, Any]:
             self.context.set_stop_requested(True)

@@ -13,22 +13,20 @@ from detcloud.core.distributed_context import DistributedContext
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
-from tests.unit.core.held_store import HeldStore
+from tests.unit.core.held_store import HeldStore, held_storage, held_store
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldStore]:
-    held = HeldStore(tmp_path / "store")
-    monkeypatch.setattr("detcloud.core.context_builder.build_store", lambda _: held)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
+def store(tmp_path: Path) -> Iterator[HeldStore]:
+    held = held_store(tmp_path / "store")
     yield held
     held.may_store.set()
 
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    trial = make_trial(tmp_path, metric="loss")
+    trial = make_trial(tmp_path, metric="loss", storage=held_storage(tmp_path / "store"))
     direct(trial, revision=1, length=10, closed=True)
     enter(trial, monkeypatch)
     return trial

@@ -2,7 +2,6 @@ import errno
 import hashlib
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, CheckpointDamaged, CheckpointReference
+from detcloud.core.checkpoint_writer import CheckpointWriter, files_to_store
+from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX, MANIFEST_BYTES_MAX
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import StorageError
-from detcloud.storage.types import directory
 from detcloud.storage.types.directory import DirectoryStore
 from tests.unit.core.full_disk import files_of_at_most
 
@@ -20,17 +20,25 @@ from tests.unit.core.full_disk import files_of_at_most
 class Trial:
     """Checkpoint context over a real store; `reports` lists the context's report lines."""
 
-    def __init__(self, root: Path, *, on_cluster: bool = True, **spec: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        on_cluster: bool = True,
+        store: DirectoryStore | None = None,
+        **spec: Any,
+    ) -> None:
         self.reports: list[dict[str, Any]] = []
         self.root = root / "store"
+        self.spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, **spec)
         self.checkpoint = CheckpointContext(
-            TrialSpec(experiment_id=3, trial_id=4, epoch=2, **spec),
-            DirectoryStore(self.root),
-            self._report,
+            self.spec,
+            store or DirectoryStore(self.root),
+            self.report,
             on_cluster=on_cluster,
         )
 
-    def _report(self, kind: str, **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         self.reports.append({"kind": kind, **fields})
 
     def store(self, **files: str) -> str:
@@ -229,7 +237,7 @@ def test_checkpoints_are_discarded_without_storage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = Trial(tmp_path)
-    off = CheckpointContext(TrialSpec(), None, trial._report, on_cluster=True)
+    off = CheckpointContext(TrialSpec(), None, trial.report, on_cluster=True)
     with off.store_path({"steps_completed": 1}) as (folder, _):
         (folder / "weights").write_text("abc")
     assert trial.reports == []
@@ -257,61 +265,61 @@ def test_a_full_disk_leaves_no_partial_checkpoint(tmp_path: Path) -> None:
     trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
 
 
+class FullStore(DirectoryStore):
+    """Store without space for files of a name; fails deletions if `deletes` is False."""
+
+    def __init__(self, root: Path, name: str, *, deletes: bool = True) -> None:
+        super().__init__(root)
+        self.name, self.deletes = name, deletes
+        self.deleted: list[str] = []
+
+    def put(self, key: str, source: Path) -> None:
+        if key.endswith(f"/{self.name}"):
+            raise StorageError(f"storing {key!r}: {os.strerror(errno.ENOSPC)}")
+        super().put(key, source)
+
+    def delete(self, key: str) -> None:
+        self.deleted.append(key)
+        if not self.deletes:
+            raise StorageError("no answer")
+        super().delete(key)
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "metadata.json", "weights"])
-def test_error_of_a_full_device_is_named_for_any_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    trial = Trial(tmp_path)
-    publish = directory._publish_file
-
-    def full(staged: Path, destination: Path, claim: Path) -> None:
-        if destination.name == name:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
-        publish(staged, destination, claim)
-
-    monkeypatch.setattr(directory, "_publish_file", full)
+def test_error_of_a_full_device_is_named_for_any_file(tmp_path: Path, name: str) -> None:
+    trial = Trial(tmp_path, store=FullStore(tmp_path / "store", name))
     with pytest.raises(DetcloudError, match=r"was not stored: .*No space left on device"):
         trial.store(weights="abc")
     assert trial.reports[-1]["kind"] == "checkpoint_intent"
     assert [path for path in trial.root.rglob("*") if path.is_file()] == []
 
 
-def test_cleanup_stops_after_the_first_failed_deletion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = Trial(tmp_path)
-    (tmp_path / "mine").mkdir()
-    for name in ("a", "b", "c"):
-        (tmp_path / "mine" / name).write_text(name)
-    deleted: list[str] = []
-
-    def refuse(store: Any, key: str) -> None:
-        deleted.append(key)
-        raise StorageError("no answer")
-
-    monkeypatch.setattr(directory.DirectoryStore, "delete", refuse)
-    (tmp_path / "mine" / "d").write_text("x" * 2000)
-    with pytest.raises(DetcloudError, match="was not stored"), files_of_at_most(1000):
-        trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
+def test_cleanup_stops_after_the_first_failed_deletion(tmp_path: Path) -> None:
+    store = FullStore(tmp_path / "store", "d", deletes=False)
+    trial = Trial(tmp_path, store=store)
+    with pytest.raises(DetcloudError, match="was not stored"):
+        trial.store(a="a", b="b", c="c", d="d")
     # Four files were stored, including the metadata; only the first deletion is attempted.
-    assert [key.rpartition("/")[2] for key in deleted] == ["metadata.json"]
+    assert len([path for path in trial.root.rglob("*") if path.is_file()]) == 4
+    assert [key.rpartition("/")[2] for key in store.deleted] == ["metadata.json"]
 
 
-def test_existing_files_in_a_checkpoint_folder_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_existing_files_in_a_checkpoint_folder_are_kept(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
-    taken = uuid.UUID(int=5)
-    monkeypatch.setattr(uuid, "uuid4", lambda: taken)
-    folder = trial.root / f"3/4/2/{taken}"
+    writer = CheckpointWriter(trial.spec, DirectoryStore(trial.root), trial.report)
+    weights = tmp_path / "weights"
+    metadata = {"steps_completed": 7, "note": "x"}
+    folder = trial.root / "3/4/2/taken"
     folder.mkdir(parents=True)
     (folder / "stray").write_text("theirs")
-    assert trial.store(weights="abc") == str(taken)
-    with trial.checkpoint.restore_path(str(taken)) as restored:
+    weights.write_text("abc")
+    stored = writer.store_files("taken", {"weights": weights}, metadata)
+    with trial.checkpoint.restore_path(stored) as restored:
         assert sorted(path.name for path in restored.iterdir()) == ["metadata.json", "weights"]
+    weights.write_text("def")
     with pytest.raises(DetcloudError, match=r"was not stored: .*metadata.json exists already"):
-        trial.store(weights="def")
-    assert trial.checkpoint.get_metadata(str(taken))["note"] == "x"
+        writer.store_files("taken", {"weights": weights}, metadata)
+    assert trial.checkpoint.get_metadata(stored)["note"] == "x"
     assert (folder / "weights").read_text() == "abc"
 
 
@@ -361,33 +369,26 @@ def test_checkpoints_are_deleted_only_without_a_cluster(tmp_path: Path) -> None:
     assert on_cluster.checkpoint.get_metadata(uuid)["note"] == "x"
 
 
-def test_too_many_files_are_refused_before_the_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detcloud.core.checkpoint_writer.CHECKPOINT_FILES_MAX", 4)
+def test_too_many_files_are_refused_before_the_upload(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    for n in range(3):
+    # The metadata is a file of the checkpoint as well.
+    for n in range(CHECKPOINT_FILES_MAX - 1):
         (folder / f"{n}.bin").touch()
+    assert len(files_to_store(folder, None)) == CHECKPOINT_FILES_MAX - 1
+    (folder / "more.bin").touch()
     trial = Trial(tmp_path)
-    # Three files and the metadata.
-    trial.checkpoint.upload(folder, {"steps_completed": 1})
-    (folder / "3.bin").touch()
-    with pytest.raises(DetcloudError, match="has 4 files, the limit is 3"):
+    with pytest.raises(DetcloudError, match=f"has {CHECKPOINT_FILES_MAX} files, the limit is"):
         trial.checkpoint.upload(folder, {"steps_completed": 2})
-    assert len(list(trial.root.rglob("manifest.json"))) == 1
+    assert trial.reports == []
 
 
-def test_an_oversized_manifest_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detcloud.core.checkpoint_writer.MANIFEST_BYTES_MAX", 400)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / ("n" * 200)).touch()
+def test_an_oversized_manifest_is_not_stored(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
-    with pytest.raises(DetcloudError, match="the limit is 400: store"):
-        trial.checkpoint.upload(folder, {"steps_completed": 1})
+    writer = CheckpointWriter(trial.spec, DirectoryStore(trial.root), trial.report)
+    metadata = {"steps_completed": 1, "text": "x" * MANIFEST_BYTES_MAX}
+    with pytest.raises(DetcloudError, match=f"the limit is {MANIFEST_BYTES_MAX}: store"):
+        writer.store_files("large", {}, metadata)
     assert [path for path in trial.root.rglob("*") if path.is_file()] == []
 
 
@@ -407,44 +408,40 @@ class GrowingFile(DirectoryStore):
 
 
 def test_a_file_that_grows_during_the_upload_is_stored_again(tmp_path: Path) -> None:
-    trial = Trial(tmp_path)
-    trial.checkpoint = CheckpointContext(
-        TrialSpec(experiment_id=3, trial_id=4, epoch=2),
-        GrowingFile(trial.root, times=2),
-        trial._report,
-        on_cluster=True,
-    )
+    trial = Trial(tmp_path, store=GrowingFile(tmp_path / "store", times=2))
     uuid = trial.store(log="abc", weights="x")
     with trial.checkpoint.restore_path(uuid) as folder:
         assert (folder / "log").read_text() == "abcmoremore"
 
 
 def test_an_endlessly_growing_file_fails_the_checkpoint(tmp_path: Path) -> None:
-    trial = Trial(tmp_path)
-    trial.checkpoint = CheckpointContext(
-        TrialSpec(experiment_id=3, trial_id=4, epoch=2),
-        GrowingFile(trial.root, times=1_000),
-        trial._report,
-        on_cluster=True,
-    )
+    trial = Trial(tmp_path, store=GrowingFile(tmp_path / "store", times=1_000))
     with pytest.raises(DetcloudError, match="log was modified each of 3 times"):
         trial.store(log="abc", weights="x")
     assert DirectoryStore(trial.root).list("3") == {}
     assert [line["kind"] for line in trial.reports] == ["checkpoint_intent"]
 
 
-def test_an_unreadable_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def nest_folders(folder: Path) -> None:
+    """Create a folder below `folder` whose path exceeds the 4096 bytes that Linux can read."""
+    place = os.open(folder, os.O_RDONLY)
+    for depth in range(25):
+        name = f"{depth:0200}"
+        os.mkdir(name, dir_fd=place)
+        deeper = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(place)
+
+
+def test_an_unreadable_folder_is_an_error(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
-    look = os.scandir
-
-    def refuse(path: Any) -> Any:
-        if str(path).endswith("closed"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(DetcloudError, match=r"closed.* cannot be read: Permission denied"):
-        trial.store(**{"weights": "abc", "closed/more": "x"})
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "weights").write_text("abc")
+    nest_folders(folder)
+    with pytest.raises(DetcloudError, match=r"cannot be read: File name too long"):
+        trial.checkpoint.upload(folder, {"steps_completed": 7})
     assert DirectoryStore(trial.root).list("3") == {}
 
 

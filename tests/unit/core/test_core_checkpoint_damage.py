@@ -29,7 +29,7 @@ class Run:
         self.reports: list[dict[str, Any]] = []
         (root / "trained").mkdir(parents=True)
         (root / "trained" / "weights.pth").write_bytes(CONTENT)
-        writer = self._context(TrialSpec(experiment_id=3, trial_id=4, epoch=1))
+        writer = self.context(TrialSpec(experiment_id=3, trial_id=4, epoch=1))
         writer.upload(root / "trained", {"steps_completed": 7})
         line = self.reports[-1]
         self.reference = CheckpointReference(
@@ -46,18 +46,18 @@ class Run:
         spec = options.pop("spec", None) or TrialSpec(
             experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=self.reference
         )
-        context = self._context(spec, store, **options)
+        context = self.context(spec, store, **options)
         with context.restore_path(self.reference) as folder:
             assert (folder / "weights.pth").read_bytes() == CONTENT
 
-    def _context(
+    def context(
         self, spec: TrialSpec, store: CheckpointStore | None = None, **options: Any
     ) -> CheckpointContext:
         options = {"on_cluster": True, **options}
         opened = store or DirectoryStore(self.root / "store")
-        return CheckpointContext(spec, opened, self._report, **options)
+        return CheckpointContext(spec, opened, self.report, **options)
 
-    def _report(self, kind: str, **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         self.reports.append({"kind": kind, **fields})
 
 

@@ -23,7 +23,7 @@ def load_and_raise(run: Run, error: BaseException, **options: Any) -> None:
     """Restore the checkpoint that the trial's second run begins from, and raise in the block."""
     latest = options.pop("latest", run.reference)
     spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=latest)
-    context = run._context(spec, **options)
+    context = run.context(spec, **options)
     with pytest.raises(type(error)), context.restore_path(run.reference):
         raise error
 
@@ -62,7 +62,7 @@ def test_only_the_chief_on_a_cluster_reports_load_failures(
 
 def test_a_failure_after_the_block_is_no_load_failure(run: Run) -> None:
     spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=run.reference)
-    context = run._context(spec)
+    context = run.context(spec)
     with context.restore_path(run.reference):
         pass
     context.loading.note_error(ValueError("a batch"))

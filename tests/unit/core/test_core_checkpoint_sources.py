@@ -27,14 +27,14 @@ class Uploads:
         self.store = HeldStore(root / "store")
         self.lines: list[Line] = []
         self.checkpoint = core.CheckpointContext(
-            TrialSpec(trial_id=2, epoch=3), self.store, self._report, on_cluster=True
+            TrialSpec(trial_id=2, epoch=3), self.store, self.report, on_cluster=True
         )
         self.folder = root / "run" / "saved"
         (self.folder / "runs").mkdir(parents=True)
         (self.folder / "weights").write_text("one")
         (self.folder / "runs" / "events").write_text("a")
 
-    def _report(self, kind: str, **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         self.lines.append((kind, fields))
 
     def start(self, steps: int = 7, **options: Any) -> str:
@@ -178,7 +178,7 @@ def test_remains_of_a_killed_run_are_deleted_by_the_trials_next_run(
 
     def uploads_of(**fields: Any) -> core.CheckpointContext:
         spec = TrialSpec(cluster_id="local", **fields)
-        return core.CheckpointContext(spec, uploads.store, uploads._report, on_cluster=True)
+        return core.CheckpointContext(spec, uploads.store, uploads.report, on_cluster=True)
 
     uploads.start()
     (left,) = folders()

@@ -5,14 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from detcloud import DetcloudError, InvalidHP, core
-from detcloud.core import thread_watch
+from detcloud.core.context_builder import build_local_context
+from detcloud.shared.trial_directory import Directives
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
@@ -45,33 +48,26 @@ def test_an_unknown_attribute_of_detcloud_is_an_attribute_error() -> None:
         _ = detcloud.sprockets
 
 
-def test_failed_release_skips_no_later_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = make_trial(tmp_path)
-    direct(trial, revision=3, length=4, closed=True)
-    enter(trial, monkeypatch)
+def test_failed_release_skips_no_later_release() -> None:
     released: list[str] = []
+
+    def part(name: str) -> Any:
+        return SimpleNamespace(close=partial(released.append, name))
 
     def fail() -> None:
         released.append("events")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(thread_watch, "watch_threads", lambda _: released.append("threads"))
-
-    def train() -> None:
-        with core.init() as context:
-            uploader = SimpleNamespace(close=partial(released.append, "uploader"))
-            monkeypatch.setattr(context.train, "uploader", uploader)
-            monkeypatch.setattr(context.train, "_events", SimpleNamespace(close=fail))
-            for name in ("preempt", "distributed"):
-                part = getattr(context, name)
-                monkeypatch.setattr(part, "close", partial(released.append, name))
-            _complete_operations(context)
-
+    events: Any = SimpleNamespace(close=fail)
+    train = core.TrainContext(lambda *_, **__: None, Directives, events)
+    train.uploader = part("uploader")
+    context = build_local_context(
+        core.TrialSpec(), None, core.DistributedContext(), core.PreemptMode.ChiefOnly
+    )
+    parts = {name: part(name) for name in ("preempt", "distributed")}
     with pytest.raises(OSError, match="No space left on device"):
-        train()
-    assert released == ["events", "uploader", "preempt", "distributed", "threads"]
+        replace(context, train=train, **parts).close()
+    assert released == ["events", "uploader", "preempt", "distributed"]
 
 
 def test_a_script_follows_the_searcher_and_exits_completed(
@@ -207,8 +203,7 @@ def test_an_unprintable_metric_name_is_no_error(
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
     screen = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    monkeypatch.setattr(sys, "stdout", screen)
-    with core.init(checkpoint_dir=tmp_path) as context:
+    with contextlib.redirect_stdout(screen), core.init(checkpoint_dir=tmp_path) as context:
         context.train.report_training_metrics(2, {"λ": 1, "name": "\ud800"})
     assert screen.buffer.getvalue() == b"[detcloud] training at batch 2: ?=1 name=?\n"
 

@@ -1,5 +1,4 @@
 import json
-import os
 import socket
 import sys
 import threading
@@ -14,7 +13,8 @@ from detcloud.core.channel import open_channels
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
-from tests.patience import PATIENCE
+from tests.forked_process import await_exit_code, fork
+from tests.patience import PATIENCE, wait_until
 from tests.unit.core.trial_files import enter, make_trial
 
 
@@ -175,23 +175,21 @@ def test_a_second_process_cannot_report_as_rank_0(
 ) -> None:
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     claim = trial / "out" / ".rank-0"
+
+    def claim_again() -> None:
+        # Only the child opens the file, because closing the file drops a process's locks.
+        claim.write_text("7 5")
+        directory = TrialDirectory(trial)
+        with pytest.raises(DetcloudError, match=r"detcloud\.launch\.torch_distributed"):
+            directory.claim_rank()
+        directory.close()
+        assert claim.read_text() == "7 5"
+
     with core.init():
-        child = os.fork()
-        if child == 0:
-            # Only the child opens the file, because closing the file drops a process's locks.
-            claim.write_text("7 5")
-            directory = TrialDirectory(trial)
-            try:
-                directory.claim_rank()
-            except DetcloudError as error:
-                directory.close()
-                is_named = "detcloud.launch.torch_distributed" in str(error)
-                os._exit(7 if is_named and claim.read_text() == "7 5" else 1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-    assert status == 7 << 8
+        # The thread that describes the environment has ended before the fork.
+        wait_until((trial / "out" / "report-0.jsonl").exists)
+        assert await_exit_code(fork(claim_again)) == 0
     # A second context after the first has ended is valid.
     with core.init():
         pass

@@ -3,20 +3,18 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from detcloud import core
-from detcloud.core import event_upload
-from detcloud.core.event_upload import EventUploader
+from detcloud.core.event_upload import EventUploader, UploadLimits
 from detcloud.shared.event_parts import assemble_files
-from detcloud.storage import StorageError, registry
+from detcloud.storage import StorageError
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
+from tests.unit.core.sealed_store import sealed_storage
 from tests.unit.core.trial_files import enter, make_trial
 
 PREFIX = "tensorboard/1/4"
@@ -35,10 +33,12 @@ def store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path / "store")
 
 
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the pause between scans of the folder."""
-    monkeypatch.setattr(event_upload, "PAUSE_SECONDS_MIN", 0.01)
+def start_upload(
+    folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int
+) -> EventUploader:
+    """Return a running uploader with short pauses between the scans of `folder`."""
+    quick = UploadLimits(pause_seconds_min=0.01, **limits)
+    return EventUploader(folder, store, PREFIX, epoch, quick)
 
 
 def contents(store: DirectoryStore, prefix: str = PREFIX) -> dict[str, bytes]:
@@ -71,21 +71,21 @@ class HeldStore(DirectoryStore):
 
 def test_files_written_during_the_last_scan_are_stored(folder: Path, tmp_path: Path) -> None:
     store = HeldStore(tmp_path / "held")
-    uploader = EventUploader(folder, store, PREFIX, 2)
+    uploader = start_upload(folder, store, 2)
     (folder / EVENTS).write_bytes(b"first")
     assert store.is_asked.wait(PROCESS_SECONDS_MAX)
     # The running scan has already listed the files.
     (folder / f"{EVENTS}.2").write_bytes(b"last")
     closing = threading.Thread(target=uploader.close)
     closing.start()
-    wait_until(lambda: uploader._is_closing)
+    wait_until(lambda: uploader.is_closing)
     store.is_released.set()
     closing.join()
     assert contents(store) == {EVENTS: b"first", f"{EVENTS}.2": b"last"}
 
 
 def test_a_growing_file_is_stored_in_parts(folder: Path, store: DirectoryStore) -> None:
-    uploader = EventUploader(folder, store, PREFIX, 2)
+    uploader = start_upload(folder, store, 2)
     (folder / "run").mkdir()
     path, written = folder / "run" / EVENTS, b""
     for block in (b"first", b"", b"second", b"last"):
@@ -100,13 +100,10 @@ def test_a_growing_file_is_stored_in_parts(folder: Path, store: DirectoryStore) 
     assert len(store.list(PREFIX)) == 4
 
 
-def test_a_large_file_is_stored_in_limited_parts(
-    folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_upload, "PART_BYTES_MAX", 1000)
+def test_a_large_file_is_stored_in_limited_parts(folder: Path, store: DirectoryStore) -> None:
     content = os.urandom(3500)
     (folder / EVENTS).write_bytes(content)
-    EventUploader(folder, store, PREFIX, 1).close()
+    start_upload(folder, store, part_bytes_max=1000).close()
     assert contents(store) == {EVENTS: content}
     assert sorted(store.list(PREFIX).values()) == [500, 1000, 1000, 1000]
 
@@ -116,7 +113,7 @@ def test_a_rewritten_file_is_stored_again_after_settling(
 ) -> None:
     path = folder / "trace.json"
     moment = time.time() - 60
-    uploader = EventUploader(folder, store, PREFIX, 1)
+    uploader = start_upload(folder, store)
     for content in (b"a trace", b"another"):
         path.write_bytes(content)
         moment += 1
@@ -135,29 +132,33 @@ def test_a_second_process_continues_the_parts_of_the_first(
 ) -> None:
     path = folder / EVENTS
     path.write_bytes(b"of the first")
-    EventUploader(folder, store, PREFIX, 1).close()
+    start_upload(folder, store).close()
     with path.open("ab") as file:
         file.write(b", of the second")
-    EventUploader(folder, store, PREFIX, 1).close()
+    start_upload(folder, store).close()
     assert contents(store) == {EVENTS: b"of the first, of the second"}
 
 
+class LateStore(DirectoryStore):
+    """Store that fails three times."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.failures = 3
+
+    def put(self, key: str, source: Path) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StorageError("the store is away")
+        super().put(key, source)
+
+
 def test_a_failing_store_is_reported_once_and_retried(
-    folder: Path,
-    store: DirectoryStore,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put, failures = store.put, [StorageError("the store is away")] * 3
-
-    def put_late(key: str, source: Path) -> None:
-        if failures:
-            raise failures.pop()
-        put(key, source)
-
-    monkeypatch.setattr(store, "put", put_late)
+    store = LateStore(tmp_path / "late")
     (folder / EVENTS).write_bytes(b"events")
-    uploader = EventUploader(folder, store, PREFIX, 1)
+    uploader = start_upload(folder, store)
     wait_until(lambda: contents(store) == {EVENTS: b"events"})
     uploader.close()
     assert capsys.readouterr().err.count("the store is away; training goes on") == 1
@@ -169,29 +170,14 @@ def test_links_and_files_outside_are_not_stored(
     (tmp_path / "secret").write_text("of the machine")
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "folder").symlink_to(tmp_path)
-    EventUploader(folder, store, PREFIX, 1).close()
+    start_upload(folder, store).close()
     assert store.list(PREFIX) == {}
-
-
-class SealedStore:
-    """A store that trials cannot read by paths, as a bucket is."""
-
-    root = None
-
-    def __init__(self, store: DirectoryStore) -> None:
-        self.put, self.get = store.put, store.get
-        self.list, self.delete = store.list, store.delete
-
-
-def build_sealed_store(config: Mapping[str, Any]) -> SealedStore:
-    return SealedStore(DirectoryStore(Path(config["path"])))
 
 
 def test_event_files_are_uploaded_to_a_store_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: DirectoryStore
 ) -> None:
-    monkeypatch.setitem(registry._registered, "sealed", f"{__name__}:build_sealed_store")
-    trial = make_trial(tmp_path, storage={"type": "sealed", "path": str(store.root)})
+    trial = make_trial(tmp_path, storage=sealed_storage(store.root))
     enter(trial, monkeypatch)
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})

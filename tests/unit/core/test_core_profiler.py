@@ -1,7 +1,10 @@
 """Measurements of a simulated machine with counters in files like /proc."""
 
+import os
 import sys
+import threading
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,23 +113,29 @@ def test_profiler_reports_between_on_and_off(machine: Machine) -> None:
     assert len(reports) == count
 
 
-def test_profiler_reports_a_short_trial_at_its_end(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def open_for_reader(pipe: Path) -> Any:
+    """Return the pipe's file for writing, or None if no thread reads the pipe."""
+    try:
+        return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w")
+    except OSError:
+        return None
+
+
+def test_profiler_reports_a_short_trial_at_its_end(machine: Machine) -> None:
     reports: list[object] = []
-    samples: list[object] = []
-    sample = Sampler.sample
-
-    def count_sample(sampler: Sampler, now: float) -> dict[str, dict[str, float]]:
-        samples.append(now)
-        return sample(sampler, now)
-
-    monkeypatch.setattr(Sampler, "sample", count_sample)
+    memory = machine.folder / "meminfo"
+    text = memory.read_text()
+    memory.unlink()
+    os.mkfifo(memory)
     profiler = ProfilerContext(
         lambda kind, **fields: reports.append(fields["group"]), is_active=True, proc=machine.folder
     )
     profiler.on(sampling_interval=0.1, samples_per_report=10_000)
-    wait_until(lambda: bool(samples))
+    # The pipe opens when the first sample reads the file. Later samples read a plain file.
+    with wait_until(partial(open_for_reader, memory)) as pipe:
+        memory.unlink()
+        memory.write_text(text)
+        pipe.write(text)
     assert reports == []
     profiler.off()
     assert "memory" in reports
@@ -143,9 +152,13 @@ def test_configuration_enables_the_profiler(
 ) -> None:
     trial = make_trial(tmp_path, config={"profiling": {"enabled": True}})
     enter(trial, monkeypatch)
-    with core.init() as context:
-        assert context.profiler._thread is not None
-    assert context.profiler._thread is None
+    with core.init():
+        assert "profiler" in thread_names()
+    assert "profiler" not in thread_names()
+
+
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
 def test_an_alert_is_a_line_of_the_log(

@@ -16,15 +16,14 @@ class Ranks:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.store = DirectoryStore(root)
         self.reports: list[tuple[int, str]] = []
 
     def checkpoint(self, ranks: DistributedContext) -> core.CheckpointContext:
         """Return the checkpoint context of a rank."""
         spec = core.TrialSpec(experiment_id=1, trial_id=2, epoch=3)
         report = lambda kind, **_: self.reports.append((ranks.rank, kind))  # noqa: E731
-        return core.CheckpointContext(
-            spec, DirectoryStore(self.root), report, on_cluster=True, distributed=ranks
-        )
+        return core.CheckpointContext(spec, self.store, report, on_cluster=True, distributed=ranks)
 
     def files(self) -> set[str]:
         """Return the names of all files in the store."""
@@ -128,17 +127,17 @@ def test_a_rank_that_raises_prevents_the_checkpoint(run_ranks: Any, trial: Ranks
     assert trial.files() == set()
 
 
-def test_a_failed_rank_removes_the_files_of_all_ranks(
-    run_ranks: Any, trial: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = DirectoryStore.put
+class FullStore(DirectoryStore):
+    """Store without space for files of the name `2`."""
 
-    def put_but_one(self: DirectoryStore, key: str, source: Path) -> None:
+    def put(self, key: str, source: Path) -> None:
         if key.endswith("/2"):
             raise StorageError("no space left")
-        put(self, key, source)
+        super().put(key, source)
 
-    monkeypatch.setattr(DirectoryStore, "put", put_but_one)
+
+def test_a_failed_rank_removes_the_files_of_all_ranks(run_ranks: Any, trial: Ranks) -> None:
+    trial.store = FullStore(trial.root)
 
     def work(ranks: DistributedContext) -> str:
         checkpoint = trial.checkpoint(ranks)

@@ -75,12 +75,28 @@ raise SystemExit(3)
     assert done.returncode == 3
 
 
-def test_configured_exit_timeout_ends_endless_threads(tmp_path: Path) -> None:
+FAILING_RELEASE = """
+class Uploader:
+    def close(self):
+        raise OSError("No space left on device")
+
+def train():
+    with core.init() as context:
+        context.train.uploader = Uploader()
+
+try:
+    train()
+except OSError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("training", ["with core.init():\n    pass\n", FAILING_RELEASE])
+def test_configured_exit_timeout_ends_endless_threads(tmp_path: Path, training: str) -> None:
     program = f"""
 import threading, time
 from detcloud import core
-with core.init():
-    pass
+{training}
 {ENDLESS.format(path=str(tmp_path / "file"))}"""
     trial = make_trial(tmp_path / "run", config={"exit_timeout": 1})
     done = subprocess.run(

@@ -11,7 +11,7 @@ import torch
 
 from detcloud import core
 from detcloud.shared.trial_directory import ENDLESS
-from tests.unit.core.held_store import HeldStore
+from tests.unit.core.held_store import HeldStore, held_storage, held_store
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -45,8 +45,8 @@ class TrialRuns:
 
     def hold_store(self) -> HeldStore:
         """Give later runs a store that waits for a release, and return the store."""
-        held = HeldStore(self.folder / "store")
-        self._monkeypatch.setattr("detcloud.core.context_builder.build_store", lambda _: held)
+        held = held_store(self.folder / "store")
+        self._spec["storage"] = held_storage(held.root)
         return held
 
     def order(self) -> list[tuple[str, int]]:

@@ -41,8 +41,9 @@ def fit(
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            observe(determined._steps + 1)
-            if stop_at and determined._steps + 1 == stop_at:
+            number = int(self.model.optimizer.iterations) + 1
+            observe(number)
+            if number == stop_at:
                 context.preempt.request(Preemption(deadline, "test"))
 
     keras.utils.set_random_seed(3)

@@ -59,8 +59,9 @@ def fit(
             )
 
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-            observe(callback._steps + 1)
-            if stop_at and callback._steps + 1 == stop_at:
+            number = self.trainer.global_step + 1
+            observe(number)
+            if number == stop_at:
                 context.preempt.request(Preemption(deadline, "test"))
             loss = self._loss(batch)
             self.log("train_loss", loss)

@@ -40,7 +40,8 @@ def test_idle_type_becomes_jupyter_options() -> None:
 def test_missing_jupyterlab_has_an_installation_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    # Python finds no module whose entry is None.
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
     assert notebook.main([]) == 127
     assert (
         f"install it with `{sys.executable} -m pip install jupyterlab`" in capsys.readouterr().err

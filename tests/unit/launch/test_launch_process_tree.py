@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from detcloud.launch.process_tree import kill_group
+from tests.forked_process import await_exit_code, fork
 
 NOBODY = 65534
 
@@ -22,15 +23,12 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
 
 def kill_as_nobody(pid: int) -> int:
     """Send SIGTERM to a group as another user, and return the exit code: 0 without an exception."""
-    child = os.fork()
-    if not child:
+
+    def kill() -> None:
         os.setuid(NOBODY)
-        try:
-            kill_group(pid, signal.SIGTERM)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        kill_group(pid, signal.SIGTERM)
+
+    return await_exit_code(fork(kill))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")

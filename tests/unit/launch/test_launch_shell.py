@@ -10,12 +10,13 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from detcloud.launch import greetings, shell
-from detcloud.launch.greetings import GreetedConnection, GreetingReader, Lobby
+from detcloud.launch import shell
+from detcloud.launch.greetings import GreetedConnection, GreetingReader, Lobby, LobbyLimits
 from detcloud.launch.location import location_path, write_location
 from detcloud.shared.launcher_names import unknown_launcher
 from detcloud.shared.shell_frames import (
@@ -30,6 +31,7 @@ from detcloud.shared.shell_frames import (
     pack_size,
     unpack_exit_code,
 )
+from tests.forked_process import await_exit_code, fork
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
 TOKEN = "secret"
@@ -95,7 +97,7 @@ def open_connection() -> Iterator[Terminal]:
             while greeted is None and (received := theirs.recv(65_536)):
                 greeted = reader.feed(received)
             if greeted is not None:
-                shell._serve_quietly(GreetedConnection(theirs, *greeted))
+                shell.serve_quietly(GreetedConnection(theirs, *greeted))
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -222,14 +224,10 @@ def test_a_program_with_redirected_output_runs_to_the_end(tmp_path: Path, kind: 
 def port() -> Iterator[int]:
     """Run the program of shells in a child process, and yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = os.fork()
-        if process == 0:
-            with contextlib.suppress(BaseException):
-                shell.accept_connections(listener, TOKEN)
-            os._exit(1)
+        process = fork(partial(shell.accept_connections, listener, TOKEN))
         yield listener.getsockname()[1]
     os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+    await_exit_code(process)
 
 
 @contextmanager
@@ -248,13 +246,12 @@ def test_unauthenticated_connections_do_not_block_the_owner(port: int) -> None:
         assert (owner.shown, owner.exit_code) == (b"hi\n", 0)
 
 
-def test_a_slow_greeting_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(greetings, "GREETING_SECONDS_MAX", 0.3)
+def test_a_slow_greeting_times_out() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname(), ANSWER_SECONDS_MAX) as dripping,
     ):
-        lobby = Lobby(listener, TOKEN)
+        lobby = Lobby(listener, TOKEN, LobbyLimits(greeting_seconds_max=0.3))
 
         def is_closed() -> bool:
             with contextlib.suppress(ConnectionError):
@@ -271,12 +268,9 @@ def test_a_slow_greeting_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         lobby.close()
 
 
-def test_a_further_unauthenticated_connection_closes_the_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(greetings, "STRANGERS_MAX", 2)
+def test_a_further_unauthenticated_connection_closes_the_oldest() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        lobby = Lobby(listener, TOKEN)
+        lobby = Lobby(listener, TOKEN, LobbyLimits(strangers_max=2))
         opened = []
         for _ in range(3):
             opened.append(socket.create_connection(listener.getsockname(), ANSWER_SECONDS_MAX))

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from detcloud import pytorch
+from detcloud import core, pytorch
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 SPEC: dict[str, Any] = {
@@ -55,29 +56,42 @@ class LineTrial(pytorch.PyTorchTrial):
 
 
 class Cluster:
-    """Trial directory in which LineTrials run in this process, as on a cluster."""
+    """Trial directory in which trials of a kind run in this process, as on a cluster."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
-        self._monkeypatch = monkeypatch
+    def __init__(
+        self,
+        root: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        kind: type[LineTrial] = LineTrial,
+        /,
+        **spec: Any,
+    ) -> None:
+        self._kind = kind
+        self._running: core.Context | None = None
         # Background saves would be reported in an unpredictable order.
         optimizations = {"asynchronous_checkpoints": spec.pop("asynchronous", False)}
         config = {"optimizations": optimizations, **spec.pop("config", {})}
         self.trial = make_trial(root, **{**SPEC, "config": config, **spec})
         enter(self.trial, monkeypatch)
-        monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
-        monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0.0)
 
     def direct(self, **directives: Any) -> None:
+        """Replace the directives. A running trial sees a request to stop before the return."""
         direct(self.trial, **directives)
+        if self._running is not None and "preempt" in directives:
+            wait_until(self._running.preempt.is_requested)
 
     def run(
         self, prepare: Callable[[LineTrial], None] = lambda _trial: None, **fit: Any
     ) -> LineTrial:
-        """Train a LineTrial until the trial exits, and return the trial; `prepare` runs first."""
-        with pytorch.init() as context:
-            trial = LineTrial(context)
-            prepare(trial)
-            pytorch.Trainer(trial, context).fit(**fit)
+        """Train a trial until the trial exits, and return the trial; `prepare` runs first."""
+        try:
+            with pytorch.init() as context:
+                self._running = context.core
+                trial = self._kind(context)
+                prepare(trial)
+                pytorch.Trainer(trial, context).fit(**fit)
+        finally:
+            self._running = None
         return trial
 
     @property

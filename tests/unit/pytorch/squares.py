@@ -18,14 +18,15 @@ VALUES = [number * number for number in range(COUNT)]
 
 @dataclass
 class Squares:
-    """Data set of squares; records accesses in `computed`, and raises at sample `fails_at`."""
+    """Data set of `count` squares; records accesses in `computed`, raises at sample `fails_at`."""
 
     computed: list[int] = field(default_factory=list)
     fails_at: int = -1
     wait: Callable[[], object] = lambda: None
+    count: int = COUNT
 
     def __len__(self) -> int:
-        return COUNT
+        return self.count
 
     def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
         if number == self.fails_at:

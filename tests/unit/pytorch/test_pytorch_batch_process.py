@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -6,12 +7,12 @@ import pytest
 import torch
 
 from detcloud import DetcloudError
-from detcloud.core import CheckpointContext
 from detcloud.pytorch.batch_process import (
     TorchBatchProcessor,
     TorchBatchProcessorContext,
     torch_batch_process,
 )
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 # 6 batches of 2 records and a last batch of 1 record.
@@ -22,21 +23,20 @@ LENGTH = 7
 class Sums(TorchBatchProcessor):
     """Batch processor that sums the records of a batch and stores the sums before checkpoints."""
 
-    after_batch: Callable[[int], None] = staticmethod(lambda steps: None)
-    log: list[str]
-
     def __init__(self, context: TorchBatchProcessorContext) -> None:
         self.context = context
+        self.after_batch: Callable[[Sums, int], None] = lambda _sums, _steps: None
+        self.log: list[str] = []
         self.records: Any = context.wrap_reducer(sum, name="records")
         self.sums: dict[int, int] = {}
 
     def process_batch(self, batch: Any, batch_idx: int) -> None:
         self.records.update(len(batch))
         self.sums[batch_idx] = int(batch.sum())
-        Sums.after_batch(batch_idx + 1)
+        self.after_batch(self, batch_idx + 1)
 
     def on_checkpoint_start(self) -> None:
-        Sums.log.append(f"C{max(self.sums, default=-1) + 1}")
+        self.log.append(f"C{max(self.sums, default=-1) + 1}")
         with self.context.upload_path() as folder:
             (folder / "part").mkdir()
             for index, value in self.sums.items():
@@ -44,20 +44,32 @@ class Sums(TorchBatchProcessor):
         self.sums = {}
 
     def on_finish(self) -> None:
-        Sums.log.append("end")
+        self.log.append("end")
 
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Sums, "log", [], raising=False)
     made = make_trial(tmp_path, metric="records")
     enter(made, monkeypatch)
     direct(made, revision=1, length=1 << 53)
     return made
 
 
-def process(**options: Any) -> None:
-    torch_batch_process(Sums, RECORDS, batch_size=2, checkpoint_interval=3, **options)
+def process(
+    after_batch: Callable[[Sums, int], None] = lambda _sums, _steps: None, **options: Any
+) -> list[str]:
+    """Process the records, and return the log of the processor."""
+    logs: list[list[str]] = []
+
+    class LoggedSums(Sums):
+        def __init__(self, context: TorchBatchProcessorContext) -> None:
+            super().__init__(context)
+            self.after_batch = after_batch
+            logs.append(self.log)
+
+    torch_batch_process(LoggedSums, RECORDS, batch_size=2, checkpoint_interval=3, **options)
+    [log] = logs
+    return log
 
 
 def outputs(root: Path) -> dict[str, str]:
@@ -69,9 +81,9 @@ def outputs(root: Path) -> dict[str, str]:
 
 
 def test_batch_process_covers_the_data_set_once(trial: Path, tmp_path: Path) -> None:
-    process()
+    log = process()
     # A checkpoint every three batches and at the end.
-    assert Sums.log == ["C3", "C6", "C7", "end"]
+    assert log == ["C3", "C6", "C7", "end"]
     steps = [line["steps_completed"] for line in reports(trial, "checkpoint")]
     assert steps == [3, 6, LENGTH]
     # Batch n has the records 2n and 2n + 1; the last batch has only record 12.
@@ -97,28 +109,25 @@ def test_batch_process_covers_the_data_set_once(trial: Path, tmp_path: Path) -> 
 def test_a_stopped_batch_process_continues_with_the_next_batch(
     trial: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     preempt: dict[str, int],
     stop: int,
 ) -> None:
-    def ask_to_stop(steps: int) -> None:
+    def ask_to_stop(sums: Sums, steps: int) -> None:
         if steps == 5:
             direct(trial, revision=2, length=1 << 53, preempt={"reason": "pause", **preempt})
+            wait_until(sums.context.core.preempt.is_requested)
 
-    monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0)
-    monkeypatch.setattr(Sums, "after_batch", staticmethod(ask_to_stop))
-    process()
+    log = process(ask_to_stop)
     last = reports(trial, "checkpoint")[-1]
     assert last["steps_completed"] == stop
     assert reports(trial, "exit")[0]["reason"] == "preempted"
-    assert "end" not in Sums.log
+    assert "end" not in log
 
     fields = ("uuid", "path", "steps_completed", "manifest_sha256")
     latest = {"trial_id": 4, **{name: last[name] for name in fields}}
     make_trial(tmp_path, metric="records", epoch=2, latest_checkpoint=latest)
     direct(trial, revision=3, length=1 << 53)
-    process()
-    assert Sums.log[-2:] == ["C7", "end"]
+    assert process()[-2:] == ["C7", "end"]
     numbers = sorted(name.rpartition("/")[2] for name in outputs(tmp_path))
     assert numbers == [f"{n}.txt" for n in range(LENGTH)]
     # Each run reports its own batches.
@@ -135,13 +144,17 @@ def test_several_slots_require_several_processes(trial: Path, tmp_path: Path) ->
         process()
 
 
-def test_a_checkpoint_of_more_processes_is_refused(
-    trial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_trial(tmp_path, latest_checkpoint={"uuid": "u", "path": "p", "trial_id": 4})
-    metadata = {"steps_completed": 3, "workers": 2}
-    monkeypatch.setattr(CheckpointContext, "get_metadata", lambda *_: metadata)
-    with pytest.raises(DetcloudError, match="u was saved by 2 processes, and this run has 1"):
+def test_a_checkpoint_of_more_processes_is_refused(trial: Path, tmp_path: Path) -> None:
+    process(max_batches=1)
+    [stored] = reports(trial, "checkpoint")
+    manifest = tmp_path / "store" / stored["path"] / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["metadata"]["workers"] = 2
+    manifest.write_text(json.dumps(content))
+    latest = {"trial_id": 4, **{name: stored[name] for name in ("uuid", "path")}}
+    make_trial(tmp_path, metric="records", epoch=2, latest_checkpoint=latest)
+    message = f"{stored['uuid']} was saved by 2 processes, and this run has 1"
+    with pytest.raises(DetcloudError, match=message):
         process()
 
 
@@ -180,7 +193,6 @@ def test_outputs_without_a_cluster_lie_in_the_users_folder(
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(Sums, "log", [], raising=False)
     process(max_batches=1)
     (stored,) = tmp_path.glob("detcloud/checkpoints/0/0/0/outputs/*/rank_0/part/*")
     assert (stored.name, stored.read_text()) == ("0.txt", "1")

@@ -50,8 +50,7 @@ def test_trial_methods_get_arguments_by_name(
             seen.append(("evaluate", len(batch[0]), batch_idx))
             return super().evaluate_batch(batch)
 
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", TurnedTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, TurnedTrial)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
     # An epoch has four batches; a single validation batch has all twelve points.

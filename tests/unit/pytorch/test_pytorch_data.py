@@ -234,25 +234,21 @@ def test_unrepeatable_loaders_are_refused(arguments: dict[str, Any], message: st
         DataLoader(**{"dataset": numbers(5), **arguments})
 
 
-@pytest.mark.parametrize("has_getitems", [True, False])
-def test_batches_without_workers_equal_torchs_batches(
-    monkeypatch: pytest.MonkeyPatch, has_getitems: bool
-) -> None:
-    class Pairs(Dataset[Any]):
-        def __len__(self) -> int:
-            return 5
+class Pairs(Dataset[Any]):
+    def __len__(self) -> int:
+        return 5
 
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            return {"number": index, "pair": (float(index), [index] * 2)}
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"number": index, "pair": (float(index), [index] * 2)}
 
-    dataset = Pairs()
-    if has_getitems:
-        monkeypatch.setattr(
-            Pairs,
-            "__getitems__",
-            lambda self, indices: [self[index] for index in indices],
-            raising=False,
-        )
+
+class ListedPairs(Pairs):
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("dataset", [Pairs(), ListedPairs()], ids=["single", "list"])
+def test_batches_without_workers_equal_torchs_batches(dataset: Pairs) -> None:
     ours = list(DataLoader(dataset, batch_size=2))
     theirs = list(TorchDataLoader(dataset, batch_size=2))
     # Batches of 2, 2 and 1; a pair is transposed by torch's collate_fn.

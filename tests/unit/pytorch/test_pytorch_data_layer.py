@@ -16,20 +16,21 @@ from torch.utils.data import IterableDataset
 
 from detcloud import DetcloudError, core
 from detcloud.pytorch import DataLoader
-from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache, source
+from detcloud.pytorch.data_layer import CachedDataset, DataLayer
 from detcloud.pytorch.data_layer.manifest import FORMAT
 from detcloud.shared.trial_directory import Preemption
 from tests.emulators.server import free_port
+from tests.forked_process import await_exit_code, fork
 from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.squares import (
     COUNT,
     VALUES,
     Squares,
+    damage,
     layer_of,
     open_cached,
     shards,
-    small_shards,
     values,
 )
 
@@ -97,27 +98,26 @@ def test_an_unknown_data_layer_type_is_refused() -> None:
 
 
 def test_a_killed_build_is_repeated_and_deleted_after_a_day(
-    folder_layer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    folder_layer: dict[str, Any],
 ) -> None:
     folder = Path(folder_layer["host_storage_path"])
-    pid = os.fork()
-    if pid == 0:
-        # The child is killed after three written shards.
-        try:
-            monkeypatch.setattr(cache, "write_shards", small_shards)
-            monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
-            open_cached(folder_layer, Squares(wait=lambda: len(shards(folder)) < 3 or die()))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert len(shards(folder)) == 3
     squares = Squares()
+
+    def build_three_samples() -> None:
+        squares.wait = lambda: len(squares.computed) < 3 or die()
+        open_cached(folder_layer, squares)
+
+    assert await_exit_code(fork(build_three_samples)) == -signal.SIGKILL
+    assert len(shards(folder)) == 1
     cached = open_cached(folder_layer, squares)
     assert values(cached) == VALUES
     assert squares.computed == list(range(COUNT))
     # The abandoned build is kept for a day, since its builder may be slow, and then deleted.
-    assert len({path.parent for path in shards(folder)}) == 2
-    monkeypatch.setattr(cache, "ABANDONED_SECONDS", -1)
+    builds = {path.parent for path in shards(folder)}
+    assert len(builds) == 2
+    for number, build in enumerate(builds):
+        # The name of a build begins with its time in ms: these builds begin in 1970.
+        build.rename(build.with_name(f"{number}-old"))
     with layer_of(**folder_layer) as layer:
         layer.cache_train_dataset("squares", "v2")(lambda: [1])()
     assert len({path.parent for path in shards(cached.folder)}) == 2
@@ -155,12 +155,11 @@ def test_preemption_ends_a_cache_build_on_all_ranks(
 ) -> None:
     """Request the preemption of rank 1 while rank 0 or rank 1 computes a sample.
 
-    On a single node, rank 0 computes samples 0 to 4 and rank 1 computes 5 to 9. On two nodes with
-    a process each, the first node computes all samples.
+    Samples are computed in chunks of 16: on a single node, rank 0 computes samples 0 to 15 and
+    rank 1 computes 16 to 31. On two nodes with a process each, the first node computes all samples.
     """
     monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
     layer = {"type": "shared_fs", "host_storage_path": str(tmp_path)}
     contexts: dict[int, core.Context] = {}
 
@@ -183,7 +182,7 @@ def test_preemption_ends_a_cache_build_on_all_ranks(
 
     for asking in range(2 if nodes == 1 else 1):
         contexts.clear()
-        sources = [Squares(), Squares()]
+        sources = [Squares(count=32), Squares(count=32)]
         sources[asking].wait = partial(ask, asking)
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(run, range(2), sources)) == [0, 0]
@@ -191,8 +190,9 @@ def test_preemption_ends_a_cache_build_on_all_ranks(
         assert len(sources[asking].computed) == 1
         assert not shards(tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        datasets = list(pool.map(run, range(2), [Squares(), Squares()]))
-    assert [values(dataset) for dataset in datasets] == [VALUES, VALUES]
+        datasets = list(pool.map(run, range(2), [Squares(count=32), Squares(count=32)]))
+    squares = [number * number for number in range(32)]
+    assert [values(dataset) for dataset in datasets] == [squares, squares]
 
 
 def test_preemption_ends_the_wait_for_a_foreign_build(
@@ -212,7 +212,13 @@ def test_preemption_ends_the_wait_for_a_foreign_build(
 
 def test_a_wrong_suspicion_of_damage_is_removed(folder_layer: dict[str, Any]) -> None:
     cached = open_cached(folder_layer, Squares())
-    cached._suspect_damage()
+    [shard] = shards(cached.folder)
+    damage(shard, 0)
+    with pytest.raises(DetcloudError):
+        values(cached)
+    assert list(cached.folder.glob("*.suspect"))
+    # The second damage undoes the first.
+    damage(shard, 0)
     again = open_cached(folder_layer, Squares())
     assert again.manifest == cached.manifest
     assert not list(cached.folder.glob("*.suspect"))

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from detcloud import DetcloudError
-from detcloud.pytorch.loaders import ENDLESS_EPOCH
+from detcloud import DetcloudError, pytorch
 from tests.unit.core.trial_files import reports
-from tests.unit.pytorch.line_trial import Cluster
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
 def test_epochs_are_counted_by_the_data_loader(
@@ -63,13 +62,23 @@ def test_an_answered_epoch_is_not_validated_again(
     assert second.workloads == "T8 C8 V8 D2"
 
 
+class StreamTrial(LineTrial):
+    """Trial with a training loader without a length."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.experimental.disable_dataset_reproducibility_checks()
+
+    def build_training_data_loader(self) -> Any:
+        return iter(super().build_training_data_loader())
+
+
 @pytest.mark.parametrize("spec", [{}, {"min_validation_epochs": 1}], ids=["length", "period"])
 def test_epochs_of_data_without_a_length_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
 ) -> None:
-    cluster = Cluster(tmp_path, monkeypatch, version=2, **spec)
+    cluster = Cluster(tmp_path, monkeypatch, StreamTrial, version=2, **spec)
     unit = "batches" if spec else "epochs"
     cluster.direct(revision=1, length=2, length_unit=unit, closed=True)
-    monkeypatch.setattr("detcloud.pytorch.loaders._epoch_length", lambda _loader: ENDLESS_EPOCH)
     with pytest.raises(DetcloudError, match="has no length: set records_per_epoch"):
         cluster.run()

@@ -1,6 +1,7 @@
 """The Trainer performs the schedule's workloads in both eras and after failures."""
 
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,6 @@ import pytest
 import torch
 
 from detcloud import DetcloudError, pytorch
-from detcloud.storage.types import directory
 from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial
@@ -175,7 +175,7 @@ def test_a_failed_save_ends_the_run_and_the_next_run_resumes(
     spec = {"min_checkpoint_batches": 5}
     cluster = Cluster(tmp_path, monkeypatch, **spec)
     cluster.direct(revision=1, length=15, closed=True)
-    publish = directory._publish_file
+    limits = ExitStack()
 
     class FullDisk(pytorch.PyTorchCallback):
         def __init__(self, trial: LineTrial) -> None:
@@ -184,19 +184,17 @@ def test_a_failed_save_ends_the_run_and_the_next_run_resumes(
         def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
             if self.trial.context.current_train_batch() == 9:
                 checkpoint["filler"] = "x" * 100_000
+            self.fill_disk("writing")
 
-    def full(staged: Path, destination: Path, claim: Path) -> None:
-        if staged.stat().st_size > 100_000:
-            raise OSError(28, "No space left on device")
-        publish(staged, destination, claim)
+        def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
+            self.fill_disk("storing")
 
-    if place == "storing":
-        monkeypatch.setattr(directory, "_publish_file", full)
+        def fill_disk(self, reached: str) -> None:
+            if (reached, self.trial.context.current_train_batch()) == (place, 9):
+                limits.enter_context(files_of_at_most(60_000))
+
     message = "was not stored" if place == "storing" else "state_dict.pth could not be written to"
-    with (
-        pytest.raises(DetcloudError, match=message),
-        files_of_at_most(60_000 if place == "writing" else 10_000_000),
-    ):
+    with pytest.raises(DetcloudError, match=message), limits:
         cluster.run(lambda trial: trial.callbacks.update(full=FullDisk(trial)))
     assert cluster.workloads == "T5 C5 T10"
     assert cluster.exit_reason == "errored"

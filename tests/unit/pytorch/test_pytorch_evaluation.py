@@ -23,8 +23,7 @@ class UnevenTrial(LineTrial):
 def test_validation_batches_must_have_identical_metric_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", UnevenTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, UnevenTrial)
     cluster.direct(revision=1, length=1, closed=True)
     with pytest.raises(ValueError, match=r"the metrics \['loss', 'more'\] for a batch, and"):
         cluster.run()
@@ -41,17 +40,14 @@ class UnknownTrial(LineTrial):
 def test_a_validation_without_a_batch_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", UnknownTrial)
-    cluster = Cluster(tmp_path, monkeypatch, metric="none")
+    cluster = Cluster(tmp_path, monkeypatch, UnknownTrial, metric="none")
     cluster.direct(revision=1, length=1, closed=True)
     with pytest.raises(RuntimeError, match="the validation data loader has no batch"):
         cluster.run()
 
 
-class EmptyTrial(LineTrial):
-    """Trial in which a test replaces a build method by `build_empty`, a loader without a batch."""
-
-    build_empty: Callable[[], Any]
+class UntrainedTrial(LineTrial):
+    """Trial that fails if training begins."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
         raise AssertionError("training began")
@@ -71,9 +67,8 @@ def test_an_empty_data_set_is_an_error_before_training(
         trial.context.experimental.disable_dataset_reproducibility_checks()
         return build()
 
-    monkeypatch.setattr(EmptyTrial, method, build_empty)
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", EmptyTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    kind = type("EmptyTrial", (UntrainedTrial,), {method: build_empty})
+    cluster = Cluster(tmp_path, monkeypatch, kind)
     cluster.direct(revision=1, length=1, closed=True)
     with pytest.raises(DetcloudError, match=f"{method} returned a data loader that has no batch"):
         cluster.run()
@@ -95,8 +90,7 @@ class ElsewhereTrial(LineTrial):
 def test_evaluate_full_dataset_allows_an_empty_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", ElsewhereTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, ElsewhereTrial)
     cluster.direct(revision=1, length=1, closed=True)
     cluster.run()
     assert reports(cluster.trial, "completed")[0]["metric"] == 0.5

@@ -66,7 +66,6 @@ def train(
     """Train a trial for 4 batches; return the trial and its metrics reports."""
     trial_directory = make_trial(root, **{**SPEC, "metric": "weight", "era": "steps"})
     enter(trial_directory, monkeypatch)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     direct(trial_directory, revision=1, length=4, closed=True)
     with pytorch.init() as context:
         trial = kind(context)
@@ -186,8 +185,7 @@ def test_a_current_trial_may_define_build_model(
         def build_model(self) -> torch.nn.Module:
             raise AssertionError("nobody but the trial itself calls it")
 
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", OwnMethod)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, OwnMethod)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
     assert cluster.workloads == "T5 C5 V5 D5"

@@ -62,8 +62,7 @@ class StreamTrial(LineTrial):
 def test_a_stream_resumes_from_the_initial_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", StreamTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, StreamTrial)
     cluster.direct(revision=1, length=6, closed=True)
 
     def stop(steps: int) -> None:
@@ -71,7 +70,8 @@ def test_a_stream_resumes_from_the_initial_batch(
             cluster.direct(revision=2, length=6, closed=True, preempt={"deadline_ms": 1})
 
     first: Any = cluster.run(lambda trial: setattr(trial, "after_batch", stop))
-    cluster = Cluster(tmp_path, monkeypatch, latest_checkpoint=cluster.latest_checkpoint(), epoch=2)
+    latest = cluster.latest_checkpoint()
+    cluster = Cluster(tmp_path, monkeypatch, StreamTrial, latest_checkpoint=latest, epoch=2)
     cluster.direct(revision=3, length=6, closed=True)
     second: Any = cluster.run()
     assert first.seen == [0.0, 3.0]
@@ -86,8 +86,7 @@ def test_torchs_loader_requires_disabled_checks(
     class CheckedTrial(StreamTrial):
         checks_off = False
 
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", CheckedTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, CheckedTrial)
     cluster.direct(revision=1, length=2, closed=True)
     with pytest.raises(DetcloudError, match=r"or call context\.experimental.disable_dataset"):
         cluster.run()

@@ -12,7 +12,7 @@ import torch
 from detcloud import DetcloudError, pytorch
 from detcloud.client import Client
 from detcloud.client.model import ModelVersion
-from detcloud.pytorch import stored_code
+from detcloud.pytorch.stored_code import FILES_MAX, write_code
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 from tests.unit.client.fake_server import serve_cluster
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
@@ -58,7 +58,6 @@ def stored_checkpoint(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path
         config={"name": "x", "checkpoint_storage": {"secret_key": "s"}},
     )
     enter(trial_directory, monkeypatch)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     code = trial_directory / "code"
     (code / "model_def.py").write_text(CODE)
     (code / "layers.py").write_text(LAYERS)
@@ -126,13 +125,20 @@ def test_errors_of_unloadable_checkpoints_name_the_cause(tmp_path: Path) -> None
 def test_oversized_code_is_not_copied_into_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stored_code, "FILES_MAX", 1)
-    (tmp_path / "one.py").write_text("")
-    stored_code._copy_code(tmp_path, tmp_path / "first")
-    (tmp_path / "two.py").write_text("")
-    stored_code._copy_code(tmp_path, tmp_path / "second")
-    assert (tmp_path / "first" / "one.py").exists()
-    assert not (tmp_path / "second").exists()
+    enter(make_trial(tmp_path, **SPEC), monkeypatch)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    for number in range(FILES_MAX):
+        Path(f"{number}.py").touch()
+    with pytorch.init() as context:
+        trial = LineTrial(context)
+        write_code(first, trial, context.core)
+        assert "the checkpoint has no copy" not in capsys.readouterr().err
+        Path("one_more.py").touch()
+        write_code(second, trial, context.core)
+    assert len(list((first / "code").iterdir())) == FILES_MAX
+    assert [path.name for path in second.iterdir()] == ["load_data.json"]
     assert "the checkpoint has no copy" in capsys.readouterr().err
 
 

@@ -108,8 +108,7 @@ class CountingTrial(LineTrial):
 def test_reports_of_workloads_contain_reducer_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", CountingTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, CountingTrial)
     cluster.direct(revision=1, length=8, closed=True)
     cluster.run()
     reduced = [
@@ -141,8 +140,7 @@ class WholeCountingTrial(LineTrial):
 def test_evaluate_full_dataset_may_update_reducers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", WholeCountingTrial)
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, WholeCountingTrial)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
     metrics = reports(cluster.trial, "metrics")[-1]["metrics"]

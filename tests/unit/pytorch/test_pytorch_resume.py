@@ -101,19 +101,26 @@ def test_aggregated_gradients_survive_an_interruption(
 def test_an_interrupted_validation_is_repeated_identically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Plateau, "on_validation_start", lambda _self: torch.rand(1))
-    unbroken = _train(tmp_path / "unbroken", monkeypatch, [])
-    evaluate, calls = NoisyTrial.evaluate_batch, []
+    class DrawingPlateau(Plateau):
+        def on_validation_start(self) -> None:
+            torch.rand(1)
 
-    def cut_once(trial: NoisyTrial, batch: Any) -> dict[str, Any]:
-        calls.append(batch)
-        if len(calls) == 1:
-            signal.raise_signal(signal.SIGTERM)
-        return evaluate(trial, batch)
+    class DrawingTrial(NoisyTrial):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {"plateau": DrawingPlateau(self.optimizer)}
 
-    monkeypatch.setattr(NoisyTrial, "evaluate_batch", cut_once)
+    calls: list[Any] = []
+
+    class CutTrial(DrawingTrial):
+        def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+            calls.append(batch)
+            if len(calls) == 1:
+                signal.raise_signal(signal.SIGTERM)
+            return super().evaluate_batch(batch)
+
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [], kind=DrawingTrial)
     # The first process is stopped by its first validation, after 6 batches; batch 99 never comes.
-    broken = _train(tmp_path / "broken", monkeypatch, [99])
+    broken = _train(tmp_path / "broken", monkeypatch, [99], kind=CutTrial)
     _assert_equal(unbroken[0], broken[0])
     assert unbroken[1] == broken[1]
 
@@ -121,9 +128,16 @@ def test_an_interrupted_validation_is_repeated_identically(
 def test_validations_do_not_change_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NoisyTrial, "build_callbacks", lambda _self: {})
-    never, _ = _train(tmp_path / "never", monkeypatch, [], min_validation_batches=0)
-    often, _ = _train(tmp_path / "often", monkeypatch, [], min_validation_batches=2)
+    class PlainTrial(NoisyTrial):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {}
+
+    never, _ = _train(
+        tmp_path / "never", monkeypatch, [], kind=PlainTrial, min_validation_batches=0
+    )
+    often, _ = _train(
+        tmp_path / "often", monkeypatch, [], kind=PlainTrial, min_validation_batches=2
+    )
     _assert_equal(never["models_state_dict"], often["models_state_dict"])
 
 
@@ -132,6 +146,8 @@ def _train(
     monkeypatch: pytest.MonkeyPatch,
     stops: list[int],
     step_mode: str = "step_every_epoch",
+    *,
+    kind: type[NoisyTrial] = NoisyTrial,
     **spec: Any,
 ) -> tuple[dict[str, Any], list[Any]]:
     """Train through all interruptions; return the final state and the reported metrics."""
@@ -144,8 +160,7 @@ def _train(
         trial = make_trial(root / str(epoch), **fields)
         direct(trial, revision=1, **length, closed=True)
         enter(trial, monkeypatch)
-        monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
-        _run()
+        _run(kind)
         metrics += [
             (line["group"], line["steps_completed"], line["metrics"])
             for line in reports(trial, "metrics")
@@ -164,9 +179,9 @@ def _train(
     return torch.load(folder / "state_dict.pth", weights_only=True), metrics
 
 
-def _run() -> None:
+def _run(kind: type[NoisyTrial]) -> None:
     with pytorch.init() as context:
-        pytorch.Trainer(NoisyTrial(context), context).fit()
+        pytorch.Trainer(kind(context), context).fit()
 
 
 def _assert_equal(left: Any, right: Any, place: str = "state") -> None:

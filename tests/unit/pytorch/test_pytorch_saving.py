@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ import torch
 
 from detcloud import core, pytorch
 from detcloud.core.background_save import Save
-from detcloud.pytorch import saving
+from detcloud.pytorch.saving import SMALL_BYTES, StateStore
 from detcloud.pytorch.state_copy import StateCopier, state_bytes
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.core.held_store import held_storage, held_store
+from tests.unit.core.sealed_store import sealed_storage
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial
 from tests.unit.pytorch.noisy_trial import NoisyTrial
@@ -68,7 +70,6 @@ def prepare(root: Path, **spec: Any) -> Path:
 def train(trial: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Train to the end; return the state of the last checkpoint."""
     enter(trial, monkeypatch)
-    monkeypatch.setattr("detcloud.core.trial_run.environment", lambda *_: {})
     with pytorch.init() as context:
         pytorch.Trainer(NoisyTrial(context), context).fit()
     return stored_state(trial, reports(trial, "checkpoint")[-1])
@@ -119,21 +120,27 @@ def test_background_checkpoints_equal_blocking_checkpoints(
     assert_equal(train(resumed, monkeypatch), expected)
 
 
-@pytest.mark.parametrize(("is_on_disk", "least"), [(True, 1 << 40), (True, 0), (False, 1 << 40)])
+@pytest.mark.parametrize(
+    ("is_on_disk", "size"), [(True, 0), (True, SMALL_BYTES), (False, 0)], ids=str
+)
 def test_a_small_state_on_a_local_disk_is_saved_synchronously(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     is_on_disk: bool,
-    least: int,
+    size: int,
 ) -> None:
-    monkeypatch.setattr("detcloud.pytorch.saving.SMALL_BYTES", least)
-    monkeypatch.setattr(
-        "detcloud.core.checkpoint.CheckpointContext.is_on_disk", property(lambda _: is_on_disk)
-    )
-    train(prepare(tmp_path, config={}), monkeypatch)
+    class Enlarge(pytorch.PyTorchCallback):
+        def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+            checkpoint["filler"] = torch.zeros(size, dtype=torch.uint8)
+
+    storage = {} if is_on_disk else {"storage": sealed_storage(tmp_path / "store")}
+    config: dict[str, Any] = {"optimizations": {}}
+    cluster = Cluster(tmp_path, monkeypatch, config=config, min_checkpoint_batches=2, **storage)
+    cluster.direct(revision=1, length=4, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(enlarge=Enlarge()))
     is_behind = "stored behind the training" in capfd.readouterr().out
-    assert is_behind is (least == 0 or not is_on_disk)
+    assert is_behind is (size == SMALL_BYTES or not is_on_disk)
 
 
 def test_a_kill_during_an_upload_leaves_the_previous_checkpoint(
@@ -177,12 +184,16 @@ def test_checkpoints_are_written_synchronously_without_memory_for_a_copy(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # The two weights and the generators' state alone exceed half of 100 bytes.
-    monkeypatch.setattr(saving, "available_bytes", lambda: free)
-    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
-    cluster.direct(revision=1, length=4, closed=True)
-    cluster.run()
-    assert [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")] == [2, 4]
+    trial = make_trial(tmp_path, config=BEHIND)
+    enter(trial, monkeypatch)
+    # 13 weights of 4 bytes exceed half of 100 bytes.
+    state = {"weights": torch.zeros(13)}
+    with core.init() as context:
+        store = StateStore(context, writes_in_step=False, free_bytes=lambda: free)
+        for steps in (2, 4):
+            metadata = {"steps_completed": steps}
+            store.store(state, metadata, lambda _folder: None, is_last=steps == 4)
+    assert [line["steps_completed"] for line in reports(trial, "checkpoint")] == [2, 4]
     printed = capsys.readouterr().out
     assert ("would take more than half of the 0 MiB of memory" in printed) is (free is not None)
     assert ("behind the training, from a copy" in printed) is (free is None)
@@ -241,7 +252,8 @@ def test_a_state_copy_is_independent_and_keeps_shared_memory() -> None:
     assert copied["view"].tolist() == [2, 3]
     assert copied["module"]["running_mean"].tolist() == [0, 0]
     assert len(copied["plain"]) == 3
-    assert copied["view"].untyped_storage()._cdata == copied["weights"].untyped_storage()._cdata
+    storages = [copied[name].untyped_storage().data_ptr() for name in ("view", "weights")]
+    assert storages[0] == storages[1]
     # The next copy reuses the memory, and allocates more only for a larger state.
     held, place = copier.held_bytes, copied["weights"].data_ptr()
     again = copier.copy_state(state)
@@ -254,17 +266,17 @@ def test_a_state_copy_is_independent_and_keeps_shared_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rate", "outcome", "steps", "message"),
+    ("seconds", "is_slow", "outcome", "steps", "message"),
     [
-        (600, 1e9, "saved", [2, 5], "save now, since"),
-        (600, 1.0, "kept", [2], "keep the last checkpoint, since"),
+        (600, False, "saved", [2, 5], "save now, since"),
+        (600, True, "kept", [2], "keep the last checkpoint, since"),
         # After the deadline, saving is still tried.
-        (-1, 1.0, "saved", [2, 5], "save now, since the deadline has passed"),
+        (-1, True, "saved", [2, 5], "save now, since the deadline has passed"),
     ],
 )
 def test_a_notice_saves_only_if_time_suffices(
     seconds: int,
-    rate: float,
+    is_slow: bool,
     outcome: str,
     steps: list[int],
     message: str,
@@ -275,17 +287,18 @@ def test_a_notice_saves_only_if_time_suffices(
     cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
     directives = {"revision": 1, "length": 20, "closed": True}
     cluster.direct(**directives)
-    # Checkpoints are due after 2, 4 and so on; the notice comes in the fifth batch.
-    monkeypatch.setattr(Save, "bytes_per_second", rate)
 
-    def give_notice(batches: int) -> None:
+    # Checkpoints are due after 2, 4 and so on; the notice comes in the fifth batch.
+    def give_notice(trial: LineTrial, batches: int) -> None:
         if batches == 5:
             wait_until(lambda: len(reports(cluster.trial, "checkpoint")) == 2)
+            if is_slow:
+                record_save(trial, 1000, seconds=3600)
             deadline = int((time.time() + seconds) * 1000)
             preempt = {"deadline_ms": deadline, "reason": "the market"}
             cluster.direct(**{**directives, "preempt": preempt})
 
-    cluster.run(lambda trial: setattr(trial, "after_batch", give_notice))
+    cluster.run(lambda trial: setattr(trial, "after_batch", partial(give_notice, trial)))
     exit_line = reports(cluster.trial)[-1]
     assert (exit_line["reason"], exit_line["notice_outcome"]) == ("preempted", outcome)
     stored = [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")]
@@ -295,52 +308,46 @@ def test_a_notice_saves_only_if_time_suffices(
     assert message in log
 
 
+def record_save(trial: LineTrial, size: int, *, seconds: float) -> None:
+    """Let the trial believe that it stored `size` bytes in so many seconds until now."""
+    checkpoint = trial.context.core.checkpoint
+    checkpoint.wait()
+    checkpoint.saves.run(Save("slow", size, began=time.monotonic() - seconds), lambda: None)
+
+
 def test_a_notice_during_an_upload_may_only_finish_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
+    store = held_store(tmp_path / "store")
+    store.may_store.set()
+    storage = held_storage(store.root)
+    cluster = Cluster(
+        tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2, storage=storage
+    )
     directives = {"revision": 1, "length": 20, "closed": True}
     cluster.direct(**directives)
-    may_store, put = threading.Event(), DirectoryStore.put
-
-    def put_or_hold(store: DirectoryStore, key: str, source: Path) -> None:
-        if reports(cluster.trial, "checkpoint"):
-            assert may_store.wait(ANSWER_SECONDS_MAX)
-        put(store, key, source)
-
-    monkeypatch.setattr(DirectoryStore, "put", put_or_hold)
     plan = core.Context.plan_last_save
 
     def plan_then_store(context: core.Context, **options: bool) -> core.Choice:
         choice = plan(context, **options)
-        may_store.set()
+        store.may_store.set()
         return choice
 
     monkeypatch.setattr(core.Context, "plan_last_save", plan_then_store)
 
-    def give_notice(batches: int) -> None:
-        if batches == 5:
+    def give_notice(trial: LineTrial, batches: int) -> None:
+        if batches == 4:
+            wait_until(lambda: reports(cluster.trial, "checkpoint"))
             [stored] = reports(cluster.trial, "checkpoint")
-            # The running upload is late and needs a tenth of 40 s; a new upload needs 40 s, which
-            # is 5/4 of size / rate.
-            monkeypatch.setattr(Save, "bytes_per_second", stored["size_bytes"] * 1.25 / 40)
-            deadline = int((time.time() + 25) * 1000)
+            # An upload is expected to take 5/4 of 320 s: the running one has time, another has not.
+            record_save(trial, stored["size_bytes"], seconds=320)
+            store.may_store.clear()
+        if batches == 5:
+            deadline = int((time.time() + 500) * 1000)
             preempt = {"deadline_ms": deadline, "reason": "the market"}
-            monkeypatch.setattr(saves(), "began", time.monotonic() - 100)
             cluster.direct(**{**directives, "preempt": preempt})
 
-    contexts: list[core.Context] = []
-
-    def saves() -> Save:
-        running = contexts[0].checkpoint.saves.running
-        assert running is not None
-        return running
-
-    def prepare_trial(trial: LineTrial) -> None:
-        contexts.append(trial.context.core)
-        trial.after_batch = give_notice
-
-    cluster.run(prepare_trial)
+    cluster.run(lambda trial: setattr(trial, "after_batch", partial(give_notice, trial)))
     exit_line = reports(cluster.trial)[-1]
     assert (exit_line["reason"], exit_line["notice_outcome"]) == ("preempted", "finished")
     stored = [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")]

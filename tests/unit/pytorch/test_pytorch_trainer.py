@@ -24,9 +24,14 @@ def test_workloads_end_at_all_boundaries(tmp_path: Path, monkeypatch: pytest.Mon
 def test_training_metrics_are_averages_over_the_workload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(tmp_path, monkeypatch, scheduling_unit=4)
+    class IndexTrial(LineTrial):
+        def train_batch(  # type: ignore[override]
+            self, batch: Any, epoch_idx: int, batch_idx: int
+        ) -> dict[str, Any]:
+            return {"idx": batch_idx}
+
+    cluster = Cluster(tmp_path, monkeypatch, IndexTrial, scheduling_unit=4)
     cluster.direct(revision=1, length=6, closed=True)
-    monkeypatch.setattr(LineTrial, "train_batch", lambda _self, _batch, _epoch, idx: {"idx": idx})
     cluster.run()
     training = [line for line in reports(cluster.trial, "metrics") if line["group"] == "training"]
     # (0 + 1 + 2 + 3) / 4 and (4 + 5) / 2.
@@ -376,19 +381,16 @@ def test_without_a_cluster_training_resumes_from_a_checkpoint(
     assert "training at batch 8: loss=" in capsys.readouterr().out
 
 
-def test_torchs_loader_is_refused_with_its_replacement(
-    local: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        LineTrial,
-        "build_validation_data_loader",
-        lambda _self: torch.utils.data.DataLoader(_points()),
-    )
+def test_torchs_loader_is_refused_with_its_replacement(local: Path) -> None:
+    class TorchLoaderTrial(LineTrial):
+        def build_validation_data_loader(self) -> Any:
+            return torch.utils.data.DataLoader(_points())
+
     with (
         pytest.raises(DetcloudError, match=r"return detcloud\.pytorch\.DataLoader"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(LineTrial(context), context).fit(max_length=Batch(1))
+        pytorch.Trainer(TorchLoaderTrial(context), context).fit(max_length=Batch(1))
 
 
 def test_a_trial_must_define_exactly_one_evaluation_method(local: Path) -> None:

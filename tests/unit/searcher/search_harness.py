@@ -6,18 +6,15 @@ counted step, a request or a write to the disk, by `Crash`, a BaseException.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from uuid import UUID, uuid4
-
-import pytest
 
 from control_plane.access.principals import Role
 from detcloud import searcher
 from detcloud.client import Client
-from detcloud.searcher import folder
+from detcloud.searcher.folder import StateFolder, sync_path
 from detcloud.shared.http import ApiError, Transport, Unreachable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, build_cluster
@@ -103,6 +100,25 @@ class Wire(Transport):
         assert answer.status < 300, answer.body
 
 
+class QuickRunner(searcher.LocalSearchRunner):
+    """Runner without pauses, whose files are flushed to disk by `sync`."""
+
+    def __init__(
+        self,
+        method: searcher.SearchMethod,
+        path: Path,
+        client: Client,
+        sync: Callable[[Path], None],
+    ) -> None:
+        self.searcher_dir = path
+        searcher.SearchRunner.__init__(
+            self, method, StateFolder(path, sync), lambda: client, sleep=lambda _seconds: None
+        )
+
+
+Runner = TypeVar("Runner", bound=QuickRunner)
+
+
 class SearchHarness:
     """A cluster in `root` with an agent, and runners of the search in `root`/search."""
 
@@ -132,10 +148,18 @@ class SearchHarness:
 
     def new_runner(self, method: searcher.SearchMethod) -> searcher.LocalSearchRunner:
         """Make a fresh runner of the search; a request for events trains the trials."""
+        return self.prepare_runner(QuickRunner, method)
+
+    def prepare_runner(self, kind: type[Runner], method: searcher.SearchMethod) -> Runner:
+        """Make a runner of a class; a request for events trains the trials."""
         self.before = self._train_when_looking
-        runner = searcher.LocalSearchRunner(method, self.root / "search", self.client())
-        runner._sleep = lambda seconds: None
-        return runner
+        return kind(method, self.root / "search", self.client(), self._sync_in_steps)
+
+    def _sync_in_steps(self, path: Path) -> None:
+        """Flush a file to disk. Count a step before and a step after."""
+        self.steps.step()
+        sync_path(path)
+        self.steps.step()
 
     def files(self, config: str = CUSTOM) -> tuple[Path, Path]:
         """Write a configuration and a folder of model code, and return their paths."""
@@ -269,18 +293,3 @@ def expected_lengths(first: int = 5, children: int = 2) -> dict[float, list[int]
     """Return the lengths of all trials of `Generations`: x / 2 < 1.5 holds only for 0, 1 and 2."""
     everyone = (x + 100 * child for x in range(first) for child in range(1 + children))
     return {float(x): [2, 4, 6] if x < 3 else [2] for x in everyone}
-
-
-@contextlib.contextmanager
-def crashing_disk(steps: Steps) -> Iterator[None]:
-    """Count a step before and a step after every synced write."""
-    sync = folder._sync
-
-    def sync_in_steps(path: Path) -> None:
-        steps.step()
-        sync(path)
-        steps.step()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "_sync", sync_in_steps)
-        yield

@@ -12,10 +12,17 @@ from uuid import UUID
 import pytest
 
 from detcloud import DetcloudError, searcher
+from detcloud.searcher.folder import StateFolder
 from detcloud.searcher.operations import read_operation
 from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.api.agent_side import CONFIG
-from tests.unit.searcher.search_harness import CUSTOM, Generations, SearchHarness, expected_lengths
+from tests.unit.searcher.search_harness import (
+    CUSTOM,
+    Generations,
+    QuickRunner,
+    SearchHarness,
+    expected_lengths,
+)
 
 ID = UUID("0000000a-0000-4000-8000-00000000000b")
 OTHER = UUID("0000000a-0000-4000-8000-00000000000c")
@@ -193,9 +200,8 @@ def test_a_copied_search_folder_is_detected(harness: SearchHarness, tmp_path: Pa
 
 
 def test_a_search_folder_is_locked_by_a_process(harness: SearchHarness) -> None:
-    runner = harness.new_runner(Generations())
     with (
-        runner._folder.lock(),
+        StateFolder(harness.root / "search").lock(),
         pytest.raises(DetcloudError, match="another process runs the search in"),
     ):
         harness.run(Generations())
@@ -334,7 +340,7 @@ class ProcessEnded(Exception):
     """End of a process in a hook of the runner."""
 
 
-class OwnRunner(searcher.LocalSearchRunner):
+class OwnRunner(QuickRunner):
     """Runner with hooks, and with an end before or after the save of the base class."""
 
     ends_at: str = ""
@@ -357,9 +363,7 @@ class OwnRunner(searcher.LocalSearchRunner):
 
 
 def own_runner(harness: SearchHarness, runner_class: type[OwnRunner], ends_at: str = "") -> Any:
-    made = runner_class(Generations(first=1, children=0), harness.root / "search", harness.client())
-    harness.before = harness._train_when_looking
-    made._sleep = lambda seconds: None
+    made = harness.prepare_runner(runner_class, Generations(first=1, children=0))
     made.calls, made.ends_at = [], ends_at
     return made
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from detcloud.launch.packages import layers
 from detcloud.launch.packages.layers import fill_overlay, find_layer, store_layer
+from tests.unit.core.full_disk import files_of_at_most
 
 VERSION = "3.11"
 PACKAGES = f"lib/python{VERSION}/site-packages"
@@ -60,15 +58,10 @@ def test_an_overlay_without_packages_leaves_no_layer(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_full_disk_leaves_no_partial_layer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_partial_layer(tmp_path: Path) -> None:
     source = overlay(tmp_path / "one")
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(layers, "_copy_programs", fail)
-    with pytest.raises(OSError, match="No space"):
+    # Scripts of Python are rewritten; all other files are links.
+    (source / "bin/script").write_text(f"#!{source}/bin/python\n" + "#" * 2000)
+    with pytest.raises(OSError, match="File too large"), files_of_at_most(1000):
         store_layer(source, VERSION, tmp_path / "cache", "key")
     assert list((tmp_path / "cache").iterdir()) == []
