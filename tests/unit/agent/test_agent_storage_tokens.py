@@ -17,7 +17,7 @@ from detcloud.shared.google_credentials import (
     AgentCredentials,
     agent_credentials,
 )
-from tests.raw_server import serve_raw
+from tests.raw_server import http_answer, serve_raw
 
 
 @dataclass
@@ -103,11 +103,10 @@ def test_fetching_a_token_waits_for_an_unreachable_cluster(
 
 
 def test_token_is_fetched_again_after_a_cut_answer() -> None:
-    content = json.dumps(StorageToken("token 1", 5).to_answer()).encode()
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+    answer = http_answer(json.dumps(StorageToken("token 1", 5).to_answer()).encode())
     written: list[str] = []
-    with serve_raw(answer[:-1], answer) as url:
-        credentials = AgentCredentials(url, "token", lambda _: None, written.append)
+    with serve_raw(answer[:-1], answer) as server:
+        credentials = AgentCredentials(server.url, "token", lambda _: None, written.append)
         credentials.refresh(None)
     assert credentials.token == "token 1"
     (line,) = written

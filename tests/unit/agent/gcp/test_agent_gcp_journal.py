@@ -109,8 +109,8 @@ def test_malformed_token_is_an_os_error_without_secret(
 
 
 def test_unreadable_answer_is_an_os_error() -> None:
-    with serve_raw(b"SSH-2.0\r\n") as url, pytest.raises(OSError, match="BadStatusLine"):
-        send_request(urllib.request.Request(url), str)
+    with serve_raw(b"SSH-2.0\r\n") as server, pytest.raises(OSError, match="BadStatusLine"):
+        send_request(urllib.request.Request(server.url), str)
 
 
 def test_truncated_refusal_is_an_os_error() -> None:
