@@ -97,7 +97,7 @@ def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options in the arguments, by default those of the command line.
+    """Return the options in `arguments`, by default of the command line.
 
     Invalid options end the process with status 2.
 

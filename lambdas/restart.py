@@ -48,7 +48,7 @@ def _print_step(step: str) -> None:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options in the arguments, by default those of the command line.
+    """Return the options in `arguments`, by default of the command line.
 
     Invalid options end the process with status 2.
 

@@ -104,7 +104,7 @@ class _ProgressLines:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options in the arguments, by default those of the command line.
+    """Return the options in `arguments`, by default of the command line.
 
     Invalid options end the process with status 2.
 

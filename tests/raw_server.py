@@ -31,7 +31,7 @@ def serve_raw(*answers: bytes) -> Iterator[RawServer]:
     The first connection gets the first answer. After the last answer, connections are refused.
     """
 
-    def answer_in_turn() -> None:
+    def answer_connections() -> None:
         for answer in answers:
             with suppress(OSError):
                 _answer_connection(listener, answer, server.requests)
@@ -39,7 +39,7 @@ def serve_raw(*answers: bytes) -> Iterator[RawServer]:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = RawServer(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        thread = threading.Thread(target=answer_in_turn, daemon=True)
+        thread = threading.Thread(target=answer_connections, daemon=True)
         thread.start()
         yield server
         with suppress(OSError):
