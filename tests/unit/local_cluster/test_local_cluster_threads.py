@@ -49,7 +49,9 @@ def test_agent_starts_as_soon_as_the_program_is_executable(
     wait_until(lambda: not has_agent_thread())
 
 
-def test_agent_with_an_unwritable_record_runs_once(tmp_path: Path) -> None:
+def test_agent_with_an_unwritable_record_runs_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     home = FullHome(tmp_path)
     keeper = AgentKeeper(home, SLEEP, lambda _: None)
     keeper.start()
@@ -63,6 +65,8 @@ def test_agent_with_an_unwritable_record_runs_once(tmp_path: Path) -> None:
     wait_until(lambda: not has_agent_thread())
     assert not is_alive(agent)
     assert home.refused == [RECORD]
+    # The process counts neither as ended nor as a failed start.
+    assert caplog.messages == ["the agent's process could not be recorded"]
 
 
 class FillingHome(FullHome):

@@ -94,13 +94,19 @@ def test_bytes_searched_in_endless_lines_are_limited(directory: AllocationDirect
 
 
 def test_scans_rotate_over_writers(directory: AllocationDirectory) -> None:
-    allocation = Allocation(directory, ProcessRuntime(None))
-    line = f'{{"kind":"checkpoint","note":"{"x" * SCAN_BYTES}"}}\n'
+    reports = ForwardedReports(directory, ReportReader(directory.out))
     writers = SCANNED_BYTES_MAX // SCAN_BYTES
-    for writer in range(3 * writers):
-        (directory.out / f"report-{writer}.jsonl").write_text(line)
-    # Each scan reaches a third of the writers.
-    assert [allocation.scan_output().has_urgent for _ in range(4)] == [True, True, True, False]
+
+    def write_lines() -> None:
+        for writer in range(3 * writers):
+            with (directory.out / f"report-{writer}.jsonl").open("a") as file:
+                file.write(f'{{"kind":"{writer}","note":"{"x" * SCAN_BYTES}"}}\n')
+
+    for first in (0, writers, 2 * writers):
+        # All writers have new lines, and each scan reaches another third of the writers.
+        write_lines()
+        reached = {line.kind for lines in reports.scan({}) for line in lines}
+        assert reached == {str(writer) for writer in range(first, first + writers)}
 
 
 def send_all(allocation: Allocation) -> list[str]:
