@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -54,17 +54,22 @@ BUILT: Final = Path.home() / ".detcloud" / "functions"
 Answer = dict[str, Any]
 
 
-def main() -> int:
-    """Run the command of the command line, and print the answer as JSON.
+def main(
+    arguments: Sequence[str] | None = None,
+    load: Callable[[str], StackProgram] = load_program,
+) -> int:
+    """Run the command of the arguments, and print the answer as JSON.
+
+    The default is the command line's arguments. `load` returns the stack program of a cloud.
 
     Return 0. After an expected error, print a map with the text `error` and return 1: invalid
     settings, a refused or failed operation, a failed engine or program, a stack that Terraform
     cannot express, and an unreadable file. Progress and warnings go to stderr. Invalid options end
     the process with status 2.
     """
-    options = _options()
+    options = _options(arguments)
     try:
-        answer = HOWS[options.how](load_program(options.cloud), options)
+        answer = HOWS[options.how](load(options.cloud), options)
     except SettingsInvalid as error:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
     except (DeployFailed, DrainFailed, RollbackFailed, PruneFailed, pulumi.RunError) as error:
@@ -408,8 +413,11 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
     partial.replace(options.settings)
 
 
-def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2."""
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options in `arguments`, by default of the command line.
+
+    Invalid options end the process with status 2.
+    """
     parser = argparse.ArgumentParser(prog="python -m infra.deploy")
     parser.add_argument("how", choices=tuple(HOWS))
     parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD)
@@ -422,7 +430,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--key", action="store_true")
     parser.add_argument("--forward", action="store_true")
     parser.add_argument("--remove", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] = {

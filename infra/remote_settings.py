@@ -1,7 +1,7 @@
 """The setting `otherClouds` of a stack, and operations on all remote accounts of a stack."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from control_plane.config.pools import ClusterConfig
@@ -9,6 +9,9 @@ from infra.clouds import REMOTE_ACCOUNTS, open_remote_account_in
 from infra.findings import Finding
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.stack_program import REMOTE_SETTING, DrainFailed, DrainReport, DroppedAccount, Progress
+
+AccountOpener = Callable[[Mapping[str, Any], Launcher], Mapping[str, RemoteAccount]]
+"""Opens the remote accounts that a setting describes, by the cloud's name."""
 
 
 def describe_other_clouds(own: str) -> str:
@@ -103,17 +106,22 @@ def list_remote_leftovers(remotes: Mapping[str, RemoteAccount]) -> list[str]:
 
 
 def list_dropped_accounts(
-    before: str, own: str, launcher: Launcher, present: Mapping[str, RemoteAccount]
+    before: str,
+    own: str,
+    launcher: Launcher,
+    present: Mapping[str, RemoteAccount],
+    open_accounts: AccountOpener = open_remote_accounts,
 ) -> list[DroppedAccount]:
     """Return the formerly deployed remote accounts that the settings no longer have.
 
     `before` is the former text of the setting, `own` the stack's cloud and `present` the current
-    remote accounts. `launcher` is the cluster's function that launches instances. Each former
-    account is read, and accounts without remaining resources are left out. Raise DrainFailed if an
-    account cannot be read, or if `before` is invalid, as a setting of another version may be.
+    remote accounts. `launcher` is the cluster's function that launches instances. `open_accounts`
+    opens the accounts that a setting describes. Each former account is read, and accounts without
+    remaining resources are left out. Raise DrainFailed if an account cannot be read, or if `before`
+    is invalid, as a setting of another version may be.
     """
     try:
-        former = open_remote_accounts(parse_other_clouds(before, own), launcher)
+        former = open_accounts(parse_other_clouds(before, own), launcher)
     except ValueError as error:
         raise DrainFailed(
             f"this version cannot read the deployed setting: expected {error}; deploy with the "

@@ -41,13 +41,14 @@ def copy_sources(content: Path) -> None:
         shutil.copytree(source, content / source.name, ignore=names_to_ignore)
 
 
-def extra_packages(*names: str) -> list[str]:
+def extra_packages(*names: str, repository: Path = REPOSITORY) -> list[str]:
     """Return the package requirements of detcloud's extras `names`.
 
-    Read `pyproject.toml` in a checkout, and otherwise the metadata of the installation. An unknown
-    extra raises KeyError in a checkout, and has no packages in an installation.
+    Read `pyproject.toml` if `repository` is a checkout, and otherwise the metadata of the
+    installation. An unknown extra raises KeyError in a checkout, and has no packages in an
+    installation.
     """
-    project = REPOSITORY / "pyproject.toml"
+    project = repository / "pyproject.toml"
     if project.exists():
         extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
         return [package for name in names for package in extras[name]]

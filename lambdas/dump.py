@@ -7,7 +7,7 @@ the operator's own rights. Secrets of configurations are masked without the opti
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from lambdas.readable_rows import decode_body, mask_body
 FIRST, LAST = "\x01", "\U0010ffff"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the rows of a partition as a JSON array, which is empty for an unknown partition.
 
     Secrets are masked without the option --with-secrets. Return the exit status: 0, or 1 if the
     table cannot be read. Errors go to stderr.
     """
-    options = _options()
+    options = _options(arguments)
     try:
         rows = (
             rows_in_cloud(options.cloud, options.table, options.partition)
@@ -96,8 +96,10 @@ def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "body": mask_body(row_type, row["body"])}
 
 
-def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2.
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options in `arguments`, by default of the command line.
+
+    Invalid options end the process with status 2.
 
     The options are `partition`, `cloud`, `with_secrets`, and either `table` or `file`. The other of
     these two is None.
@@ -111,7 +113,7 @@ def _options() -> argparse.Namespace:
         "--cloud", choices=CLOUDS, default=DEFAULT_CLOUD, help="the cloud of --table"
     )
     parser.add_argument("--with-secrets", action="store_true", help="print secrets, too")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ uses the table. The other steps are in docs/recovery.md. The tool prints a JSON 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from control_plane.engine.engine import Engine
@@ -17,7 +18,7 @@ from lambdas.clock import now_ms
 from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, open_table
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Prepare the restored table for use, and print a report as JSON.
 
     Skip ids, mark all agents as lost, process the due mail, notify the experiments, and start a new
@@ -25,7 +26,7 @@ def main() -> int:
     1 if a table cannot be read or written. Progress and errors go to stderr. A second run after an
     error repeats the steps.
     """
-    options = _options()
+    options = _options(arguments)
     try:
         given = None
         if options.newest:
@@ -46,8 +47,10 @@ def _print_step(step: str) -> None:
     print(f"{step} ...", file=sys.stderr, flush=True)
 
 
-def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2.
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options in `arguments`, by default of the command line.
+
+    Invalid options end the process with status 2.
 
     `table` and `newest` are names of tables. `newest` is None without the option. `cloud` is a name
     in CLOUDS.
@@ -58,7 +61,7 @@ def _options() -> argparse.Namespace:
         "--newest", metavar="TABLE", help="the table in use until now; its ids are skipped exactly"
     )
     parser.add_argument("--cloud", choices=CLOUDS, default=DEFAULT_CLOUD)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ from local_cluster.restore import restore_backup
 PROGRESS_SECONDS = 0.1
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write or restore a backup, and print a report as JSON.
 
     Return the exit status: 0, or 1 after an error, with the reason on stderr. Invalid options end
     the process with status 2. The progress is printed to stderr. All new files are readable by the
     owner only, since the process's umask is changed.
     """
-    options = _options()
+    options = _options(arguments)
     os.umask(0o077)
     try:
         report = options.handler(HomeFolder(options.home), options)
@@ -102,8 +103,10 @@ class _ProgressLines:
             print(f"copied {done // 1024} of {max(1, total // 1024)}", file=sys.stderr, flush=True)
 
 
-def _options() -> argparse.Namespace:
-    """Return the options of the command line. Invalid options end the process with status 2.
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options in `arguments`, by default of the command line.
+
+    Invalid options end the process with status 2.
 
     The options are `home`, `archive` and `handler`, the function that runs the command. The command
     `backup` also has `checkpoints`.
@@ -118,7 +121,7 @@ def _options() -> argparse.Namespace:
     restore.set_defaults(handler=_restore)
     for command in (backup, restore):
         command.add_argument("archive", help="the backup file")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

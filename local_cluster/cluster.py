@@ -82,6 +82,7 @@ def serve(
     try:
         EmbeddedServer(embedded.app, start, stop).run(sockets=[listener])
     finally:
+        listener.close()
         home.remove_record("server")
         tick_thread.stop()
         embedded.suggestion_thread.stop()

@@ -124,14 +124,23 @@ def configure_logging(path: Path) -> None:
     root logger that has handlers already keeps its handlers and level and gets no others. Raises
     OSError if the file cannot be opened.
     """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, handlers=_log_handlers(path))
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _log_handlers(path: Path) -> list[logging.Handler]:
+    """Return handlers for stderr and the file `path`, or only for stderr if stderr is the file.
+
+    Raises OSError if the file cannot be opened.
+    """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if not _is_standard_error(path):
         handlers.append(logging.FileHandler(path, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(JsonLines())
         handler.addFilter(_is_worth_a_line)
-    logging.basicConfig(level=logging.INFO, handlers=handlers)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return handlers
 
 
 def _bind_next_free(first: int) -> socket.socket:

@@ -24,8 +24,16 @@ class ProvisioningThread:
     too recent. Errors are logged, and the thread continues.
     """
 
-    def __init__(self, provisioner: Provisioner) -> None:
+    def __init__(
+        self,
+        provisioner: Provisioner,
+        look_seconds: float = LOOK_SECONDS,
+        looks_per_cleanup: int = LOOKS_PER_CLEANUP,
+    ) -> None:
+        """Create a thread. `look_seconds` and `looks_per_cleanup` replace a second and a minute."""
         self._provisioner = provisioner
+        self._look_seconds = look_seconds
+        self._looks_per_cleanup = looks_per_cleanup
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="provisioning", daemon=True)
 
@@ -43,9 +51,9 @@ class ProvisioningThread:
             self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def _run(self) -> None:
-        """Call `_provision` every LOOK_SECONDS until the thread is stopped. Log each error."""
+        """Call `_provision` every `look_seconds` until the thread is stopped. Log each error."""
         looks = 0
-        while not self._stopped.wait(LOOK_SECONDS):
+        while not self._stopped.wait(self._look_seconds):
             looks += 1
             try:
                 self._provision(looks)
@@ -55,7 +63,7 @@ class ProvisioningThread:
                 log.exception("provisioning failed")
 
     def _provision(self, looks: int) -> None:
-        """Reconcile all pools. At every LOOKS_PER_CLEANUP-th call, also terminate orphans.
+        """Reconcile all pools. At every `looks_per_cleanup`-th call, also terminate orphans.
 
         Orphans are instances without a row or an open launch in the state table. A stop of the
         thread ends the call after the current pool. Raises TableError if the table cannot be read,
@@ -65,5 +73,5 @@ class ProvisioningThread:
             looks: the number of this call, from 1.
         """
         self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
-        if looks % LOOKS_PER_CLEANUP == 0 and not self._stopped.is_set():
+        if looks % self._looks_per_cleanup == 0 and not self._stopped.is_set():
             self._provisioner.orphan_cleaner.terminate_orphans()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,22 +65,27 @@ TARGETS = {
 }
 
 
-def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path:
+def build_archive(
+    target: Target,
+    folder: Path,
+    kind: str = "functions",
+    install: Callable[[Target, Path, list[str]], None] | None = None,
+) -> Path:
     """Build the target's archive in `folder` and return the archive's path.
 
     `kind` is `functions`, or `suggest` for the function that needs more packages. Create the
-    folder, and replace an existing archive. Packages are downloaded from the package index. Without
-    an interpreter of the target's version, print a warning and leave the code uncompiled. Raise
-    CalledProcessError if pip or the compiler fails, KeyError for another kind, and OSError if a
-    file cannot be read or written.
+    folder, and replace an existing archive. Without `install`, packages are downloaded from the
+    package index. Without an interpreter of the target's version, print a warning and leave the
+    code uncompiled. Raise CalledProcessError if pip or the compiler fails, KeyError for another
+    kind, and OSError if a file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)
     with tempfile.TemporaryDirectory() as scratch:
         content = Path(scratch)
-        _install_packages(target, content, extra_packages(*EXTRAS[kind]))
+        (install or install_packages)(target, content, extra_packages(*EXTRAS[kind]))
         copy_sources(content)
-        _compile(target, content)
+        compile_code(target, content)
         _write_archive(content, archive)
     return archive
 
@@ -89,7 +95,7 @@ def archive_name(kind: str, architecture: str) -> str:
     return f"{kind}-{architecture}.zip"
 
 
-def _install_packages(target: Target, content: Path, packages: list[str]) -> None:
+def install_packages(target: Target, content: Path, packages: list[str]) -> None:
     """Install `packages` and PINNED for the target into `content`, and delete unused parts.
 
     Unused parts are tests, programs, and the descriptions of AWS services that no function calls.
@@ -108,7 +114,7 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
             shutil.rmtree(folder)
 
 
-def _compile(target: Target, content: Path) -> None:
+def compile_code(target: Target, content: Path) -> None:
     """Compile the code in `content` in place, which halves the functions' start-up time.
 
     Without an interpreter of the target's version, print a warning and compile nothing. Compiled

@@ -46,12 +46,19 @@ class GoogleCatalog:
 
     Without `credentials`, the environment's credentials are searched at the first call. A given
     `endpoint` replaces Google's address, and is called without credentials by default. Every method
-    raises GoogleError if a call fails, takes too long or credentials are missing.
+    raises GoogleError if a call fails, takes longer than `seconds_max` or credentials are missing.
     """
 
-    def __init__(self, project: str, credentials: Any = None, endpoint: str = "") -> None:
+    def __init__(
+        self,
+        project: str,
+        credentials: Any = None,
+        endpoint: str = "",
+        seconds_max: float = SECONDS_MAX,
+    ) -> None:
         self._project = project
         self._credentials = credentials
+        self._seconds_max = seconds_max
         self._endpoint = endpoint or os.environ.get("DETCLOUD_COMPUTE_ENDPOINT", "")
 
     def read_types(self, names: Collection[str]) -> dict[tuple[str, str], TypeFacts]:
@@ -96,7 +103,7 @@ class GoogleCatalog:
         """
         with _google_errors():
             place = self._client("RegionsClient").get(
-                project=self._project, region=region, **_call_options()
+                project=self._project, region=region, **self._call_options()
             )
             client, names = self._client("MachineTypesClient"), set[str]()
             for zone in place.zones:
@@ -105,7 +112,8 @@ class GoogleCatalog:
                     "zone": zone.rpartition("/")[2],
                     "max_results": PAGE_SIZE,
                 }
-                names |= {item.name for item in client.list(request=request, **_call_options())}
+                listed = client.list(request=request, **self._call_options())
+                names |= {machine_type.name for machine_type in listed}
         return frozenset(names)
 
     def _list_everywhere(self, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
@@ -119,7 +127,7 @@ class GoogleCatalog:
         request = {"project": self._project, "filter": wanted, "max_results": PAGE_SIZE}
         with _google_errors():
             for scope, scoped in self._client(kind).aggregated_list(
-                request=request, **_call_options()
+                request=request, **self._call_options()
             ):
                 if scope.startswith(_ZONES):
                     yield scope.removeprefix(_ZONES), scoped
@@ -142,12 +150,11 @@ class GoogleCatalog:
             credentials=self._credentials, transport="rest", client_options=options
         )
 
+    def _call_options(self) -> Mapping[str, Any]:
+        """Return the arguments that limit the time of a call, including retries."""
+        from google.api_core.retry import Retry
 
-def _call_options() -> Mapping[str, Any]:
-    """Return the arguments that limit a call, including retries, to SECONDS_MAX."""
-    from google.api_core.retry import Retry
-
-    return {"timeout": SECONDS_MAX, "retry": Retry(timeout=SECONDS_MAX)}
+        return {"timeout": self._seconds_max, "retry": Retry(timeout=self._seconds_max)}
 
 
 @contextmanager

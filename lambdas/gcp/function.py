@@ -57,6 +57,7 @@ class Function:
         one_at_a_time: whether only one call may run. Then another call is answered with DONE at
             once, because the running call does its work, too.
         pause: returns the seconds that a call waits before it gets a thread.
+        sleep: pauses for a number of seconds.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class Function:
         threads: int = 8,
         one_at_a_time: bool = False,
         pause: Pause = lambda headers: 0.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._telemetry = telemetry
         self._handler = handler
         self._pause = pause
+        self._sleep = sleep
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._turn = threading.Lock() if one_at_a_time else None
 
@@ -90,7 +93,7 @@ class Function:
             self._telemetry.begin_request(headers)
             call = Call(headers, lambda: int((begun + seconds - time.monotonic()) * 1000))
             if (seconds_early := self._pause(headers)) > 0:
-                await asyncio.sleep(seconds_early)
+                await self._sleep(seconds_early)
             run = copy_context().run
             loop = asyncio.get_running_loop()
             status = await loop.run_in_executor(self._executor, run, self._answer, call)

@@ -14,14 +14,14 @@ ANSWER_SECONDS_MAX = 5.0
 CONNECT_SECONDS_MAX = 3.0
 
 
-def invoke_url(url: str) -> None:
-    """Send a POST request to the function at `url`, and wait at most ANSWER_SECONDS_MAX.
+def invoke_url(url: str, answer_seconds_max: float = ANSWER_SECONDS_MAX) -> None:
+    """Send a POST request to the function at `url`, and wait at most `answer_seconds_max`.
 
     A function that has not answered by then counts as started. Raises OSError if no identity token
     can be fetched, the function cannot be reached, or the status is not 2xx. Redirects are not
     followed and count as errors.
     """
-    timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=ANSWER_SECONDS_MAX)
+    timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=answer_seconds_max)
     with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
         headers = _identity_headers(url, pool)
         try:

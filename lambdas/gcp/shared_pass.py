@@ -37,6 +37,12 @@ class SharedPass:
         self._turn = threading.Lock()
         self._next: _Round | None = None
 
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The partitions of the calls that have joined the next pass."""
+        with self._lock:
+            return frozenset(self._next.partitions if self._next is not None else ())
+
     def join(self, partition: str, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> bool:
         """Join the next pass, wait for the end of the pass, and return the result.
 

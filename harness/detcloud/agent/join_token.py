@@ -41,6 +41,7 @@ def obtain_join_token(
     pool: str,
     make_proof: Callable[[str], IdentityProof],
     log_line: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Return the instance's join token after the cluster has accepted the proof.
 
@@ -54,6 +55,7 @@ def obtain_join_token(
         pool: the resource pool to join.
         make_proof: returns a proof for the token's SHA-256, or raises OSError for a retry.
         log_line: writes to the agent's log.
+        sleep: pauses for a number of seconds.
 
     Raises:
         IdentityRefused: the cluster answered 401, 403 or 422.
@@ -77,7 +79,7 @@ def obtain_join_token(
         else:
             return token
         failures += 1
-        time.sleep(backoff_seconds(failures))
+        sleep(backoff_seconds(failures))
 
 
 def _write_token(path: Path, token: str) -> None:

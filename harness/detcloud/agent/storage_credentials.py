@@ -31,7 +31,7 @@ from detcloud.shared.files import read_json_object, write_atomically
 from detcloud.shared.http import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 HOST = "127.0.0.1"
 # Unassigned ports below 1024, which trials cannot bind. A trial that bound the agent's port during
@@ -65,12 +65,15 @@ class CredentialServer:
         work: Path,
         fetch: Callable[[str], StorageKeys | StorageToken],
         log_line: Callable[[str], None],
+        ports: Sequence[int] = PORTS,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """Start to serve in a thread. Write the record file.
 
         If the record names a port, wait without limit until the port is free, and log the waiting
-        once. Otherwise choose a free port. `fetch` requests a holder's keys from the cluster.
-        `log_line` writes to the agent's log. Raise OSError if the record cannot be written.
+        once. Otherwise choose a free port, preferably of `ports`. `fetch` requests a holder's keys
+        from the cluster. `log_line` writes to the agent's log. `retry_seconds` is the pause between
+        two attempts to get the port. Raise OSError if the record cannot be written.
         """
         self._fetch = fetch
         self._lock = threading.Lock()
@@ -79,7 +82,11 @@ class CredentialServer:
         record = read_json_object(self._record) or {"port": 0, "secret": secrets.token_hex(32)}
         self._secret = bytes.fromhex(record["secret"])
         handler, port = _handler(self), record["port"]
-        self._server = _server_at(port, handler, log_line) if port else _new_server(handler)
+        self._server = (
+            _server_at(port, handler, log_line, retry_seconds)
+            if port
+            else _new_server(handler, ports)
+        )
         write_atomically(self._record, {**record, "port": self._server.server_port})
         threading.Thread(target=self._server.serve_forever, name="credentials", daemon=True).start()
 
@@ -186,16 +193,19 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
 
-def _new_server(handler: type[BaseHTTPRequestHandler]) -> _Server:
-    """Bind a server to the first free port of PORTS, or to any port if the agent may bind none."""
-    for port in PORTS:
+def _new_server(handler: type[BaseHTTPRequestHandler], ports: Sequence[int]) -> _Server:
+    """Bind a server to the first free port of `ports`, or to any port if none is available."""
+    for port in ports:
         with contextlib.suppress(OSError):
             return _Server((HOST, port), handler)
     return _Server((HOST, 0), handler)
 
 
 def _server_at(
-    port: int, handler: type[BaseHTTPRequestHandler], log_line: Callable[[str], None]
+    port: int,
+    handler: type[BaseHTTPRequestHandler],
+    log_line: Callable[[str], None],
+    retry_seconds: float,
 ) -> _Server:
     """Bind a server to the port that an earlier agent's trials use. Wait until the port is free.
 
@@ -213,7 +223,7 @@ def _server_at(
                     "which process uses it"
                 )
             has_logged = True
-        time.sleep(RETRY_SECONDS)
+        time.sleep(retry_seconds)
 
 
 def _is_transient_refusal(error: OSError | ApiError) -> bool:

@@ -10,7 +10,6 @@ from tests.emulators.ec2.launching import shown_template
 from tests.emulators.ec2.machine import Ec2Error, Machine, moment, shown_state
 from tests.emulators.ec2.region import ACCOUNT, Params, Region, Result, Template, types
 
-PAGE = 1000
 _ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})\Z")
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ def describe_instances(region: Region, params: Params) -> Result:
         "image-id": lambda item: item.image,
     }
     matching = _apply_filters(visible, params, fields, lambda item: item.tags)
-    page, more = _page(matching, params)
+    page, more = _page(matching, params, region)
     return {
         "Reservations": [
             {
@@ -101,7 +100,7 @@ def describe_spot_instance_requests(region: Region, params: Params) -> Result:
     }
     visible = [machine for machine in region.visible_machines() if machine.is_spot]
     # Tags of an instance do not tag the instance's spot request.
-    page, more = _page(_apply_filters(visible, params, fields, lambda item: {}), params)
+    page, more = _page(_apply_filters(visible, params, fields, lambda item: {}), params, region)
     return {
         "SpotInstanceRequests": [
             {
@@ -138,7 +137,7 @@ def describe_launch_templates(region: Region, params: Params) -> Result:
         raise Ec2Error(code, "At least one of the launch templates does not exist.")
     fields: Fields[Template] = {"launch-template-name": lambda template: template.name}
     page, more = _page(
-        _apply_filters(visible, params, fields, lambda template: template.tags), params
+        _apply_filters(visible, params, fields, lambda template: template.tags), params, region
     )
     return {"LaunchTemplates": [shown_template(template) for template in page], **more}
 
@@ -155,7 +154,7 @@ def describe_subnets(region: Region, params: Params) -> Result:
         "subnet-id": lambda word: word,
         "availability-zone": lambda word: region.subnets[word],
     }
-    page, more = _page(_apply_filters(names, params, fields, lambda item: {}), params)
+    page, more = _page(_apply_filters(names, params, fields, lambda item: {}), params, region)
     subnets = [
         {"SubnetId": item, "AvailabilityZone": region.subnets[item], "State": "available"}
         for item in page
@@ -192,7 +191,7 @@ def describe_spot_price_history(region: Region, params: Params) -> Result:
     wanted = params.get("InstanceTypes") or sorted(types())
     pools = [(kind, zone) for kind in wanted for zone in region.zones]
     sold = [(kind, zone) for kind, zone in pools if (kind, zone) not in region.not_offered]
-    page, more = _page(sold, params)
+    page, more = _page(sold, params, region)
     return {
         "SpotPriceHistory": [
             {
@@ -215,7 +214,7 @@ def describe_instance_types(region: Region, params: Params) -> Result:
             text = f"The following supplied instance types do not exist: [{name}]"
             raise Ec2Error("InvalidInstanceType", text)
     fields: Fields[str] = {"instance-type": lambda word: word}
-    page, more = _page(_apply_filters(wanted, params, fields, lambda item: {}), params)
+    page, more = _page(_apply_filters(wanted, params, fields, lambda item: {}), params, region)
     return {"InstanceTypes": [types()[item] for item in page], **more}
 
 
@@ -228,7 +227,7 @@ def describe_instance_type_offerings(region: Region, params: Params) -> Result:
         "instance-type": lambda item: item[0],
         "location": lambda item: item[1],
     }
-    page, more = _page(_apply_filters(sold, params, fields, lambda item: {}), params)
+    page, more = _page(_apply_filters(sold, params, fields, lambda item: {}), params, region)
     kind_of_place = "availability-zone" if by_zone else "region"
     offerings = [
         {"InstanceType": kind, "LocationType": kind_of_place, "Location": place}
@@ -279,7 +278,8 @@ def _matches(values: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(value, pattern) for value in values for pattern in patterns)
 
 
-def _page(items: Sequence[T], params: Params) -> tuple[Sequence[T], dict[str, Any]]:
+def _page(items: Sequence[T], params: Params, region: Region) -> tuple[Sequence[T], dict[str, Any]]:
     first = int(params.get("NextToken") or 0)
-    last = first + int(params.get("MaxResults") or PAGE)
+    wanted = int(params.get("MaxResults") or region.page_size_max)
+    last = first + min(region.page_size_max, wanted)
     return items[first:last], ({"NextToken": str(last)} if last < len(items) else {})

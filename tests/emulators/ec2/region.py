@@ -25,11 +25,13 @@ Result = dict[str, Any]
 class Fault:
     """A fault of a call: a refusal with `error`, or a lost answer if `error` is None.
 
-    `carried_out`: the call takes effect before the fault.
+    `carried_out`: the call takes effect before the fault. `garbled`: an HTML page takes the place
+    of the answer.
     """
 
     error: Ec2Error | None = None
     carried_out: bool = False
+    garbled: bool = False
 
 
 def made_up_keys(machine: Machine) -> Mapping[str, str]:
@@ -63,7 +65,8 @@ class Region:
     described capacity reservations by id, which launches ignore. `keys`: function for the keys of a
     machine's role in its metadata. `sleepers`: number of next machines that never boot.
     `on_running` and `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a
-    call with an Authorization header, or "" without a header, is answered.
+    call with an Authorization header, or "" without a header, is answered. `page_size_max`: limit
+    on the items of a page.
     """
 
     clock: Callable[[], int]
@@ -80,6 +83,7 @@ class Region:
     placement_groups: set[str] | None = None
     reservations: dict[str, Result] = field(default_factory=dict)
     sleepers: int = 0
+    page_size_max: int = 1000
     keys: Callable[[Machine], Mapping[str, str]] = made_up_keys
     lets_in: Callable[[str], bool] = lambda authorization: True
     on_running: Callable[[Machine], None] = lambda machine: None
@@ -107,6 +111,10 @@ class Region:
     def lose(self, action: str, *, carried_out: bool = True, times: int = 1) -> None:
         """Lose answers of the next calls. Each call takes effect if `carried_out`."""
         self.faults[action].extend([Fault(None, carried_out)] * times)
+
+    def garble(self, action: str) -> None:
+        """Answer the next call of an action with an HTML page, as a proxy; nothing is done."""
+        self.faults[action].append(Fault(garbled=True))
 
     def interrupt(self, name: str, notice_ms: int = 120_000) -> None:
         """Interrupt a spot machine after a notice of `notice_ms`, or at once without a notice for

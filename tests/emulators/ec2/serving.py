@@ -46,6 +46,10 @@ class ConnectionLost(Exception):
     """A call without an answer."""
 
 
+class AnswerGarbled(Exception):
+    """A call that is answered with an HTML page."""
+
+
 @dataclass
 class Ec2Server:
     """The API of `region` at `url`, for AWS_ENDPOINT_URL_EC2. A new region resets the account."""
@@ -87,7 +91,7 @@ def ec2_server(region: Region, *, beats: bool = False) -> Iterator[Ec2Server]:
 
 
 def call(region: Region, action: str, params: Params) -> Result:
-    """Carries a call out. Raises Ec2Error, ConnectionLost."""
+    """Carries a call out. Raises Ec2Error, ConnectionLost, AnswerGarbled."""
     with region.lock:
         region.calls.append(action)
         region.tend()
@@ -105,7 +109,7 @@ def call(region: Region, action: str, params: Params) -> Result:
 
 
 def _fault_error(fault: Fault) -> Exception:
-    return fault.error or ConnectionLost()
+    return fault.error or (AnswerGarbled() if fault.garbled else ConnectionLost())
 
 
 class _Handler(AnsweringHandler):
@@ -135,6 +139,9 @@ class _Handler(AnsweringHandler):
             status, found = error.status, serializer.serialize(error)
         except ConnectionLost:
             self.close_connection = True
+            return
+        except AnswerGarbled:
+            self.answer(200, b"<html><body>Sign in<br></html>", {"Content-Type": "text/html"})
             return
         text = found["body"]
         content = text if isinstance(text, bytes) else text.encode()

@@ -8,7 +8,6 @@ from tests.emulators.gce.catalog import describe_accelerators, describe_types
 from tests.emulators.gce.machine import GceError, Machine
 from tests.emulators.gce.project import Project, Result
 
-PAGE = 500
 _TERM = re.compile(r'\(\s*([\w.-]+)\s*(=|!=)\s*"?([^")]*)"?\s*\)')
 _FIELDS = re.compile(r"instances\(([^)]*)\)")
 
@@ -22,7 +21,7 @@ def list_instances(project: Project, query: Query) -> Result:
     ]
     descriptions = [machine.description(now_ms, project.url) for machine in reachable]
     fields = _FIELDS.search(query.get("fields", ""))
-    matching = _page(_matching(descriptions, query), query)
+    matching = _page(_matching(descriptions, query), query, project)
     if fields is not None:
         names = set(fields[1].split(","))
         matching[0][:] = [{key: item[key] for key in item if key in names} for item in matching[0]]
@@ -34,7 +33,7 @@ def list_operations(project: Project, query: Query) -> Result:
     if query.get("orderBy") == "creationTimestamp desc":
         operations.reverse()
     descriptions = [project.shown_operation(operation) for operation in operations]
-    matching = _page(_matching(descriptions, query), query)
+    matching = _page(_matching(descriptions, query), query, project)
     return _aggregate(
         project, "operations", matching, lambda item: _scope(item.get("zone") or item["region"])
     )
@@ -44,7 +43,7 @@ def list_machine_types(project: Project, query: Query, zone: str = "") -> Result
     """Return the machine types of a zone, or of all zones."""
     zones = [zone] if zone else [name for some in project.zones.values() for name in some]
     descriptions = describe_types(zones, project.url, project.not_offered)
-    page, token = _page(_matching(descriptions, query), query)
+    page, token = _page(_matching(descriptions, query), query, project)
     if not zone:
         return _aggregate(project, "machineTypes", (page, token), lambda item: _scope(item["zone"]))
     return {"items": page, **({"nextPageToken": token} if token else {})}
@@ -52,7 +51,7 @@ def list_machine_types(project: Project, query: Query, zone: str = "") -> Result
 
 def list_accelerator_types(project: Project, query: Query) -> Result:
     zones = [name for some in project.zones.values() for name in some]
-    matching = _page(_matching(describe_accelerators(zones, project.url), query), query)
+    matching = _page(_matching(describe_accelerators(zones, project.url), query), query, project)
     return _aggregate(project, "acceleratorTypes", matching, lambda item: _scope(item["zone"]))
 
 
@@ -148,7 +147,8 @@ def _value(item: Result, key: str) -> str:
     return str(item.get(key, ""))
 
 
-def _page(items: list[Result], query: Query) -> tuple[list[Result], str]:
+def _page(items: list[Result], query: Query, project: Project) -> tuple[list[Result], str]:
     first = int(query.get("pageToken") or 0)
-    last = first + min(PAGE, int(query.get("maxResults") or PAGE))
+    wanted = int(query.get("maxResults") or project.page_size_max)
+    last = first + min(project.page_size_max, wanted)
     return items[first:last], str(last) if last < len(items) else ""

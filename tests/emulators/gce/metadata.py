@@ -28,7 +28,8 @@ class MachineMetadata:
 
     `account`: the e-mail of the service account, or "" without an account. `subject`: the account's
     number. `attributes`: instance attributes, for example the startup script. `access_tokens`:
-    issued tokens. Changes answer waiting requests.
+    issued tokens. `token_answer`: the answer to requests for a token, or None for an answer with a
+    new token. Changes answer waiting requests.
     """
 
     name: str
@@ -44,6 +45,7 @@ class MachineMetadata:
     is_spot: bool = True
     attributes: dict[str, str] = field(default_factory=dict)
     access_tokens: list[str] = field(default_factory=list)
+    token_answer: str | None = None
     is_down: bool = False
     _preempted: bool = False
     _maintenance_event: str = "NONE"
@@ -80,7 +82,7 @@ class MachineMetadata:
         if self.account and path == f"{account}identity":
             return self._identity_token(query)
         if self.account and path == f"{account}token":
-            return self._access_token()
+            return self._access_token() if self.token_answer is None else self.token_answer
         if self.account and path == account.rstrip("/"):
             fields = {"aliases": ["default"], "email": self.account, "scopes": [SCOPE]}
             return json.dumps(fields) if query.get("recursive") == "true" else "email\n"

@@ -16,13 +16,14 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a call: a refusal with `error`, or a lost answer if `error` is None.
+    """A fault of a call: a refusal with `error`, an answer with `content`, or a lost answer.
 
     `carried_out`: the call takes effect before the fault.
     """
 
     error: GceError | None = None
     carried_out: bool = False
+    content: Result | None = None
 
 
 @dataclass
@@ -65,8 +66,9 @@ class Project:
     not the call. `unreachable`: zones that lists omit with a warning. `sleepers`: number of next
     machines that never boot. `on_running`, `on_notice` (with the remaining seconds) and
     `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a call with an
-    Authorization header, or "" without a header, is answered. `on_call`: called with method, names
-    in the path and body of each answered call.
+    Authorization header, or "" without a header, is answered. `page_size_max`: limit on the items
+    of a page. `on_call`: called with method, names in the path and body of each answered call. An
+    error of the hook refuses the call.
     """
 
     clock: Callable[[], int]
@@ -89,6 +91,7 @@ class Project:
     unreachable: set[str] = field(default_factory=set)
     bulk_operations_max: int = 10
     sleepers: int = 0
+    page_size_max: int = 500
     lets_in: Callable[[str], bool] = lambda authorization: True
     on_call: Callable[[str, Mapping[str, str], Mapping[str, Any]], None] = (
         lambda action, names, body: None
@@ -120,6 +123,10 @@ class Project:
     def lose(self, action: str, *, carried_out: bool = True, times: int = 1) -> None:
         """Lose answers of the next calls. Each call takes effect if `carried_out`."""
         self.faults[action].extend([Fault(None, carried_out)] * times)
+
+    def replace_answer(self, action: str, content: Result) -> None:
+        """Answer the next call of an action with this content; nothing is done."""
+        self.faults[action].append(Fault(content=content))
 
     def forget_requests(self) -> None:
         """Forget the ids of requests, so that a repeated request is a new request."""

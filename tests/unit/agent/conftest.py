@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,3 +25,18 @@ def directory(tmp_path: Path) -> AllocationDirectory:
     allocation = AllocationDirectory(tmp_path / "allocations", "4.1")
     allocation.create()
     return allocation
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Patch os.pread; return the list to which each call appends the number of bytes read."""
+    read: list[int] = []
+    pread = os.pread
+
+    def read_counted(descriptor: int, length: int, offset: int) -> bytes:
+        content = pread(descriptor, length, offset)
+        read.append(len(content))
+        return content
+
+    monkeypatch.setattr(os, "pread", read_counted)
+    return read

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import cast
 
-import pytest
-
-from detcloud.agent import agent as agent_module
 from detcloud.agent.agent import Agent
 from detcloud.agent.alive_file import AliveFile
-from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
@@ -20,6 +15,7 @@ from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import Session
 from detcloud.shared.notices import FileNotices
+from tests.unit.core.full_disk import files_of_at_most
 
 
 class RecordingSchedule(SyncSchedule):
@@ -44,16 +40,11 @@ class RefusedSession:
 
 
 def test_reports_are_sent_while_the_disk_is_full(
-    tmp_path: Path, directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, directory: AllocationDirectory
 ) -> None:
-    def find_no_room(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     # The trial has no living supervisor, so the agent must record an end.
     (directory.agent / "launch.json").write_text("{}")
     (directory.out / "report-0.jsonl").write_text('{"kind": "exit", "reason": "completed"}\n')
-    monkeypatch.setattr(AgentReport, "append", find_no_room)
-    monkeypatch.setattr(agent_module, "RETRY_SECONDS", 0.0)
     logged: list[str] = []
     no_code = cast(CodeCache, None)
     node = Node(tmp_path, [], ProcessRuntime(), no_code, logged.append)
@@ -63,10 +54,11 @@ def test_reports_are_sent_while_the_disk_is_full(
     alive.record_answer()
     os.utime(tmp_path / "alive", (1, 1))
     agent = Agent(node, schedule, session, notices, 0.0, logged.append, alive)
-    agent.run()
+    # The event ends the pause after the failed write.
+    node.wake_event.set()
+    with files_of_at_most(0):
+        agent.run()
     assert schedule.requests == [True]
     # An unreported trial is work: the machine must not be shut down.
     assert (tmp_path / "alive").stat().st_mtime > 1
-    assert logged == [
-        "4.1 could not be monitored, trying again: [Errno 28] No space left on device"
-    ]
+    assert logged == ["4.1 could not be monitored, trying again: [Errno 27] File too large"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent import join_token
 from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_join_token
 
 INSTANCE = "i-0123456789abcdef0"
@@ -54,9 +53,8 @@ def api() -> Iterator[Api]:
     server.server_close()
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_token, "backoff_seconds", lambda failures: 0.0)
+def no_pause(seconds: float) -> None:
+    assert seconds > 0
 
 
 def make_proof(digest: str) -> IdentityProof:
@@ -66,7 +64,7 @@ def make_proof(digest: str) -> IdentityProof:
 def obtain_token(api: Api, path: Path, logged: list[str] | None = None) -> str:
     url = f"http://127.0.0.1:{api.server_port}"
     log_line = (logged if logged is not None else []).append
-    return obtain_join_token(path, url, "gpus", make_proof, log_line)
+    return obtain_join_token(path, url, "gpus", make_proof, log_line, no_pause)
 
 
 def test_only_the_digest_of_the_join_token_is_sent(api: Api, tmp_path: Path) -> None:
@@ -111,6 +109,7 @@ def test_identity_proof_is_retried_after_a_cloud_error(api: Api, tmp_path: Path)
         return make_proof(digest)
 
     url = f"http://127.0.0.1:{api.server_port}"
-    obtain_join_token(tmp_path / "join.token", url, "gpus", make_proof_later, logged.append)
+    path = tmp_path / "join.token"
+    obtain_join_token(path, url, "gpus", make_proof_later, logged.append, no_pause)
     assert len(api.requests) == 1
     assert [line.rpartition(": ")[2] for line in logged] == ["no role yet", "no role"]

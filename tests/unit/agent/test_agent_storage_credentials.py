@@ -16,9 +16,8 @@ import pytest
 from botocore.exceptions import MetadataRetrievalError
 from botocore.session import Session
 
-from detcloud.agent import storage_credentials as credentials
 from detcloud.agent.issued_keys import StorageKeys
-from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer
+from detcloud.agent.storage_credentials import HOST, PORTS, RENEW_SECONDS, CredentialServer
 from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.aws import WAIT_SECONDS, PatientFetcher
 from detcloud.shared.http import ApiError
@@ -151,28 +150,22 @@ def free_ports(number: int) -> list[int]:
         return [server.getsockname()[1] for server in sockets]
 
 
-def test_credential_server_prefers_a_privileged_port(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert 0 < min(credentials.PORTS) <= max(credentials.PORTS) < 1024
-    first, second = free_ports(2)
-    monkeypatch.setattr(credentials, "PORTS", (first, second))
+def test_credential_server_prefers_a_privileged_port(tmp_path: Path, cluster: Cluster) -> None:
+    assert 0 < min(PORTS) <= max(PORTS) < 1024
+    first, second = ports = free_ports(2)
     with socket.create_server((HOST, first)):
-        running = CredentialServer(tmp_path, cluster.fetch, print)
+        running = CredentialServer(tmp_path, cluster.fetch, print, ports)
         assert f":{second}/" in running.variables("4.1")[URI]
         # Both ports are taken: the server takes any free port.
         (tmp_path / "other").mkdir()
-        other = CredentialServer(tmp_path / "other", cluster.fetch, print)
+        other = CredentialServer(tmp_path / "other", cluster.fetch, print, ports)
     known = other.variables("4.1")
     assert ask(known[URI], known[TOKEN])[0] == 200
     running.close()
     other.close()
 
 
-def test_credential_server_waits_for_its_occupied_port(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.01)
+def test_credential_server_waits_for_its_occupied_port(tmp_path: Path, cluster: Cluster) -> None:
     first = CredentialServer(tmp_path, cluster.fetch, print)
     known = first.variables("4.1")
     first.close()
@@ -183,7 +176,7 @@ def test_credential_server_waits_for_its_occupied_port(
         logged.append(message)
         threading.Timer(0.1, taken.close).start()
 
-    second = CredentialServer(tmp_path, cluster.fetch, log_line)
+    second = CredentialServer(tmp_path, cluster.fetch, log_line, retry_seconds=0.01)
     assert second.variables("4.1") == known
     (message,) = logged
     assert f"port {port} of 127.0.0.1" in message

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
+from detcloud.cli.framework import polling
+from detcloud.cli.framework.polling import PollingTimes
 from detcloud.cli.main import main
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 from tests.unit.client.fake_server import serve_cluster
@@ -34,12 +36,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     with serve_cluster(FakeCluster()) as cluster:
         monkeypatch.setenv("DETCLOUD_URL", cluster.url)
         monkeypatch.setenv("DETCLOUD_TOKEN", TOKEN)
-        monkeypatch.setattr("detcloud.cli.commands.follow.POLLING_SECONDS_FIRST", 0.01)
-        monkeypatch.setattr("detcloud.cli.commands.follow.POLLING_SHARE_MAX", 1.0)
-        monkeypatch.setattr("detcloud.cli.commands.logs.POLLING_SECONDS", 0.01)
-        monkeypatch.setattr("detcloud.cli.commands.log_lines.POLLING_SECONDS", 0.01)
-        monkeypatch.setattr("detcloud.cli.commands.lifecycle.DELETE_POLLING_SECONDS", 0.01)
+        monkeypatch.setattr(polling, "TIMES", PollingTimes(0.01, 1.0, 0.01, 0.01))
         yield cluster
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat failed requests at once."""
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from detcloud.cli.main import main
 from detcloud.cli.rendering.output import add_output_options
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.parser_actions import actions_of
 from tests.unit.client.fake_cluster import FakeCluster
 
 
@@ -216,7 +217,7 @@ def test_ctrl_c_prints_no_traceback(
 def test_all_options_have_help() -> None:
     for command in COMMANDS:
         parser, _ = load_command(command, command.name)
-        for action in parser._actions:
+        for action in actions_of(parser):
             assert action.help, (parser.prog, action.dest)
 
 

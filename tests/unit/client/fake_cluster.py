@@ -40,6 +40,8 @@ class FakeCluster:
         self.versions: dict[int, Item] = {}
         self.answers: dict[str, tuple[str, Item]] = {}
         self.requests: list[tuple[str, str]] = []
+        # Called with the method and the target of each request; a Refusal is the answer.
+        self.on_request: Callable[[str, str], None] = lambda method, target: None
         self.object_tokens: set[str | None] = set()
         self.ending = "COMPLETED"
         self.losses_left = 0
@@ -62,6 +64,7 @@ class FakeCluster:
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
         self.requests.append((method, parts.path))
+        self.on_request(method, target)
         token = headers.get("authorization")
         if parts.path.startswith("/objects/"):
             self.object_tokens.add(token)

@@ -1,5 +1,6 @@
 """The check of remote accounts that a stack's settings no longer have."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from tests.conftest import require
 
 require("pulumi_aws")
 
-from infra import remote_settings  # noqa: E402
 from infra.aws.program import PROGRAM  # noqa: E402
 from infra.dropped_accounts import check_dropped_accounts  # noqa: E402
 from infra.remote_accounts import Launcher  # noqa: E402
+from infra.remote_settings import list_dropped_accounts  # noqa: E402
 from infra.stack_program import DrainFailed, DroppedAccount  # noqa: E402
 
 BEFORE = '{"gcp": {}}'
@@ -71,28 +72,26 @@ class Account:
         return "#!/bin/bash\n"
 
 
-def test_account_is_dropped_if_the_setting_lacks_the_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        remote_settings,
-        "open_remote_account_in",
-        lambda cloud, value, launcher: Account(value["project"]),
-    )
+def open_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[str, Any]:
+    return {cloud: Account(value["project"]) for cloud, value in given.items()}
+
+
+def test_account_is_dropped_if_the_setting_lacks_the_place() -> None:
     launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
     before = '{"gcp": {"project": "acme-ml"}}'
     # A remote account is identified by the project, not by the region.
     same: Any = {"gcp": Account("acme-ml")}
-    assert remote_settings.list_dropped_accounts(before, "aws", launcher, same) == []
+    assert list_dropped_accounts(before, "aws", launcher, same, open_accounts) == []
     left = ("the instance vm-1 in acme-ml", "the network in acme-ml")
     expected = [DroppedAccount("gcp", "acme-ml", ("vm-1",), left, "#!/bin/bash\n")]
     others: list[Any] = [{}, {"gcp": Account("acme-new")}]
     for present in others:
-        assert remote_settings.list_dropped_accounts(before, "aws", launcher, present) == expected
+        found = list_dropped_accounts(before, "aws", launcher, present, open_accounts)
+        assert found == expected
 
 
 @pytest.mark.parametrize("before", ["no JSON", '{"gcp": {"projekt": "acme-ml"}}', '{"aws": {}}'])
 def test_unreadable_deployed_setting_is_an_error(before: str) -> None:
     launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
     with pytest.raises(DrainFailed, match="cannot read the deployed setting: expected "):
-        remote_settings.list_dropped_accounts(before, "aws", launcher, {})
+        list_dropped_accounts(before, "aws", launcher, {})

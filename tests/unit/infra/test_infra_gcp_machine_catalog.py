@@ -2,7 +2,6 @@
 
 import pytest
 
-from infra.gcp import machine_catalog
 from infra.gcp.google_api import GoogleError
 from infra.gcp.machine_catalog import GoogleCatalog
 from tests.emulators.gce.serving import GceServer
@@ -51,7 +50,7 @@ def test_reads_zones_and_maximum_of_accelerators(
 
 
 def test_machine_type_lists_are_read_to_the_last_page(
-    compute_engine: GceServer, catalog: GoogleCatalog, monkeypatch: pytest.MonkeyPatch
+    compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
     names = catalog.list_names("europe-west4")
     assert {"a2-highgpu-1g", "e2-standard-4", "n1-standard-96"} <= names
@@ -59,7 +58,7 @@ def test_machine_type_lists_are_read_to_the_last_page(
     once = calls.count("listMachineTypesOfZone")
     # A page per zone.
     assert once == len(compute_engine.project.zones["europe-west4"])
-    monkeypatch.setattr(machine_catalog, "PAGE_SIZE", 5)
+    compute_engine.project.page_size_max = 5
     assert catalog.list_names("europe-west4") == names
     assert calls.count("listMachineTypesOfZone") - once == once * -(-len(names) // 5)
     types = catalog.read_types(names)
@@ -89,10 +88,10 @@ def test_retries_after_a_server_error(compute_engine: GceServer, catalog: Google
     assert compute_engine.project.calls.count("listMachineTypes") == 2
 
 
-def test_unreachable_google_is_an_error_with_status_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_catalog, "SECONDS_MAX", 0.1)
+def test_unreachable_google_is_an_error_with_status_zero() -> None:
+    unreachable = GoogleCatalog("acme-ml", endpoint="http://127.0.0.1:9", seconds_max=0.1)
     with pytest.raises(GoogleError, match="no answer") as silent:
-        GoogleCatalog("acme-ml", endpoint="http://127.0.0.1:9").read_types({"e2-standard-4"})
+        unreachable.read_types({"e2-standard-4"})
     assert silent.value.status == 0
 
 

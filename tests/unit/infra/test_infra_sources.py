@@ -1,6 +1,5 @@
 """The sources and packages that functions need, from a checkout and from an installation."""
 
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,9 @@ def test_installed_package_has_the_same_extras_as_the_checkout(
         for extra_package in sources.extra_packages("functions")
     ]
     lines += ["optuna>=4; extra == 'optuna'", "pathspec>=0.12", 'torch>=2.4; extra == "torch"']
-    monkeypatch.setattr(sources, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    assert sources.extra_packages(*EXTRAS["suggest"]) == wanted
+    requirements = "".join(f"Requires-Dist: {line}\n" for line in lines)
+    installed = tmp_path / "detcloud-9.9.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: detcloud\nVersion: 9.9\n{requirements}")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sources.extra_packages(*EXTRAS["suggest"], repository=tmp_path) == wanted

@@ -54,21 +54,17 @@ def test_unreadable_table_is_a_single_line_on_stderr(
 ) -> None:
     _use(aws, monkeypatch)
     for words in (["--file", str(tmp_path / "none.db")], ["--table", "no-such-table"]):
-        monkeypatch.setattr("sys.argv", ["dump", "trial#7", *words])
-        assert dump.main() == 1
+        assert dump.main(["trial#7", *words]) == 1
         captured = capsys.readouterr()
         assert (captured.out, captured.err.count("\n")) == ("", 1)
         assert words[1] in captured.err
 
 
-def test_main_prints_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_main_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "state.db"
     with closing(SqliteTable(file)) as table:
         table.commit(ROWS)
-    monkeypatch.setattr("sys.argv", ["dump", "trial#7", "--file", str(file)])
-    assert dump.main() == 0
+    assert dump.main(["trial#7", "--file", str(file)]) == 0
     assert json.loads(capsys.readouterr().out) == DUMPED
 
 

@@ -16,14 +16,14 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MAIL
-from control_plane.fleet.records import Market
+from control_plane.fleet.records import Market, Offering
 from control_plane.gcp.row_documents import document_path
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
-from lambdas.gcp import invocations
 from lambdas.gcp.adapters import GcpAdapters
 from lambdas.gcp.function import AGAIN, Call, Function, client_address
+from lambdas.gcp.invocations import invoke_url
 from lambdas.gcp.row_events import (
     SENDER_SECONDS,
     NotAnEvent,
@@ -187,7 +187,7 @@ def test_emulated_events_have_the_time_of_the_commit() -> None:
     assert seconds_of_sender(headers, 0.0) == SENDER_SECONDS
 
 
-def test_waiting_call_occupies_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_call_occupies_no_thread() -> None:
     pauses: list[float] = []
 
     async def answer_both() -> tuple[int, int]:
@@ -197,12 +197,12 @@ def test_waiting_call_occupies_no_thread(monkeypatch: pytest.MonkeyPatch) -> Non
             pauses.append(seconds)
             await other_is_answered.wait()
 
-        monkeypatch.setattr("lambdas.gcp.function.asyncio.sleep", wait_for_other)
         function = Function(
             Telemetry("advance"),
             lambda call: 204,
             threads=1,
             pause=lambda headers: float(headers["early"]),
+            sleep=wait_for_other,
         )
         waits = asyncio.create_task(status_of(function, "POST", {"early": "0.25"}))
         status = await status_of(function, "POST", {"early": "0"})
@@ -257,7 +257,7 @@ def test_calls_during_a_pass_share_the_next_pass() -> None:
         first = callers.submit(passes.join, "jobs#a", run, minutes)
         assert runs.wait(ANSWER_SECONDS_MAX)
         others = [callers.submit(passes.join, name, run, minutes) for name in ("jobs#b", "notices")]
-        wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
+        wait_until(lambda: passes.waiting == {"jobs#b", "notices"})
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
         assert [other.result(ANSWER_SECONDS_MAX) for other in others] == [False, False]
@@ -278,7 +278,7 @@ def test_failed_pass_fails_only_the_sharing_calls() -> None:
         callers.submit(passes.join, "a", block, minutes)
         assert runs.wait(ANSWER_SECONDS_MAX)
         both = [callers.submit(passes.join, name, fail, minutes) for name in ("b", "c")]
-        wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
+        wait_until(lambda: passes.waiting == {"b", "c"})
         go_on.set()
         errors = {type(future.exception(ANSWER_SECONDS_MAX)) for future in both}
     assert errors == {RuntimeError, PassFailed}
@@ -313,7 +313,7 @@ def test_call_stops_waiting_for_a_long_pass() -> None:
         assert not passes.join("jobs#b", run, lambda: RESERVE_MS + 1)
         # A call that shares the next pass stops waiting at the call's own time limit, too.
         behind = callers.submit(passes.join, "jobs#d", run, minutes)
-        wait_until(lambda: passes._next is not None)
+        wait_until(lambda: passes.waiting == {"jobs#d"})
         assert not passes.join("jobs#e", run, lambda: RESERVE_MS + 1)
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
@@ -384,16 +384,13 @@ def serve() -> Iterator[Callable[[int | None], str]]:
         server.server_close()
 
 
-def test_invocation_waits_only_for_the_start(
-    serve: Callable[[int | None], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(invocations, "ANSWER_SECONDS_MAX", 0.2)
-    invocations.invoke_url(serve(204))
-    invocations.invoke_url(serve(None))
+def test_invocation_waits_only_for_the_start(serve: Callable[[int | None], str]) -> None:
+    invoke_url(serve(204))
+    invoke_url(serve(None), answer_seconds_max=0.2)
     with pytest.raises(OSError, match="it answered 403"):
-        invocations.invoke_url(serve(403))
+        invoke_url(serve(403))
     with pytest.raises(OSError, match="was not invoked"):
-        invocations.invoke_url("http://127.0.0.1:9")
+        invoke_url("http://127.0.0.1:9")
 
 
 def test_prices_come_from_the_regions_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,21 +416,23 @@ def test_prices_come_from_the_regions_catalogue(monkeypatch: pytest.MonkeyPatch)
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing is logged."""
 
-    settings = {
+    variables = {
         **{"API_URL": "https://api.test", "CLUSTER": "detcloud-vision", "NETWORK": "{}"},
         **{"OBJECTS": "objects", "PROJECT": "team", "REGION": "us-east1"},
     }
-    for name, value in settings.items():
+    for name, value in variables.items():
         monkeypatch.setenv(f"DETCLOUD_{name}", value)
     with HTTPServer(("127.0.0.1", 0), Catalogue) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         place = f"http://127.0.0.1:{server.server_address[1]}"
         monkeypatch.setenv("DETCLOUD_BILLING_ENDPOINT", place)
-        prices = GcpAdapters()._gce_clouds._prices
-        hour = prices.instance_hour("n1-standard-8", Market.ON_DEMAND, "us-east1")
+        n1 = Offering("n1", "n1-standard-8", "", Market.ON_DEMAND, 1)
+        section = '{"boot_disk_type": "pd-balanced", "boot_disk_size": 73}'
+        settings = ProvisionerSettings("gcp", offerings=(n1,), section=section)
+        (priced,) = GcpAdapters().cloud_provider(settings).offerings()
         server.shutdown()
-    # 8 vCPUs of 0.03 $ and 30 GB of 0.004 $.
-    assert hour == pytest.approx(8 * 0.03 + 30 * 0.004)
+    # 8 vCPUs of 0.03 $, 30 GB of 0.004 $, and 73 GiB of a disk of 0.1 $ for 730 hours.
+    assert priced.price_per_hour == pytest.approx(8 * 0.03 + 30 * 0.004 + 0.01)
 
 
 def test_client_address_is_the_last_forwarded_address() -> None:

@@ -32,8 +32,7 @@ def test_restored_table_gets_an_incarnation_and_skips_ids(
     _use(aws, monkeypatch)
     restored, newest = make_table(aws, 5), make_table(aws, 9)
     words = ["--newest", newest] if is_newest_there else []
-    monkeypatch.setattr("sys.argv", ["restart", restored, *words])
-    assert restart.main() == 0
+    assert restart.main([restored, *words]) == 0
     report = json.loads(capsys.readouterr().out)
     table = DynamoDbTable(aws.client("dynamodb"), restored)
     expected = 9 if is_newest_there else 5 + SKIPPED_IDS["experiment"]
@@ -45,14 +44,13 @@ def test_missing_table_is_named(
     aws: Ministack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _use(aws, monkeypatch)
-    monkeypatch.setattr("sys.argv", ["restart", "no-such-table"])
-    assert restart.main() == 1
+    assert restart.main(["no-such-table"]) == 1
     assert "no-such-table" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("tool", "words"),
-    [(restart, ["restart", "restored"]), (dump, ["dump", "experiment#1", "--table", "restored"])],
+    [(restart, ["restored"]), (dump, ["experiment#1", "--table", "restored"])],
     ids=["restart", "dump"],
 )
 def test_missing_region_is_reported(
@@ -64,8 +62,7 @@ def test_missing_region_is_reported(
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    monkeypatch.setattr("sys.argv", words)
-    assert tool.main() == 1
+    assert tool.main(words) == 1
     assert "set AWS_DEFAULT_REGION" in capsys.readouterr().err
 
 

@@ -11,11 +11,11 @@ from control_plane.engine.engine import Engine
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
-from lambdas.aws import adapters as aws_adapters
 from lambdas.aws.adapters import AwsAdapters
 from lambdas.builder import Cluster
 from lambdas.tick_steps import MINUTE_MS, Step, StepsFailed, TickSteps, run_steps
 from tests.engine_timing import UNHURRIED
+from tests.raw_server import http_answer, serve_raw
 
 
 def steps_on(table: MemoryTable) -> TickSteps:
@@ -184,23 +184,18 @@ def test_new_rows_run_only_the_matching_steps() -> None:
 
 
 def test_suggest_function_is_invoked_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    invoked: list[dict[str, Any]] = []
-
-    class Lambda:
-        def invoke(self, **request: Any) -> None:
-            invoked.append(request)
-
     table = MemoryTable()
     suggestions = steps_on(table).suggestions
-    monkeypatch.setattr(aws_adapters, "lazy_client", lambda service: Lambda())
     monkeypatch.setenv("DETCLOUD_SUGGEST_FUNCTION", "detcloud-vision-suggest")
-    run_steps([suggestions], 0, enough)
-    assert not invoked
-    table.commit((Put(Key("suggestions", "7"), 1, b"", Expect.ABSENT),))
-    run_steps([suggestions], 0, enough)
-    [request] = invoked
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "eu-west-3")
+    with serve_raw(http_answer(b"")) as service:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", service.url)
+        run_steps([suggestions], 0, enough)
+        assert not service.requests
+        table.commit((Put(Key("suggestions", "7"), 1, b"", Expect.ABSENT),))
+        run_steps([suggestions], 0, enough)
+    (request,) = service.requests
+    assert b"/functions/detcloud-vision-suggest/invocations" in request.splitlines()[0]
     # The invocation is asynchronous.
-    assert (request["FunctionName"], request["InvocationType"]) == (
-        "detcloud-vision-suggest",
-        "Event",
-    )
+    assert service.headers()["X-Amz-Invocation-Type"] == "Event"

@@ -14,10 +14,15 @@ import pytest
 
 from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
-from control_plane.state.sqlite import SqliteTable, copy_table_file
+from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Unavailable
-from local_cluster import backup_archive, backups, restore
-from local_cluster.backup_archive import DESCRIPTION, BackupInvalid
+from local_cluster import backups, restore
+from local_cluster.backup_archive import (
+    DESCRIPTION,
+    BackupDescription,
+    BackupInvalid,
+    write_backup,
+)
 from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster
 from local_cluster.home import HomeFolder, HomeInUse
 from local_cluster.restore import restore_backup
@@ -156,17 +161,14 @@ def test_backup_of_a_running_cluster_is_consistent(home: Path, tmp_path: Path) -
         assert left.body == right.body
 
 
-def test_backup_contains_objects_written_during_the_state_copy(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def copy(source: Path, target: Path) -> None:
+def test_backup_contains_objects_written_during_the_state_copy(home: Path, tmp_path: Path) -> None:
+    def change_objects(state: Path) -> BackupDescription:
         (home / "objects/late").write_text("late")
         (home / "objects/logs/1/1.1-0-9").unlink()
-        copy_table_file(source, target)
+        return BackupDescription("me", 1)
 
-    monkeypatch.setattr(backup_archive, "copy_table_file", copy)
-    make_backup(home, tmp_path / "b.tar")
+    # The description is requested as soon as the state is copied.
+    write_backup(HomeFolder(home), tmp_path / "b.tar", change_objects)
     with tarfile.open(tmp_path / "b.tar") as tar:
         names = tar.getnames()
     assert len(names) == len(set(names))
@@ -177,39 +179,36 @@ def test_backup_overwrites_no_file_and_removes_failed_archives(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "b.tar").write_text("mine")
-    monkeypatch.setattr("sys.argv", ["backups", "--home", str(home), "backup", "b.tar"])
     monkeypatch.chdir(tmp_path)
-    assert backups.main() == 1
+    words = ["--home", str(home), "backup", "b.tar"]
+    assert backups.main(words) == 1
     assert "b.tar exists already" in capsys.readouterr().err
     assert (tmp_path / "b.tar").read_text() == "mine"
     (tmp_path / "b.tar").unlink()
     (home / "state.db").write_bytes(b"no database" * 1000)
-    assert backups.main() == 1
+    assert backups.main(words) == 1
     assert "cannot be copied" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     assert not list(home.glob(".backup-*"))
 
 
 def test_backup_before_the_first_server_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["backups", "--home", str(tmp_path / "home"), "backup", str(tmp_path / "b.tar")]
-    monkeypatch.setattr("sys.argv", words)
-    assert backups.main() == 1
+    words = ["--home", str(tmp_path / "home"), "backup", str(tmp_path / "b.tar")]
+    assert backups.main(words) == 1
     assert "there is nothing to back up" in capsys.readouterr().err
 
 
 def test_restore_under_a_running_server_is_refused(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_backup(home, tmp_path / "b.tar")
-    monkeypatch.setattr(
-        "sys.argv", ["backups", "--home", str(home), "restore", str(tmp_path / "b.tar")]
-    )
     with HomeFolder(home).claim():
         with pytest.raises(HomeInUse):
             HomeFolder(home).claim()
-        assert backups.main() == 1
+        words = ["--home", str(home), "restore", str(tmp_path / "b.tar")]
+        assert backups.main(words) == 1
     assert "`detcloud down`" in capsys.readouterr().err
 
 

@@ -4,21 +4,24 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from control_plane.access.principals import Role
 from control_plane.engine.engine import Engine
+from lambdas import builder
 from local_cluster.http_server import (
     DEFAULT_PORT,
     PORTS_TRIED_MAX,
     configure_logging,
     open_listener,
 )
+from tests.unit.api.adapters import ApiAdapters
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster, role_tokens
 from tests.unit.api.exchange import Answer, call
 
 
@@ -46,24 +49,37 @@ def read_lines(log_file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log_file.read_text().splitlines()]
 
 
-def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patch methods of the engine to raise ValueError, like a fault of the program."""
+class BrokenEngine(Engine):
+    """An engine with a fault of the program: reads and commands raise ValueError."""
 
-    def fail(*_: object, **__: object) -> None:
+    def read_state(self, *_: object) -> NoReturn:
         raise ValueError("canary")
 
-    for name in names:
-        monkeypatch.setattr(Engine, name, fail)
+    def read_states(self, *_: object) -> NoReturn:
+        raise ValueError("canary")
+
+    def read_states_and_rows(self, *_: object) -> NoReturn:
+        raise ValueError("canary")
+
+    def execute_command(self, *_: object, **__: object) -> NoReturn:
+        raise ValueError("canary")
+
+
+def with_broken_engine(cluster: Cluster, folder: Path) -> Cluster:
+    """Return the cluster of the folder with an API that uses a broken engine."""
+    broken = builder.Cluster(ApiAdapters(folder, frozenset()))
+    broken.engine = BrokenEngine(cluster.services.table, cluster.clock)
+    return replace(cluster, app=broken.build_app(role_tokens()))
 
 
 @pytest.mark.parametrize("kind", ["sync", "GET", "POST"])
 def test_internal_errors_are_logged_with_a_traceback(
-    cluster: Cluster, log_file: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    cluster: Cluster, log_file: Path, tmp_path: Path, kind: str
 ) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
-    names = ("read_state", "read_states", "read_states_and_rows", "execute_command")
-    break_engine(*names, monkeypatch=monkeypatch)
+    cluster = with_broken_engine(cluster, tmp_path / "cluster")
+    agent.app = cluster.app
     answers: list[Answer] = []
     if kind == "sync":
         answers = [agent.sync(), agent.report("1.1", {"kind": "progress"})]

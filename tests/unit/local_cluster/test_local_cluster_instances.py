@@ -41,9 +41,7 @@ def test_rejects_missing_provider_by_name(tmp_path: Path) -> None:
     assert [offering.slots for offering in adapters.cloud_provider(settings).offerings()] == [2]
 
 
-def test_failing_pool_does_not_stop_passes_of_healthy_pools(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failing_pool_does_not_stop_passes_of_healthy_pools() -> None:
     seen: list[str] = []
     enough = threading.Event()
 
@@ -70,10 +68,8 @@ def test_failing_pool_does_not_stop_passes_of_healthy_pools(
         def terminate_orphans(self) -> list[str]:
             raise ZeroDivisionError
 
-    monkeypatch.setattr("local_cluster.provisioning_thread.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("local_cluster.provisioning_thread.LOOKS_PER_CLEANUP", 1)
     stumbling = cast(Any, Stumbling())
-    provisioning = ProvisioningThread(Provisioner(stumbling, stumbling))
+    provisioning = ProvisioningThread(Provisioner(stumbling, stumbling), 0.001, 1)
     provisioning.start()
     assert enough.wait(ANSWER_SECONDS_MAX)
     provisioning.stop()

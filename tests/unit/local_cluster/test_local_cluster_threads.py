@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import closing
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local_cluster import cluster as embedded_life
-from local_cluster import http_server
+from detcloud.shared.processes import is_alive, read_process
 from local_cluster.agent_process import RECORD, AgentKeeper
+from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder
-from local_cluster.http_server import open_listener
 from tests.patience import wait_until
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+# The process writes its id into the home folder, and then sleeps.
+SLEEP = ["/bin/sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 600"]
+
+
+def has_agent_thread() -> bool:
+    return "agent" in {thread.name for thread in threading.enumerate()}
+
+
+class FullHome(HomeFolder):
+    """A home folder on a full disk, which refuses all records. `refused` has their names."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.refused: list[str] = []
+
+    def write_record(self, name: str, fields: dict[str, Any]) -> None:
+        self.refused.append(name)
+        raise OSError(28, "No space left on device")
 
 
 def test_agent_starts_as_soon_as_the_program_is_executable(
@@ -31,41 +46,40 @@ def test_agent_starts_as_soon_as_the_program_is_executable(
     program.chmod(0o755)
     wait_until(lambda: bool(pids))
     keeper.stop()
-    keeper._thread.join()
+    wait_until(lambda: not has_agent_thread())
 
 
 def test_agent_with_an_unwritable_record_runs_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home = HomeFolder(tmp_path)
-    failures: list[str] = []
-
-    def refuse(name: str, fields: dict[str, Any]) -> None:
-        failures.append(name)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(home, "write_record", refuse)
+    home = FullHome(tmp_path)
     keeper = AgentKeeper(home, SLEEP, lambda _: None)
     keeper.start()
-    wait_until(lambda: failures == [RECORD])
-    assert keeper._process is not None
-    assert keeper._process.poll() is None
-    assert keeper._thread.is_alive()
+    wait_until(lambda: home.refused == [RECORD])
+    wait_until((tmp_path / "pid").exists)
+    agent = read_process(int((tmp_path / "pid").read_text()))
+    assert agent is not None
+    assert is_alive(agent)
+    assert has_agent_thread()
     keeper.stop()
-    keeper._thread.join()
-    assert failures == [RECORD]
+    wait_until(lambda: not has_agent_thread())
+    assert not is_alive(agent)
+    assert home.refused == [RECORD]
+    # The process counts neither as ended nor as a failed start.
+    assert caplog.messages == ["the agent's process could not be recorded"]
 
 
-def test_failed_start_raises_the_original_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+class FillingHome(FullHome):
+    """A home folder that refuses the record of the server's address."""
 
-    monkeypatch.setattr(http_server.EmbeddedServer, "run", fail)
-    monkeypatch.setattr(embedded_life, "configure_logging", lambda path: None)
-    home = HomeFolder(tmp_path)
-    with closing(open_listener(0)) as listener:
-        monkeypatch.setattr(embedded_life, "open_listener", lambda *_: listener)
-        with pytest.raises(OSError, match="No space left on device"):
-            embedded_life.serve(home, 1, None)
+    def write_record(self, name: str, fields: dict[str, Any]) -> None:
+        if name == "server":
+            super().write_record(name, fields)
+
+
+def test_failed_start_raises_the_original_error(tmp_path: Path) -> None:
+    home = FillingHome(tmp_path)
+    with pytest.raises(OSError, match="No space left on device"):
+        serve(home, 1, 0)
+    # The record is written when the server starts.
+    assert home.refused == ["server"]

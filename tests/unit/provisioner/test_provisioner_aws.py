@@ -309,8 +309,8 @@ def test_token_with_a_changed_request_is_refused(ec2: Account) -> None:
     assert len(ec2.region.machines) == 1
 
 
-def test_list_reads_all_pages(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws, "PAGE_SIZE", 2)
+def test_list_reads_all_pages(ec2: Account) -> None:
+    ec2.region.page_size_max = 2
     launched = ec2.cloud().launch(request(count=5))
     listed = ec2.cloud().list_instances("c1")
     assert sorted(instance.id for instance in listed) == sorted(item.id for item in launched)

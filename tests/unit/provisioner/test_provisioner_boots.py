@@ -3,8 +3,6 @@
 from dataclasses import replace
 from random import Random
 
-import pytest
-
 from control_plane.fleet.records import ErrorKind, InstanceState
 from control_plane.fleet.rows import read_past_instances
 from provisioner.boot_logs import FETCHES_MAX, BootLogs
@@ -111,15 +109,15 @@ def test_own_boot_report_needs_no_cloud_request() -> None:
     assert (instance.boot_log, cloud.boot_log_calls) == ("no disk", [])
 
 
-def test_refused_boot_log_is_empty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
+class SecretiveCloud(FakeCloud):
+    """A cloud that refuses requests for boot logs."""
 
-    def refuse(instance: str) -> str:
+    def boot_log(self, instance: str) -> str:
         raise NotAllowed("UnauthorizedOperation")
 
-    monkeypatch.setattr(cloud, "boot_log", refuse)
+
+def test_refused_boot_log_is_empty() -> None:
+    cloud = SecretiveCloud(lambda: NOW_MS, Random(1), (SMALL,))
     row = starting_instance("a", state=InstanceState.ENDED)
     assert BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, {}) == (row,)
 

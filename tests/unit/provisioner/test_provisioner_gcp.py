@@ -3,14 +3,13 @@ tests for all clouds.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from control_plane.fleet.records import ErrorKind
-from provisioner.clouds.gcp import provider as gcp
 from provisioner.clouds.gcp.deployment import add_deployment
 from provisioner.clouds.gcp.launch_request import request_id
 from provisioner.clouds.gcp.provider import GceClouds
@@ -26,6 +25,7 @@ from provisioner.clouds.provider import (
     TokenReused,
 )
 from provisioner.model import InstanceStatus, ProvisionerSettings
+from tests.emulators.gce.machine import GceError
 from tests.unit.provisioner.gce_account import (
     A2,
     BEGAN_MS,
@@ -293,8 +293,8 @@ def test_request_id_is_a_uuid_of_the_token() -> None:
     assert request_id("a") != request_id("b")
 
 
-def test_list_reads_all_pages(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcp, "PAGE_SIZE", 2)
+def test_list_reads_all_pages(gce: Account) -> None:
+    gce.project.page_size_max = 2
     launched = gce.cloud().launch(request(count=5))
     listed = gce.cloud().list_instances("c1")
     assert sorted(instance.id for instance in listed) == sorted(item.id for item in launched)
@@ -322,9 +322,10 @@ def test_list_with_an_unreachable_zone_raises(gce: Account) -> None:
 
 
 @pytest.mark.parametrize("name", ["zones/us-central1-a", "projects/p1/zones/us-central1-a"])
-def test_unreachable_zone_of_a_page_raises(name: str) -> None:
+def test_unreachable_zone_of_a_page_raises(gce: Account, name: str) -> None:
+    gce.project.replace_answer("listInstances", {"unreachables": [name]})
     with pytest.raises(OutcomeUnknown, match="does not reach us-central1-a"):
-        gcp._check_reachable({"unreachables": [name]}, "us-central1")
+        gce.cloud().list_instances("c1")
 
 
 def test_lists_an_instance_in_each_state(gce: Account) -> None:
@@ -385,21 +386,20 @@ def test_refused_instance_does_not_stop_other_terminations(gce: Account) -> None
     assert [instance.id for instance in cloud.list_instances("c1")] == [kept]
 
 
-def test_terminate_stops_if_the_caller_is_refused(
-    gce: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloud, paths = gce.cloud(), list[str]()
+def test_terminate_stops_if_the_caller_is_refused(gce: Account) -> None:
+    cloud = gce.cloud()
     names = sorted(instance.id for instance in cloud.launch(request(count=20)))
+    gce.machine(names[0]).protected = True
 
-    def refuse(path: str) -> None:
-        paths.append(path)
-        raise ConfigurationError("protected") if path.endswith(names[0]) else ThrottlingError("")
+    def throttle_others(action: str, path: Mapping[str, str], body: object) -> None:
+        if action == "deleteInstance" and path["name"] != names[0]:
+            raise GceError(403, "rateLimitExceeded", "Too many requests")
 
-    monkeypatch.setattr(cloud._api, "delete", refuse)
+    gce.project.on_call = throttle_others
     with pytest.raises(ThrottlingError):
         cloud.terminate(names)
     # Only the first batch of eight is sent.
-    assert len(paths) == 8
+    assert gce.call_count("deleteInstance") == 8
 
 
 def test_terminate_stops_after_an_unanswered_batch(gce: Account) -> None:
@@ -422,20 +422,19 @@ def test_terminate_stops_after_an_unanswered_batch(gce: Account) -> None:
     [{}, {"name": "o-1"}, {"status": "DONE"}, {"name": "o-1", "status": "RUNNING"}],
 )
 def test_response_without_operation_is_outcome_unknown(
-    gce: Account, monkeypatch: pytest.MonkeyPatch, content: dict[str, str]
+    gce: Account, content: dict[str, str]
 ) -> None:
-    cloud = gce.cloud()
-    monkeypatch.setattr(cloud._api, "post", lambda *_, **__: content)
+    gce.project.replace_answer("bulkInsert", content)
     with pytest.raises(OutcomeUnknown, match="no operation"):
-        cloud.launch(request())
+        gce.cloud().launch(request())
 
 
-def test_empty_operation_is_launch_under_way(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_operation_is_launch_under_way(gce: Account) -> None:
+    gce.project.replace_answer("getOperation", {})
     gce.project.operation_ms = 60_000
-    cloud = gce.cloud()
-    monkeypatch.setattr(cloud._api, "get", lambda *_, **__: {})
     with pytest.raises(LaunchUnderWay):
-        cloud.launch(request())
+        gce.cloud().launch(request())
+    assert gce.call_count("getOperation") == 1
 
 
 def test_terminate_reads_unknown_zones(gce: Account) -> None:

@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import urllib3
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 from google.oauth2.credentials import Credentials
 
@@ -125,7 +126,7 @@ def test_credential_errors_name_only_their_kind(error: Exception, cls: type[Clou
     def refuse(method: str, url: str) -> dict[str, str]:
         raise error
 
-    api = GoogleApi(compute_api("")._pool, refuse, "http://127.0.0.1:9")
+    api = GoogleApi(urllib3.PoolManager(), refuse, "http://127.0.0.1:9")
     with pytest.raises(cls, match=f"no access to Google Cloud: {type(error).__name__}$") as caught:
         api.get("p1/aggregated/instances")
     assert caught.value.__cause__ is None

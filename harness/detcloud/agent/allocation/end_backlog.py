@@ -25,18 +25,29 @@ from detcloud.agent.allocation.trial_reports import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The agent sends at most 1000 lines per second of a trial, so this takes a minute.
-ENDED_LINES_MAX = 60_000
-ENDED_BYTES_MAX = 64 << 20
-# Lower limits after a kill, because another trial waits for the slots.
-KILLED_LINES_MAX = 10_000
-KILLED_BYTES_MAX = 8 << 20
-# Limits on further lines about checkpoints and validations.
-KEPT_LINES_MAX = 5_000
-KEPT_BYTES_MAX = 8 << 20
-# Limit on the bytes that are searched for such lines.
-SEARCHED_BYTES_MAX = 64 << 20
 KEPT_WORDS = (b"checkpoint", b"exit", b"validation")
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogLimits:
+    """The limits of an ended trial's backlog, of all writers together."""
+
+    lines: int
+    """The number of oldest lines that are all sent."""
+    bytes: int
+    """The size of the oldest lines that are all sent."""
+    kept_lines: int = 5_000
+    """The number of further lines about checkpoints and validations."""
+    kept_bytes: int = 8 << 20
+    """The size of further lines about checkpoints and validations."""
+    searched_bytes: int = 64 << 20
+    """The number of bytes that are searched for these further lines."""
+
+
+# The agent sends at most 1000 lines per second of a trial, so this takes a minute.
+ENDED_LIMITS = BacklogLimits(lines=60_000, bytes=64 << 20)
+# Lower limits after a kill, because another trial waits for the slots.
+KILLED_LIMITS = BacklogLimits(lines=10_000, bytes=8 << 20)
 
 
 @dataclass
@@ -58,20 +69,23 @@ class _WriterBacklog:
 class EndBacklog:
     """The lines of an ended trial that are still sent, by writer.
 
-    The constructor reads the report files from the acknowledged offsets `acked` on. With `killed`,
-    lower limits apply. `left_out` is the number of omitted lines of all writers. `is_unread` is
-    whether further bytes were not even searched.
+    The constructor reads the report files from the acknowledged offsets `acked` on. `left_out` is
+    the number of omitted lines of all writers. `is_unread` is whether further bytes were not even
+    searched.
     """
 
     def __init__(
-        self, reader: ReportReader, acked: Mapping[str, int], *, killed: bool = False
+        self,
+        reader: ReportReader,
+        acked: Mapping[str, int],
+        limits: BacklogLimits = ENDED_LIMITS,
     ) -> None:
         self._reader = reader
-        self._lines_left = self.lines_max = KILLED_LINES_MAX if killed else ENDED_LINES_MAX
-        self._bytes_left = KILLED_BYTES_MAX if killed else ENDED_BYTES_MAX
-        self._kept_lines_left = KEPT_LINES_MAX
-        self._kept_bytes_left = KEPT_BYTES_MAX
-        self._searched_bytes_left = SEARCHED_BYTES_MAX
+        self._lines_left = self.lines_max = limits.lines
+        self._bytes_left = limits.bytes
+        self._kept_lines_left = limits.kept_lines
+        self._kept_bytes_left = limits.kept_bytes
+        self._searched_bytes_left = limits.searched_bytes
         self._backlogs = {
             writer: self._plan_writer(writer, acked.get(writer, 0)) for writer in reader.writers()
         }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from detcloud.agent.allocation import limits
-from detcloud.agent.allocation.end_backlog import EndBacklog
+from detcloud.agent.allocation.end_backlog import ENDED_LIMITS, KILLED_LIMITS, EndBacklog
 from detcloud.agent.allocation.token_bucket import TokenBucket
 from detcloud.agent.allocation.trial_reports import ReportLine, ReportReader, warning_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from detcloud.agent.allocation.directory import AllocationDirectory
 
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 class ForwardedReports:
     """The report lines of an allocation's ranks. A writer is a rank as text."""
 
-    def __init__(self, directory: AllocationDirectory, reader: ReportReader) -> None:
+    def __init__(
+        self,
+        directory: AllocationDirectory,
+        reader: ReportReader,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the reports that `reader` reads. `clock` returns seconds that never decrease."""
         self._directory = directory
         self._reader = reader
         self._scanned: dict[str, int] = {}
         # The first writer of the next scan.
         self._scan_from = "0"
-        self._look_bytes = TokenBucket(limits.LOOK_BYTES_PER_SECOND, limits.LOOK_BYTES_BURST)
+        self._look_bytes = TokenBucket(limits.LOOK_BYTES_PER_SECOND, limits.LOOK_BYTES_BURST, clock)
         self._refused: set[tuple[str, int]] = set()
         # The offset in each report file up to which the trial's log has warnings.
         self._warned: dict[str, int] = {}
@@ -78,7 +85,8 @@ class ForwardedReports:
         """
         if self._end_backlog is None or killed > self._is_backlog_of_kill:
             self._is_backlog_of_kill = killed
-            self._end_backlog = EndBacklog(self._reader, acked, killed=killed)
+            backlog_limits = KILLED_LIMITS if killed else ENDED_LIMITS
+            self._end_backlog = EndBacklog(self._reader, acked, backlog_limits)
             if notice := self._end_backlog.notice:
                 with contextlib.suppress(OSError):
                     self._directory.write_notices([f"[detcloud] out/: {notice}"])

@@ -32,7 +32,6 @@ LABEL = "ai.detcloud."
 # The ulimits for collective communication over RDMA, deep recursion, and data loaders' files.
 ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
 CDI_GPU = "nvidia.com/gpu"
-FABRIC_DEVICES = Path("/dev/infiniband")
 # The supervisor writes the log. The engine only keeps output from before the supervisor's start.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 
@@ -53,6 +52,8 @@ class ContainerRules:
     """The folders below which trials may mount folders and devices. None allows any."""
     memory_bytes: int = 0
     """The memory limit of each container. 0 is no limit."""
+    fabric_devices: Path = Path("/dev/infiniband")
+    """The folder with the devices of the machine's RDMA adapters. The folder may be missing."""
 
 
 def container_body(
@@ -85,7 +86,7 @@ def container_body(
         "Mounts": _mounts(assignment, rules, own_folders),
         "Devices": [
             *(_device(device, rules) for device in resources.get("devices") or ()),
-            *_fabric_adapters(assignment),
+            *_fabric_adapters(assignment, rules),
         ],
         "DeviceRequests": _gpus(assignment, cdi_devices),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
@@ -204,7 +205,7 @@ def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
     }
 
 
-def _fabric_adapters(assignment: Assignment) -> list[dict[str, str]]:
+def _fabric_adapters(assignment: Assignment, rules: ContainerRules) -> list[dict[str, str]]:
     """Return the machine's RDMA adapters, for example Elastic Fabric Adapters, as device entries.
 
     Return an empty list for a trial on a single machine.
@@ -213,7 +214,7 @@ def _fabric_adapters(assignment: Assignment) -> list[dict[str, str]]:
         return []
     return [
         {"PathOnHost": str(path), "PathInContainer": str(path), "CgroupPermissions": "rw"}
-        for path in sorted(FABRIC_DEVICES.glob("uverbs*"))
+        for path in sorted(rules.fabric_devices.glob("uverbs*"))
     ]
 
 

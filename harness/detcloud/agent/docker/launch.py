@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +45,18 @@ STEADY_SECONDS = 1.0
 CLOSE_SECONDS = 0.05
 # The time after a request during which the container is polled every CLOSE_SECONDS.
 CLOSELY_SECONDS = 3.0
-TROUBLE_SECONDS = 2.0
-START_SECONDS_MAX = 300.0
-# The engine kills the container this long after the grace if the supervisor has not.
-KILL_MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTimes:
+    """The patience of a launch with an engine or a container that does not respond, in seconds."""
+
+    trouble: float = 2.0
+    """The pause after a failed request to the engine."""
+    start_max: float = 300.0
+    """The time after which a launch that could not start its container ends."""
+    kill_margin: float = 5.0
+    """The time after a kill's grace at which the engine kills a container that still runs."""
 
 
 class ContainerLaunch:
@@ -58,13 +66,18 @@ class ContainerLaunch:
     """
 
     def __init__(
-        self, engine: EngineClient, directory: Path, log_line: Callable[[str], None]
+        self,
+        engine: EngineClient,
+        directory: Path,
+        log_line: Callable[[str], None],
+        times: LaunchTimes = LaunchTimes(),
     ) -> None:
         self.name = container_name(directory)
         self._engine = engine
         self._directory = directory
         self._records = directory / RECORDS
         self._log_line = log_line
+        self._times = times
         self._request = read_json_object(directory / REQUEST_FILE) or {}
         self._status = Status(Phase.STARTING)
         self._is_up = False
@@ -117,7 +130,7 @@ class ContainerLaunch:
                 pause = self._pause()
                 self._report_trouble("")
             except (EngineUnavailable, EngineError, OSError) as error:
-                pause = TROUBLE_SECONDS
+                pause = self._times.trouble
                 self._report_trouble(str(error))
                 self._give_up_if_late(str(error))
             self._wake.wait(pause)
@@ -174,7 +187,7 @@ class ContainerLaunch:
         """Send SIGTERM to the supervisor, which ends the trial within the grace.
 
         First write the request to the supervisor's folder. Repeat this only for a shorter grace.
-        KILL_MARGIN_SECONDS after the grace, send SIGKILL to the container.
+        When the kill margin after the grace has passed, send SIGKILL to the container.
         """
         now = time.monotonic()
         if self._grace_seconds is None or grace_seconds < self._grace_seconds:
@@ -184,7 +197,7 @@ class ContainerLaunch:
                 write_atomically(self._records / KILL_FILE, request, mode=0o444)
             self._engine.signal_container(self.name, signal.SIGTERM)
             self._grace_seconds = grace_seconds
-            self._kill_at = now + grace_seconds + KILL_MARGIN_SECONDS
+            self._kill_at = now + grace_seconds + self._times.kill_margin
             self._polled_closely_from = now
         elif now >= self._kill_at:
             self._engine.signal_container(self.name, signal.SIGKILL)
@@ -232,12 +245,12 @@ class ContainerLaunch:
         self._trouble = trouble
 
     def _give_up_if_late(self, trouble: str) -> None:
-        """End the launch if the container could not be started for START_SECONDS_MAX.
+        """End the launch if the container could not be started in time.
 
         The trial may then start on another machine. `trouble` becomes the cause of the end.
         """
         begun = self._is_up or os.path.lexists(self._records / "begun")
-        if not begun and time.monotonic() - self._began_at > START_SECONDS_MAX:
+        if not begun and time.monotonic() - self._began_at > self._times.start_max:
             self._set_end(engine_unavailable_status(trouble))
 
 

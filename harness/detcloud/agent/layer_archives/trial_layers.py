@@ -62,6 +62,7 @@ class TrialLayers:
         experiment: a unique name of the experiment.
         is_wanted: returns whether the trial may still start.
         log_line: writes to the agent's log.
+        check_seconds: the least time between two calls of `is_wanted` during a transfer.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class TrialLayers:
         experiment: str,
         is_wanted: Callable[[], bool],
         log_line: Callable[[str], None],
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._archives = archives
         self.directory = directory
@@ -79,6 +81,7 @@ class TrialLayers:
         self.experiment = experiment
         self._is_wanted = is_wanted
         self._log_line = log_line
+        self._check_seconds = check_seconds
         self._checked_at = 0.0
         self._stored: list[StoredArchive] | None = None
         self.used: list[UsedLayer] = []
@@ -124,7 +127,7 @@ class TrialLayers:
         An empty key means all layers. Wait while another launch fetches layers. Raise TransferStop
         if the trial was asked to stop.
         """
-        while not _fetching.acquire(timeout=CHECK_SECONDS):
+        while not _fetching.acquire(timeout=self._check_seconds):
             self.check_wanted(now=True)
         try:
             self.check_wanted(now=True)
@@ -143,9 +146,9 @@ class TrialLayers:
     def check_wanted(self, *, now: bool = False) -> None:
         """Raise TransferStop if the trial was asked to stop.
 
-        Within CHECK_SECONDS of the last check, do nothing unless `now` is True.
+        Within `check_seconds` of the last check, do nothing unless `now` is True.
         """
-        if now or time.monotonic() - self._checked_at >= CHECK_SECONDS:
+        if now or time.monotonic() - self._checked_at >= self._check_seconds:
             self._checked_at = time.monotonic()
             if not self._is_wanted():
                 raise TransferStop

@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from detcloud.shared.http import Transport
 
 DEFER_SECONDS = 1.5
@@ -20,7 +22,9 @@ class SyncSchedule:
     content is never cut off, so that frequent requests cannot delay the content.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create a schedule without requests. `clock` returns seconds that never decrease."""
+        self._clock = clock
         self._changed = threading.Condition()
         self._due_at: float | None = None
         self._held_call: Transport | None = None
@@ -39,7 +43,7 @@ class SyncSchedule:
 
         An earlier due time stays. Wake the waiting session.
         """
-        at = time.monotonic() + (0.0 if urgent else self.defer_seconds)
+        at = self._clock() + (0.0 if urgent else self.defer_seconds)
         with self._changed:
             self._due_at = at if self._due_at is None else min(at, self._due_at)
             self._changed.notify_all()
@@ -47,7 +51,7 @@ class SyncSchedule:
     def can_defer(self, seconds: float) -> bool:
         """Whether a sync is requested, but not due within the next `seconds`."""
         with self._changed:
-            return self._due_at is not None and self._due_at - time.monotonic() >= seconds
+            return self._due_at is not None and self._due_at - self._clock() >= seconds
 
     def begin_packing(self) -> None:
         """Clear all requests so far. The payload that is packed next satisfies the requests."""
@@ -56,20 +60,20 @@ class SyncSchedule:
 
     def wait_until_due(self, seconds: float) -> None:
         """Wait until a sync is due, but at most `seconds`. Return at once after `stop`."""
-        until = time.monotonic() + seconds
+        until = self._clock() + seconds
         with self._changed:
             while not self._stopped:
                 wake_at = until if self._due_at is None else min(until, self._due_at)
-                left = wake_at - time.monotonic()
+                left = wake_at - self._clock()
                 if left <= 0:
                     return
                 self._changed.wait(left)
 
     def pause(self, seconds: float) -> None:
         """Wait for `seconds`, even if a sync is due. Return at once after `stop`."""
-        until = time.monotonic() + seconds
+        until = self._clock() + seconds
         with self._changed:
-            while not self._stopped and (left := until - time.monotonic()) > 0:
+            while not self._stopped and (left := until - self._clock()) > 0:
                 self._changed.wait(left)
 
     def begin_held_call(self, client: Transport) -> None:
@@ -89,7 +93,7 @@ class SyncSchedule:
         Do nothing without a held call. The watching thread calls this repeatedly.
         """
         with self._changed:
-            due = self._due_at is not None and time.monotonic() >= self._due_at
+            due = self._due_at is not None and self._clock() >= self._due_at
             if self._held_call is not None and (due or self._stopped):
                 self._was_cut = True
                 self._held_call.interrupt()

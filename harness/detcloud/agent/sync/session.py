@@ -82,6 +82,7 @@ class Session:
         schedule: SyncSchedule,
         log_line: Callable[[str], None],
         on_answer: Callable[[], None] = lambda: None,
+        open_transport: Callable[[str, str | None], Transport] = Transport,
     ) -> None:
         """Create a session. Nothing is sent yet.
 
@@ -93,6 +94,7 @@ class Session:
             schedule: the times of the calls.
             log_line: writes to the agent's log.
             on_answer: called after each successful sync.
+            open_transport: opens connections to a URL with a token.
         """
         self._url = url
         self._join_token = join_token
@@ -101,7 +103,8 @@ class Session:
         self._schedule = schedule
         self._log_line = log_line
         self._on_answer = on_answer
-        self._client = Transport(url, None)
+        self._open_transport = open_transport
+        self._client = open_transport(url, None)
         self._enrolment: Enrolment | None = None
         self._ever_enrolled = False
         self._revision_seen = 0
@@ -159,7 +162,7 @@ class Session:
 
     def _enrol(self) -> Enrolment:
         body = {**asdict(self._identity), "slots": [asdict(s) for s in self._identity.slots]}
-        client = Transport(self._url, self._join_token)
+        client = self._open_transport(self._url, self._join_token)
         try:
             answer = client.request("POST", "/api/v1/agents", body, retry=False)
         except ApiError as error:
@@ -176,7 +179,7 @@ class Session:
         )
         self._drop_other_incarnation(enrolment.incarnation)
         self._client.close()
-        self._client = Transport(self._url, str(answer["token"]))
+        self._client = self._open_transport(self._url, str(answer["token"]))
         self._ever_enrolled, self._revision_seen = True, 0
         self._node.forget_offsets()
         self._log_line(f"enrolled as {enrolment.agent_id}, epoch {enrolment.epoch}")

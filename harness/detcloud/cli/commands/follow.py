@@ -8,6 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import NamedTuple, TextIO
 
+from detcloud.cli.framework import polling
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import INTERRUPTED
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
@@ -33,10 +34,7 @@ from detcloud.cli.rendering.terminal import (
 from detcloud.client import Experiment
 from detcloud.shared.plurals import count_text
 
-POLLING_SECONDS_FIRST = 0.2
 POLLING_SECONDS_MAX = 2.0
-# The maximum share of time for fetching the trials of a large experiment.
-POLLING_SHARE_MAX = 0.2
 BAR_CELLS = 10
 _STATE_ORDER = {"RUNNING": 0, "STARTING": 1, "PULLING": 2, "ASSIGNED": 3, "TERMINATING": 4}
 
@@ -263,7 +261,7 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
     """
-    pause_seconds = POLLING_SECONDS_FIRST
+    pause_seconds = polling.TIMES.follow_first
     while True:
         started = time.monotonic()
         snapshot = Snapshot(experiment.data, [trial.data for trial in experiment.trials()])
@@ -271,7 +269,7 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
         if experiment.has_ended:
             return snapshot
         fetched_seconds = time.monotonic() - started
-        time.sleep(max(pause_seconds, fetched_seconds / POLLING_SHARE_MAX))
+        time.sleep(max(pause_seconds, fetched_seconds / polling.TIMES.follow_share_max))
         pause_seconds = min(POLLING_SECONDS_MAX, pause_seconds * 1.3)
         # The experiment is fetched before the trials: if the experiment has ended, they are final.
         experiment.refresh()

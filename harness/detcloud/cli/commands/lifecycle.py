@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.commands.follow import follow_experiment
 from detcloud.cli.commands.logs import follow_first_trial
+from detcloud.cli.framework import polling
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import (
     add_follow_options,
@@ -25,8 +26,6 @@ from detcloud.cli.rendering.table import cell_text
 from detcloud.client import Experiment
 from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
-
-DELETE_POLLING_SECONDS = 0.5
 
 
 def pause_experiment(arguments: Namespace) -> int:
@@ -257,7 +256,7 @@ def _wait_until_gone(experiment: Experiment) -> bool:
     with show_progress(f"experiment {experiment.id}") as progress:
         while experiment.state != "DELETE_FAILED":
             progress.show_wait(experiment.state)
-            time.sleep(DELETE_POLLING_SECONDS)
+            time.sleep(polling.TIMES.deletion)
             try:
                 experiment.refresh()
             except ApiError as error:

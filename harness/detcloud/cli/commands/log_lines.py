@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
+from detcloud.cli.framework import polling
 from detcloud.cli.framework.argument_types import parse_count, parse_moment_ms
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.rendering.log_screen import LogScreen
@@ -18,8 +19,6 @@ from detcloud.client import Experiment, LogFilter, Trial
 from detcloud.client.log import LEVELS
 from detcloud.client.records import LogLine
 from detcloud.shared.errors import DetcloudError
-
-POLLING_SECONDS = 1.0
 
 
 def add_line_filter_options(parser: ArgumentParser) -> None:
@@ -146,7 +145,7 @@ def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespac
                 screen.print_line(text, flush=True)
         if has_ended and all(reader.is_complete for reader in readers.values()):
             return
-        time.sleep(POLLING_SECONDS)
+        time.sleep(polling.TIMES.logs)
         experiment.refresh()
 
 
@@ -187,7 +186,7 @@ def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
     reader = _LineReader(trial, arguments)
     yield from reader.read()
     while arguments.follow and not reader.is_complete:
-        time.sleep(POLLING_SECONDS)
+        time.sleep(polling.TIMES.logs)
         yield from reader.read()
 
 

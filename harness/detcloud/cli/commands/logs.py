@@ -12,6 +12,7 @@ from detcloud.cli.commands.log_lines import (
     needs_line_filter,
     print_lines,
 )
+from detcloud.cli.framework import polling
 from detcloud.cli.framework.argument_types import parse_count
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import (
@@ -23,7 +24,6 @@ from detcloud.cli.framework.session import (
 from detcloud.cli.rendering.log_screen import LogScreen, LogSource
 from detcloud.client import Experiment, Trial
 
-POLLING_SECONDS = 1.0
 # A waiting or paused trial is polled less often, because only late lines can arrive.
 IDLE_POLLS = 10
 # Sizes of the blocks that are read backwards to find the last lines. Most logs need one block.
@@ -338,9 +338,9 @@ def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None
 
 
 def _wait_unless(has_grown: bool) -> None:
-    """Sleep for POLLING_SECONDS if the last poll found no new text. Otherwise do nothing."""
+    """Sleep between two polls if the last poll found no new text. Otherwise do nothing."""
     if not has_grown:
-        time.sleep(POLLING_SECONDS)
+        time.sleep(polling.TIMES.logs)
 
 
 HANDLERS: Handlers = {

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import detcloud
 from detcloud.client.home import Home, ServerRecord
@@ -18,15 +19,26 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Transport, Unreachable
 from detcloud.shared.processes import Process, is_alive, list_descendants, read_process
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 20.0
-KILL_SECONDS_MAX = 5.0
 LOG_TAIL_LINES = 20
 # Packages of the [server] extra, which the command line never imports.
 SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 
-def server_path() -> Path:
+class ServerPatience(NamedTuple):
+    """The longest waits for a local cluster's server, in seconds."""
+
+    start: float = 30.0
+    """The wait for the first answer of a started server, and for the answer of a running server."""
+    stop: float = 20.0
+    """The wait for the end of the server after SIGTERM."""
+    kill: float = 5.0
+    """The wait for the end of the server after SIGKILL, and each wait for its child processes."""
+
+
+PATIENCE = ServerPatience()
+
+
+def server_path(packages: Iterable[str] = SERVER_PACKAGES) -> Path:
     """Return the folder with the server's packages: a folder in the wheel, or the root of a
     checkout. The packages of the extra [server] are searched, but not imported.
 
@@ -39,7 +51,7 @@ def server_path() -> Path:
             break
     else:
         raise DetcloudError("the server is not installed; pip install 'detcloud[server]'")
-    missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise DetcloudError(
             f"the server needs {', '.join(missing)}; pip install 'detcloud[server]'"
@@ -86,6 +98,7 @@ def start_server(
     port: int | None = None,
     config: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
+    patience: ServerPatience = PATIENCE,
 ) -> ServerRecord:
     """Start the server unless already started, wait for an answer, and return the server's record.
 
@@ -99,17 +112,18 @@ def start_server(
         port: the port to listen on; None for the server's choice.
         config: a cluster configuration that applies from the start.
         on_wait: called repeatedly with the seconds waited so far.
+        patience: the longest waits.
 
     Raises:
         DetcloudError: the server is not installed, the home folder cannot be used, or a running
-            server neither answers nor ends. Or the new server ended or did not answer within
-            START_SECONDS_MAX; the message then quotes the end of its log.
+            server neither answers nor ends. Or the new server ended or did not answer in time; the
+            message then quotes the end of its log.
     """
     environment = server_environment()
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()
-        if running is not None and _keeps_running(home, running):
+        if running is not None and _keeps_running(home, running, patience.start):
             return running
         # The record of a killed server stays until the next server removes the record.
         former = home.last_record()
@@ -125,19 +139,19 @@ def start_server(
                 start_new_session=True,
             )
         try:
-            return _wait_for_answer(home, process, log_start, former, on_wait)
+            return _wait_for_answer(home, process, log_start, former, on_wait, patience.start)
         except BaseException:
-            _kill_failed_start(process)
+            _kill_failed_start(process, patience.kill)
             raise
 
 
-def stop_server(home: Home) -> bool:
+def stop_server(home: Home, patience: ServerPatience = PATIENCE) -> bool:
     """Stop the server and all child processes, and return True. Return False if no server was
     running.
 
     The lock of the home folder is waited for without a time limit. Processes that do not end after
-    SIGTERM are killed: the server after STOP_SECONDS_MAX, its children KILL_SECONDS_MAX later.
-    Return True even if a process survives SIGKILL.
+    SIGTERM are killed: the server after `patience.stop`, its children `patience.kill` later. Return
+    True even if a process survives SIGKILL.
 
     Raises:
         PermissionError: a process belongs to another user.
@@ -153,11 +167,11 @@ def stop_server(home: Home) -> bool:
         server = read_process(record.pid)
         started = [*([server] if server else []), *list_descendants(record.pid)]
         _send_signal(record.pid, signal.SIGTERM)
-        if not _wait_until(STOP_SECONDS_MAX, lambda: home.running_server_under_lock() is None):
+        if not _wait_until(patience.stop, lambda: home.running_server_under_lock() is None):
             started += [child for child in list_descendants(record.pid) if child not in started]
             _send_signal(record.pid, signal.SIGKILL)
-            _wait_until(KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None)
-        _end_all(started)
+            _wait_until(patience.kill, lambda: home.running_server_under_lock() is None)
+        _end_all(started, patience.kill)
     return True
 
 
@@ -167,9 +181,10 @@ def _wait_for_answer(
     log_start: int,
     former: ServerRecord | None,
     on_wait: Callable[[float], None],
+    seconds_max: float,
 ) -> ServerRecord:
-    """Wait at most START_SECONDS_MAX until a new server answers, and return the server's record.
-    The server is not killed after an error.
+    """Wait at most `seconds_max` until a new server answers, and return the server's record. The
+    server is not killed after an error.
 
     Args:
         process: the process of the new server.
@@ -182,7 +197,7 @@ def _wait_for_answer(
             log.
     """
     started = time.monotonic()
-    while (waited := time.monotonic() - started) < START_SECONDS_MAX:
+    while (waited := time.monotonic() - started) < seconds_max:
         record = home.running_server_under_lock()
         if record is not None and record != former and _answers(record.url, "/api/v1/health"):
             # The server outlives this command. Without a return code, Popen would warn about that.
@@ -192,20 +207,20 @@ def _wait_for_answer(
             raise _start_error(home, f"ended with code {process.returncode}", log_start)
         on_wait(waited)
         time.sleep(0.03)
-    raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
+    raise _start_error(home, f"did not answer within {seconds_max:.0f} s", log_start)
 
 
-def _keeps_running(home: Home, record: ServerRecord) -> bool:
+def _keeps_running(home: Home, record: ServerRecord, seconds_max: float) -> bool:
     """Wait until the server that holds the lock answers or ends; return True for an answer, False
     for an end.
 
     A killed server holds the lock until the system has removed the process. The wait has the limit
-    START_SECONDS_MAX.
+    `seconds_max`.
 
     Raises:
         DetcloudError: the server neither answered nor ended in time.
     """
-    deadline = time.monotonic() + START_SECONDS_MAX
+    deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         if _answers(record.url, "/api/v1/whoami", _read_token(home)):
             return True
@@ -259,7 +274,7 @@ def _answers(url: str, path: str, token: str | None = None) -> bool:
     return True
 
 
-def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
+def _kill_failed_start(process: subprocess.Popen[bytes], seconds_max: float) -> None:
     """Kill the process group of a started server that still runs, and all descendants. Do nothing
     if the server has ended.
 
@@ -270,12 +285,12 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        _end_all(started)
+        _end_all(started, seconds_max)
 
 
-def _end_all(processes: list[Process]) -> None:
+def _end_all(processes: list[Process], seconds_max: float) -> None:
     """Wait for the processes of a stopped server to end, then send SIGKILL to remaining processes
-    and wait again. Each of the two waits has the limit KILL_SECONDS_MAX. A process that survives is
+    and wait again. Each of the two waits has the limit `seconds_max`. A process that survives is
     left.
 
     Raises:
@@ -285,10 +300,10 @@ def _end_all(processes: list[Process]) -> None:
     def have_ended() -> bool:
         return not any(map(is_alive, processes))
 
-    if not _wait_until(KILL_SECONDS_MAX, have_ended):
+    if not _wait_until(seconds_max, have_ended):
         for process in filter(is_alive, processes):
             _send_signal(process.pid, signal.SIGKILL)
-        _wait_until(KILL_SECONDS_MAX, have_ended)
+        _wait_until(seconds_max, have_ended)
 
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from detcloud.cli.rendering.table import cell_text, time_text
 from detcloud.cli.rendering.terminal import sanitize
@@ -76,12 +76,15 @@ def print_continuation_hint(experiment: Experiment) -> None:
         print(f"note: {hint}", file=sys.stderr)
 
 
-def print_search_method_hint(experiment: Experiment) -> None:
+def print_search_method_hint(
+    experiment: Experiment, clock: Callable[[], float] = time.time
+) -> None:
     """Print a hint on the search method of a custom search to stderr. Print nothing for other
     searches and for ended experiments.
 
     If the method was never heard of, the hint says how to start the method. Otherwise the hint has
     the time of the method's last request and the number of unanswered events. No request is sent.
+    `clock` returns the present time in seconds since the epoch.
     """
     method = experiment.data.get("search_method")
     if method is None or experiment.has_ended:
@@ -93,7 +96,7 @@ def print_search_method_hint(experiment: Experiment) -> None:
             f"it with detcloud.searcher.LocalSearchRunner(method, folder).attach({experiment.id})"
         )
     else:
-        is_away = time.time() - heard_ms / 1000 > METHOD_AWAY_SECONDS
+        is_away = clock() - heard_ms / 1000 > METHOD_AWAY_SECONDS
         state = "waits for its search method," if is_away else "has a search method,"
         waiting = count_text(method["events_waiting"], "unanswered event")
         hint = f"experiment {experiment.id} {state} last seen at {time_text(heard_ms)}; {waiting}"

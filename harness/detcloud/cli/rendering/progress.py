@@ -17,13 +17,22 @@ REDRAWN_AFTER_SECONDS = 0.1
 
 
 class Progress:
-    """A progress line that is redrawn in place and erased at the end."""
+    """A progress line that is redrawn in place and erased at the end.
 
-    def __init__(self, label: str, unit: Callable[[int], str] = str) -> None:
+    `clock` returns seconds that never decrease.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        unit: Callable[[int], str] = str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._label = label
         self._unit = unit
+        self._clock = clock
         self._is_live = is_live(sys.stderr)
-        self._started_seconds = time.monotonic()
+        self._started_seconds = clock()
         self._drawn_seconds = 0.0
 
     def update(self, done: int, total: int = 0) -> None:
@@ -47,7 +56,7 @@ class Progress:
         REDRAWN_AFTER_SECONDS of the last line.
         """
         if self._is_due(False):
-            self._draw(f"{text} {time.monotonic() - self._started_seconds:.0f} s")
+            self._draw(f"{text} {self._clock() - self._started_seconds:.0f} s")
 
     def close(self) -> None:
         """Erase the drawn line. Do nothing if no line was drawn."""
@@ -62,7 +71,7 @@ class Progress:
         Args:
             is_last: whether the line is drawn even shortly after the previous line.
         """
-        now = time.monotonic()
+        now = self._clock()
         if not self._is_live or now - self._started_seconds < SHOWN_AFTER_SECONDS:
             return False
         if now - self._drawn_seconds < REDRAWN_AFTER_SECONDS and not is_last:
@@ -79,7 +88,11 @@ class Progress:
 
 
 @contextmanager
-def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
+def show_progress(
+    label: str,
+    unit: Callable[[int], str] = str,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Progress]:
     """Provide a progress line on stderr during the block, and erase the line at the end, also after
     an error.
 
@@ -88,8 +101,9 @@ def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Prog
     Args:
         label: the text at the beginning of the line.
         unit: returns the text for an amount, such as `3 files`; by default the bare number.
+        clock: returns seconds that never decrease.
     """
-    progress = Progress(label, unit)
+    progress = Progress(label, unit, clock)
     try:
         yield progress
     finally:

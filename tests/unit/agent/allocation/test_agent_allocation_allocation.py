@@ -7,8 +7,15 @@ import pytest
 
 from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
-from detcloud.agent.allocation.limits import LOOK_BYTES_BURST, WARNINGS_MAX
+from detcloud.agent.allocation.forwarded_reports import ForwardedReports
+from detcloud.agent.allocation.limits import (
+    LOOK_BYTES_BURST,
+    SCAN_BYTES,
+    SCANNED_BYTES_MAX,
+    WARNINGS_MAX,
+)
 from detcloud.agent.allocation.trial_log import NULS_MAX
+from detcloud.agent.allocation.trial_reports import ReportReader
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.shared.notices import Notice
 
@@ -72,30 +79,34 @@ def test_a_few_null_bytes_do_not_cut_a_log(directory: AllocationDirectory) -> No
     assert allocation.read_log(len(content)) == (0, content.decode(), False)
 
 
-def test_bytes_searched_in_endless_lines_are_limited(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detcloud.agent.allocation.limits.LOOK_BYTES_PER_SECOND", 0)
-    allocation = Allocation(directory, ProcessRuntime(None))
+def test_bytes_searched_in_endless_lines_are_limited(directory: AllocationDirectory) -> None:
+    reader = ReportReader(directory.out)
+    # No time passes, so the burst is never refilled.
+    reports = ForwardedReports(directory, reader, clock=lambda: 0.0)
     for rank in range(8):
         (directory.out / f"report-{rank}.jsonl").write_bytes(b"x" * (9 << 20))
     for _ in range(3):
-        allocation.scan_output()
-        for writer in allocation.writers()[1:]:
-            assert allocation.lines(writer, None, 1 << 20) == []
+        assert list(reports.scan({})) == []
+        for writer in reader.writers():
+            assert reports.read_running(writer, 0, 1 << 20) == []
     # The burst, and a piece of 4 MiB that began within the burst.
-    assert allocation._reader.skipped_bytes <= LOOK_BYTES_BURST + (4 << 20)
+    assert LOOK_BYTES_BURST <= reader.skipped_bytes <= LOOK_BYTES_BURST + (4 << 20)
 
 
-def test_scans_rotate_over_writers(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detcloud.agent.allocation.limits.SCANNED_BYTES_MAX", 1)
-    allocation = Allocation(directory, ProcessRuntime(None))
-    for writer in range(3):
-        (directory.out / f"report-{writer}.jsonl").write_text('{"kind":"checkpoint"}\n')
-    # Each scan reaches a single writer.
-    assert [allocation.scan_output().has_urgent for _ in range(4)] == [True, True, True, False]
+def test_scans_rotate_over_writers(directory: AllocationDirectory) -> None:
+    reports = ForwardedReports(directory, ReportReader(directory.out))
+    writers = SCANNED_BYTES_MAX // SCAN_BYTES
+
+    def write_lines() -> None:
+        for writer in range(3 * writers):
+            with (directory.out / f"report-{writer}.jsonl").open("a") as file:
+                file.write(f'{{"kind":"{writer}","note":"{"x" * SCAN_BYTES}"}}\n')
+
+    for first in (0, writers, 2 * writers):
+        # All writers have new lines, and each scan reaches another third of the writers.
+        write_lines()
+        reached = {line.kind for lines in reports.scan({}) for line in lines}
+        assert reached == {str(writer) for writer in range(first, first + writers)}
 
 
 def send_all(allocation: Allocation) -> list[str]:

@@ -7,10 +7,14 @@ import os
 
 import pytest
 
-from detcloud.agent.allocation import end_backlog
 from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
-from detcloud.agent.allocation.end_backlog import EndBacklog
+from detcloud.agent.allocation.end_backlog import (
+    ENDED_LIMITS,
+    KILLED_LIMITS,
+    BacklogLimits,
+    EndBacklog,
+)
 from detcloud.agent.allocation.trial_log import KILLED_LOG_BYTES_MAX, LOG_NOTICES_BYTES_MAX
 from detcloud.agent.allocation.trial_reports import ReportLine, ReportReader
 from detcloud.agent.processes.runtime import ProcessRuntime
@@ -46,13 +50,13 @@ def test_a_backlog_of_minutes_is_sent_completely_after_an_exit(
 
 
 def test_backlog_keeps_checkpoints_and_validations_and_counts_the_rest(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: AllocationDirectory,
 ) -> None:
-    monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
     validation = TRAINING.replace("training", "validation")
     text = TRAINING * 20 + "".join(CHECKPOINT % n + TRAINING for n in range(50)) + validation
     write_reports(directory, text + CHECKPOINT % 50)
-    backlog = EndBacklog(ReportReader(directory.out), {}, killed=True)
+    limits = BacklogLimits(lines=10, bytes=8 << 20)
+    backlog = EndBacklog(ReportReader(directory.out), {}, limits)
     lines = read_all(backlog)
     offsets = [line.offset for line in lines]
     assert offsets == sorted(set(offsets))
@@ -70,23 +74,19 @@ def test_backlog_keeps_checkpoints_and_validations_and_counts_the_rest(
 
 
 @pytest.mark.parametrize("line", [CHECKPOINT % 1, TRAINING, "nonsense\n", "\n"])
-def test_backlog_of_a_flood_is_limited(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    for name in ("KILLED_LINES_MAX", "KEPT_LINES_MAX"):
-        monkeypatch.setattr(end_backlog, name, 100)
-    monkeypatch.setattr(end_backlog, "SEARCHED_BYTES_MAX", 5000)
+def test_backlog_of_a_flood_is_limited(directory: AllocationDirectory, line: str) -> None:
+    limits = BacklogLimits(lines=100, bytes=8 << 20, kept_lines=100, searched_bytes=5000)
     write_reports(directory, line * 6_000)
     os.truncate(directory.out / "report-0.jsonl", 8 << 40)
-    lines = read_all(EndBacklog(ReportReader(directory.out), {}, killed=True))
+    lines = read_all(EndBacklog(ReportReader(directory.out), {}, limits))
     assert len(lines) <= 201
     assert lines[-1].kind == "agent_warning"
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("limits", [ENDED_LIMITS, KILLED_LIMITS], ids=["ended", "killed"])
 @pytest.mark.parametrize("dot", [b"x", b'\n{"kind":"metrics"}\n'], ids=["a line", "many lines"])
 def test_bytes_read_of_a_sparse_file_are_limited(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, dot: bytes, killed: bool
+    directory: AllocationDirectory, bytes_read: list[int], dot: bytes, limits: BacklogLimits
 ) -> None:
     # A byte in every 4 MiB: no hole is long enough to be skipped, and the file takes little room.
     for writer in range(3):
@@ -95,18 +95,10 @@ def test_bytes_read_of_a_sparse_file_are_limited(
                 file.seek(place * (4 << 20))
                 file.write(dot)
             file.truncate(1_000 << 30)
-    read: list[int] = []
-    pread = os.pread
-
-    def count(descriptor: int, length: int, offset: int) -> bytes:
-        read.append(length)
-        return pread(descriptor, length, offset)
-
-    monkeypatch.setattr(os, "pread", count)
-    backlog = EndBacklog(ReportReader(directory.out), {}, killed=killed)
+    backlog = EndBacklog(ReportReader(directory.out), {}, limits)
     assert backlog.is_unread
     # 64 MiB are sent and 64 MiB are searched; each byte is read at most three times.
-    assert sum(read) <= 6 * (64 << 20)
+    assert sum(bytes_read) <= 6 * (64 << 20)
 
 
 def send_everything(allocation: Allocation) -> tuple[list[str], str]:
@@ -124,11 +116,9 @@ def send_everything(allocation: Allocation) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("killed_first", [True, False], ids=["a kill", "a kill after the end"])
 def test_killed_trial_ends_after_few_lines_and_a_notice(
-    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, killed_first: bool
+    directory: AllocationDirectory, killed_first: bool
 ) -> None:
-    monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
-    monkeypatch.setattr(end_backlog, "ENDED_LINES_MAX", 20)
-    write_reports(directory, TRAINING * 300 + CHECKPOINT % 1 + TRAINING)
+    write_reports(directory, TRAINING * (KILLED_LIMITS.lines + 290) + CHECKPOINT % 1 + TRAINING)
     allocation = Allocation(directory, ProcessRuntime())
     allocation.acknowledge({}, 0)
     if killed_first:
@@ -136,7 +126,7 @@ def test_killed_trial_ends_after_few_lines_and_a_notice(
     allocation.record_failure("killed", "gone")
     allocation.kill(0)
     kinds, text = send_everything(allocation)
-    assert kinds == ["metrics"] * 10 + ["checkpoint", "agent_warning", "exited"]
+    assert kinds == ["metrics"] * KILLED_LIMITS.lines + ["checkpoint", "agent_warning", "exited"]
     assert text.count("[detcloud] out/: 291 lines are omitted") == 1
 
 

@@ -15,8 +15,6 @@ from detcloud.agent.allocation.trial_reports import (
     parse_line,
 )
 
-READ = os.pread
-
 
 @pytest.fixture
 def out_folder(tmp_path: Path) -> Path:
@@ -175,20 +173,6 @@ def make_sparse_file(path: Path, size: int, content: bytes = b"", end: bytes = b
         file.truncate(size)
         file.seek(size - len(end))
         file.write(end)
-
-
-@pytest.fixture
-def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Patch os.pread; return the list to which each call appends the number of bytes read."""
-    read: list[int] = []
-
-    def read_counted(descriptor: int, length: int, offset: int) -> bytes:
-        content = READ(descriptor, length, offset)
-        read.append(len(content))
-        return content
-
-    monkeypatch.setattr(os, "pread", read_counted)
-    return read
 
 
 @pytest.mark.parametrize("end", [b"", b'\n{"kind":"exit"}\n'], ids=["without an end", "with one"])

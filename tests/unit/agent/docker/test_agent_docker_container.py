@@ -52,13 +52,11 @@ def body_of(folder: Path, *, limit: int = -1, **config: Any) -> dict[str, Any]:
     return container_body(assignment(folder, **config), rules, lambda _: limit)
 
 
-def test_multi_node_trial_gets_fabric_devices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_multi_node_trial_gets_fabric_devices(tmp_path: Path) -> None:
     for name in ("uverbs1", "uverbs0", "rdma_cm"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("detcloud.agent.docker.container.FABRIC_DEVICES", tmp_path)
-    given, rules = assignment(tmp_path), ContainerRules(tmp_path, "node", 1000, 1000)
+    given = assignment(tmp_path)
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, fabric_devices=tmp_path)
     assert container_body(given, rules, lambda _: -1)["HostConfig"]["Devices"] == []
     several = replace(given, spec={**given.spec, "nodes": 2})
     devices = container_body(several, rules, lambda _: -1)["HostConfig"]["Devices"]

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from detcloud.agent.docker import launch as container_launch
 from detcloud.agent.docker.container import LABEL, RECORDS
 from detcloud.agent.docker.engine import EngineClient, EngineError, EngineUnavailable
-from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
+from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch, LaunchTimes
 from detcloud.agent.runtime import Phase
 from detcloud.shared.files import write_atomically
 from tests.patience import wait_until
@@ -66,13 +65,25 @@ def engine(tmp_path: Path) -> FakeEngine:
     return FakeEngine(tmp_path / RECORDS)
 
 
+def create_launch(
+    engine: FakeEngine, *, host_config: Any = None, **seconds: float
+) -> ContainerLaunch:
+    """Write the records of a launch next to the engine's, and return the launch.
+
+    `seconds` are fields of LaunchTimes; by default, failed requests are repeated at once.
+    """
+    engine.records.mkdir()
+    directory = engine.records.parent
+    body = {"HostConfig": host_config or {}}
+    request = {"launch": "one", "log": str(directory / "log"), "has_hook": False, "body": body}
+    write_atomically(directory / REQUEST_FILE, request)
+    times = LaunchTimes(**{"trouble": 0.01, **seconds})
+    return ContainerLaunch(cast(EngineClient, engine), directory, lambda message: None, times)
+
+
 @pytest.fixture
-def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> ContainerLaunch:
-    monkeypatch.setattr(container_launch, "TROUBLE_SECONDS", 0.01)
-    (tmp_path / RECORDS).mkdir()
-    request = {"launch": "one", "log": str(tmp_path / "log"), "has_hook": False, "body": {}}
-    write_atomically(tmp_path / REQUEST_FILE, request)
-    return ContainerLaunch(cast(EngineClient, engine), tmp_path, lambda message: None)
+def launch(engine: FakeEngine) -> ContainerLaunch:
+    return create_launch(engine)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +110,11 @@ def test_lost_answer_does_not_start_a_second_container(
 @pytest.mark.parametrize("state", ["absent", "created"])
 @pytest.mark.parametrize("kind", [("Mounts", "Source"), ("Devices", "PathOnHost")])
 def test_a_mount_changed_after_the_check_prevents_the_start(
-    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str, kind: Any
+    engine: FakeEngine, tmp_path: Path, change: str, state: str, kind: Any
 ) -> None:
     source = tmp_path / "data/set"
     source.mkdir(parents=True)
-    launch._request["body"] = {"HostConfig": {kind[0]: [{kind[1]: str(source)}]}}
+    launch = create_launch(engine, host_config={kind[0]: [{kind[1]: str(source)}]})
     engine.state = state
     source.rmdir()
     if change == "link":
@@ -119,29 +130,23 @@ def test_a_mount_changed_after_the_check_prevents_the_start(
     assert not launch.poll().not_started
 
 
-def test_an_unchanged_mount_allows_the_start(
-    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
-) -> None:
-    launch._request["body"] = {"HostConfig": {"Mounts": [{"Source": str(tmp_path)}]}}
+def test_an_unchanged_mount_allows_the_start(engine: FakeEngine, tmp_path: Path) -> None:
+    launch = create_launch(engine, host_config={"Mounts": [{"Source": str(tmp_path)}]})
     launch.start_watching()
     wait_until(lambda: launch.poll().phase is Phase.RUNNING)
     launch.close()
 
 
-def test_launch_is_abandoned_after_the_start_timeout(
-    engine: FakeEngine, launch: ContainerLaunch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.1)
+def test_launch_is_abandoned_after_the_start_timeout(engine: FakeEngine) -> None:
+    launch = create_launch(engine, start_max=0.1)
     engine.faults["inspect"] = [EngineUnavailable("no engine")] * 1000
     launch.start_watching()
     wait_until(lambda: launch.poll().phase is Phase.ENDED)
     assert (launch.poll().not_started, launch.poll().lost) == (True, False)
 
 
-def test_running_container_is_never_abandoned(
-    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.0)
+def test_running_container_is_never_abandoned(engine: FakeEngine, tmp_path: Path) -> None:
+    launch = create_launch(engine, start_max=0.0)
     # An earlier agent has started the container.
     (tmp_path / RECORDS / "begun").touch()
     engine.state = "running"
@@ -152,10 +157,8 @@ def test_running_container_is_never_abandoned(
     launch.close()
 
 
-def test_engine_kills_a_supervisor_that_ignores_sigterm(
-    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container_launch, "KILL_MARGIN_SECONDS", 0.1)
+def test_engine_kills_a_supervisor_that_ignores_sigterm(engine: FakeEngine, tmp_path: Path) -> None:
+    launch = create_launch(engine, kill_margin=0.1)
     engine.state = "running"
     (tmp_path / RECORDS / "begun").touch()
     write_atomically(tmp_path / KILL_FILE, {"grace_ms": 50})

@@ -4,7 +4,6 @@ import json
 import threading
 import urllib.request
 from collections.abc import Iterator
-from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,6 +14,7 @@ from detcloud.agent.gcp.metadata import GceMetadata
 from detcloud.agent.journal import JournalLine, LogRefused, send_request
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys
+from tests.raw_server import serve_raw
 
 # 1,700,000,000 s after the epoch is 22:13:20 on 14 November 2023.
 LINES = [
@@ -92,34 +92,25 @@ def test_a_resent_line_keeps_its_insert_id(log: CloudLog, logging: Logging) -> N
     assert len(set(first)) == 2
 
 
-def test_refusal_of_cloud_logging_is_named(
-    log: CloudLog, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "access_tokens", ())
-    monkeypatch.setattr(
-        machine, "_access_token", lambda: json.dumps({"access_token": "of-another"})
-    )
+def test_refusal_of_cloud_logging_is_named(log: CloudLog, machine: MachineMetadata) -> None:
+    machine.token_answer = json.dumps({"access_token": "of-another"})
     with pytest.raises(LogRefused, match="PERMISSION_DENIED"):
         log.write(LINES)
 
 
 @pytest.mark.parametrize("answer", ["hush", "[]", '{"access_token": null}'])
 def test_malformed_token_is_an_os_error_without_secret(
-    answer: str, log: CloudLog, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch
+    answer: str, log: CloudLog, machine: MachineMetadata
 ) -> None:
-    monkeypatch.setattr(machine, "_access_token", lambda: answer)
+    machine.token_answer = answer
     with pytest.raises(OSError, match="no usable token") as caught:
         log.write(LINES)
     assert "hush" not in str(caught.value)
 
 
-def test_unreadable_answer_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_url(*_: object, **__: object) -> None:
-        raise BadStatusLine("SSH-2.0")
-
-    monkeypatch.setattr(urllib.request, "urlopen", open_url)
-    with pytest.raises(OSError, match="BadStatusLine"):
-        send_request(urllib.request.Request("http://127.0.0.1"), str)
+def test_unreadable_answer_is_an_os_error() -> None:
+    with serve_raw(b"SSH-2.0\r\n") as server, pytest.raises(OSError, match="BadStatusLine"):
+        send_request(urllib.request.Request(server.url), str)
 
 
 def test_truncated_refusal_is_an_os_error() -> None:

@@ -69,6 +69,7 @@ class Fixture:
             "1",
             lambda: self.is_wanted,
             self.journal.append,
+            check_seconds=0.0,
         )
 
     def log(self) -> str:
@@ -134,7 +135,6 @@ def test_unreachable_store_is_a_line_of_the_log(trial: Fixture) -> None:
 def test_stop_of_the_trial_ends_the_download(trial: Fixture) -> None:
     def stop() -> None:
         trial.is_wanted = False
-        trial.layers._checked_at = 0.0
 
     trial.archives.on_download = stop
     trial.layers.obtain(HOOK, trial.cache, KEY)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
-from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
-from detcloud.agent.sync import session as session_module
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.shared.http import Transport
 
 
 class Clock:
@@ -29,15 +25,9 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def test_news_is_deferred_if_the_next_call_is_in_time() -> None:
     clock = Clock()
-    monkeypatch.setattr(time, "monotonic", clock.monotonic)
-    return clock
-
-
-def test_news_is_deferred_if_the_next_call_is_in_time(clock: Clock) -> None:
-    schedule = SyncSchedule()
+    schedule = SyncSchedule(clock.monotonic)
     assert not schedule.can_defer(15)
     schedule.defer_seconds = 36
     schedule.request_sync(urgent=False)
@@ -49,8 +39,8 @@ def test_news_is_deferred_if_the_next_call_is_in_time(clock: Clock) -> None:
     assert deferrable == [True, True, True, False, False]
 
 
-def test_urgent_news_ends_the_deferral(clock: Clock) -> None:
-    schedule = SyncSchedule()
+def test_urgent_news_ends_the_deferral() -> None:
+    schedule = SyncSchedule(Clock().monotonic)
     schedule.defer_seconds = 36
     schedule.request_sync(urgent=False)
     schedule.request_sync(urgent=True)
@@ -97,38 +87,40 @@ class Cluster:
 
 
 def line_counts(
-    directory: AllocationDirectory,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    schedule: PatientSchedule,
-    pause_ms: int,
+    directory: AllocationDirectory, folder: Path, schedule: PatientSchedule, pause_ms: int
 ) -> list[int]:
     """Run the session of an agent with three metrics lines; return the number of lines per call."""
     text = '{"kind":"metrics","group":"training"}\n'
     (directory.out / "report-0.jsonl").write_text(text * 3)
     cluster = Cluster(schedule, pause_ms)
-    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
-    monkeypatch.setattr(Allocation, "is_throttled", False)
     node = Node(folder, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
     node.adopt()
     identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
-    Session("http://cluster", "dct_join", identity, node, schedule, lambda line: None).run()
+    Session(
+        "http://cluster",
+        "dct_join",
+        identity,
+        node,
+        schedule,
+        lambda line: None,
+        open_transport=lambda url, token: cast(Transport, cluster),
+    ).run()
     return cluster.counts
 
 
 def test_a_lease_renewal_carries_no_deferred_lines(
-    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: AllocationDirectory, tmp_path: Path
 ) -> None:
     schedule = PatientSchedule(True, True, False)
     # The first call returns the offsets; two calls follow without lines, and the last has all
     # lines.
-    assert line_counts(directory, tmp_path, monkeypatch, schedule, 15_000) == [0, 0, 0, 3]
+    assert line_counts(directory, tmp_path, schedule, 15_000) == [0, 0, 0, 3]
     assert schedule.delays == [15.0] * 3
 
 
 def test_lines_are_not_deferred_without_a_pause(
-    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: AllocationDirectory, tmp_path: Path
 ) -> None:
     schedule = PatientSchedule(True)
-    assert line_counts(directory, tmp_path, monkeypatch, schedule, 0) == [0, 3]
+    assert line_counts(directory, tmp_path, schedule, 0) == [0, 3]
     assert schedule.delays == []

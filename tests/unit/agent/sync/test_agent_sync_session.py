@@ -9,27 +9,29 @@ from typing import Any, cast
 
 import pytest
 
-from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
-from detcloud.agent.sync import session as session_module
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
-from detcloud.shared.http import ApiError, Unreachable
+from detcloud.shared.http import ApiError, Transport, Unreachable
 
 CALLS_MAX = 500
 
 
 class HastySchedule(SyncSchedule):
-    """Schedule that never sleeps."""
+    """Schedule that never sleeps. A pause calls `on_pause`."""
+
+    def __init__(self, on_pause: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.on_pause = on_pause
 
     def wait_until_due(self, seconds: float) -> None:
         pass
 
     def pause(self, seconds: float) -> None:
-        pass
+        self.on_pause()
 
 
 class Cluster:
@@ -72,9 +74,25 @@ class Cluster:
         pass
 
 
-def run_session(
-    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any
-) -> Cluster:
+def create_session(
+    cluster: Cluster | _RestoredCluster,
+    node: Node,
+    schedule: SyncSchedule,
+    log_line: Callable[[str], None] = lambda line: None,
+) -> Session:
+    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
+    return Session(
+        "http://cluster",
+        "dct_join",
+        identity,
+        node,
+        schedule,
+        log_line,
+        open_transport=lambda url, token: cast(Transport, cluster),
+    )
+
+
+def run_session(directory: AllocationDirectory, tmp_path: Path, **fields: Any) -> Cluster:
     """Run the session of an agent that adopts an allocation with 600 reported checkpoints."""
     report = directory.out / "report-0.jsonl"
     report.write_text("".join(f'{{"kind":"checkpoint","step":{n}}}\n' for n in range(600)))
@@ -82,13 +100,7 @@ def run_session(
     cluster = Cluster(schedule, report.stat().st_size)
     for name, value in fields.items():
         setattr(cluster, name, value)
-    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
-    # No time passes here, so throttling would never end.
-    monkeypatch.setattr(Allocation, "is_throttled", False)
-    node = Node(tmp_path, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
-    node.adopt()
-    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
-    Session("http://cluster", "dct_join", identity, node, schedule, lambda line: None).run()
+    create_session(cluster, _adopting_node(tmp_path), schedule).run()
     return cluster
 
 
@@ -97,39 +109,35 @@ def run_session(
 def test_refused_lines_are_abandoned_and_noted_in_the_log(
     directory: AllocationDirectory,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     bad: frozenset[int],
     status: int,
 ) -> None:
-    cluster = run_session(directory, tmp_path, monkeypatch, bad=bad, status=status)
+    cluster = run_session(directory, tmp_path, bad=bad, status=status)
     steps = [line.get("step") for line in cluster.lines]
     assert steps == [None if n in bad else n for n in range(600)]
     assert directory.log.read_text().count("the cluster refused a line") == len(bad)
 
 
 def test_lines_are_delivered_once_after_an_outage(
-    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: AllocationDirectory, tmp_path: Path
 ) -> None:
-    cluster = run_session(directory, tmp_path, monkeypatch, down=range(2, 60))
+    cluster = run_session(directory, tmp_path, down=range(2, 60))
     assert [line["step"] for line in cluster.lines] == list(range(600))
     assert directory.log.read_text() == ""
 
 
 def test_runs_of_a_former_incarnation_are_dropped_before_the_first_sync(
-    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: AllocationDirectory, tmp_path: Path
 ) -> None:
     (directory.out / "report-0.jsonl").write_text('{"kind":"checkpoint"}\n')
     node = _adopting_node(tmp_path)
     node.join("first")
     cluster = _RestoredCluster()
-    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
-    schedule = HastySchedule()
-    cluster.on_sync = schedule.stop
     # The agent's main thread polls during a pause.
-    monkeypatch.setattr(schedule, "pause", lambda seconds: _poll(node))
-    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
+    schedule = HastySchedule(on_pause=lambda: _poll(node))
+    cluster.on_sync = schedule.stop
     lines: list[str] = []
-    Session("http://cluster", "dct_join", identity, node, schedule, lines.append).run()
+    create_session(cluster, node, schedule, lines.append).run()
     assert cluster.known == [[]]
     assert node.allocation_ids() == []
     assert not directory.path.exists()

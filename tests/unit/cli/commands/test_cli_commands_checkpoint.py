@@ -68,17 +68,12 @@ def test_verify_names_all_damaged_and_missing_files(fake: FakeCluster, detcloud:
     assert "code/deep/c.py" not in detcloud("checkpoint", "verify", "1234").out
 
 
-def test_verify_continues_after_a_denied_file(
-    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = fake.answer
-
-    def refuse_one(method: str, target: str, headers: dict[str, str], body: bytes) -> object:
+def test_verify_continues_after_a_denied_file(fake: FakeCluster, detcloud: Detcloud) -> None:
+    def refuse_one(method: str, target: str) -> None:
         if target.endswith(f"{UUID}-3"):
             raise Refusal(403, "AccessDenied", "Access Denied")
-        return answer(method, target, headers, body)
 
-    monkeypatch.setattr(fake, "answer", refuse_one)
+    fake.on_request = refuse_one
     # A refusal by the cluster itself is no finding about the store.
     code, _, err = detcloud("checkpoint", "verify", "1234", "--json")
     assert (code != 0, "Access Denied" in err) == (True, True)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.shared.http import ApiError
 from tests.unit.cli.conftest import Detcloud
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import FakeCluster, Refusal
 
 VALID = (
     "name: digits\nentrypoint: python3 x.py\n"
@@ -22,11 +21,12 @@ def valid(tmp_path: Path) -> str:
     return str(path)
 
 
-def _refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse(*values: object, **options: object) -> list[str]:
-        raise error
+def _refuse_checks(fake: FakeCluster, refusal: Refusal) -> None:
+    def refuse(method: str, target: str) -> None:
+        if (method, target) == ("POST", "/api/v1/experiments"):
+            raise refusal
 
-    monkeypatch.setattr("detcloud.client.client.Client.check_experiment", refuse)
+    fake.on_request = refuse
 
 
 def test_check_without_a_cluster_lists_skipped_checks(detcloud: Detcloud, valid: str) -> None:
@@ -62,10 +62,10 @@ def test_offline_asks_no_cluster(fake: FakeCluster, detcloud: Detcloud, valid: s
 
 
 def test_problems_of_the_cluster_refuse_the_file(
-    fake: FakeCluster, detcloud: Detcloud, valid: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeCluster, detcloud: Detcloud, valid: str
 ) -> None:
     problem = {"path": "resources.resource_pool", "message": "gpu does not exist\x1b[2J"}
-    _refuse(monkeypatch, ApiError(422, "invalid", "invalid", [problem]))
+    _refuse_checks(fake, Refusal(422, "invalid", "invalid", [problem]))
     done = detcloud("config", "check", valid)
     assert (done.code, done.err) == (1, "")
     assert done.out.startswith(f"{valid}: resources.resource_pool: gpu does not exist")
@@ -75,9 +75,9 @@ def test_problems_of_the_cluster_refuse_the_file(
 
 
 def test_a_cluster_that_refuses_to_check_is_no_problem_of_the_file(
-    fake: FakeCluster, detcloud: Detcloud, valid: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeCluster, detcloud: Detcloud, valid: str
 ) -> None:
-    _refuse(monkeypatch, ApiError(403, "forbidden", "this needs the role user"))
+    _refuse_checks(fake, Refusal(403, "forbidden", "this needs the role user"))
     done = detcloud("config", "check", valid)
     assert (done.code, "(this needs the role user)" in done.err) == (0, True)
     # A cluster named by --url must answer.

@@ -334,30 +334,26 @@ def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: D
     assert detcloud("checkpoint", "list", "2", "--trial", "3").code == 0
 
 
-def test_a_problem_is_printed_once(
-    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_is_printed_once(fake: FakeCluster, detcloud: Detcloud) -> None:
     details = [{"path": "state", "message": "is none", "hint": "use ACTIVE"}]
 
-    def refuse(query: object) -> None:
-        raise Refusal(422, "invalid", "state: is none", details)
+    def refuse(method: str, target: str) -> None:
+        if target.startswith("/api/v1/experiments?"):
+            raise Refusal(422, "invalid", "state: is none", details)
 
-    monkeypatch.setattr(fake, "_list_experiments", refuse)
+    fake.on_request = refuse
     assert detcloud("list").err == "error: state: is none\nhint: use ACTIVE\n"
 
 
 def test_a_single_problem_of_a_configuration_is_printed_once(
-    fake: FakeCluster,
-    detcloud: Detcloud,
-    config: Path,
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
-    def refuse(body: object) -> None:
-        details = [{"path": "pool", "message": "is none", "hint": "use x"}]
-        raise Refusal(422, "invalid", "pool: is none", details)
+    def refuse(method: str, target: str) -> None:
+        if (method, target) == ("POST", "/api/v1/experiments"):
+            details = [{"path": "pool", "message": "is none", "hint": "use x"}]
+            raise Refusal(422, "invalid", "pool: is none", details)
 
-    monkeypatch.setattr(fake, "_create", refuse)
+    fake.on_request = refuse
     refused = detcloud("create", str(config), str(model_dir))
     assert refused.err.splitlines() == [
         f"error: {config} was refused",

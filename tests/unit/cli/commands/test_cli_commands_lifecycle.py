@@ -12,7 +12,7 @@ import yaml
 
 from detcloud.shared.archive import extract
 from tests.unit.cli.conftest import Detcloud
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 
 def test_ended_experiments_are_archived_and_unarchived(
@@ -336,12 +336,15 @@ def test_the_first_trials_log_is_followed(
 
 
 def test_following_ends_if_a_search_ends_without_a_trial(
-    ended_cluster: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+    ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     ended_cluster.trials.clear()
-    monkeypatch.setattr(
-        ended_cluster, "_train", lambda experiment: experiment.update(state="ERROR")
-    )
+
+    def fail_search(method: str, target: str) -> None:
+        if method == "GET":
+            ended_cluster.experiments[0].update(state="ERROR")
+
+    ended_cluster.on_request = fail_search
     assert detcloud("continue", "1", "--follow-first-trial").code == 1
 
 
@@ -349,5 +352,5 @@ def _train(fake: FakeCluster) -> None:
     """Poll the fake experiment until COMPLETED; each poll advances the training."""
     while not fake.experiments or fake.experiments[0]["state"] != "COMPLETED":
         if fake.trials[1:]:
-            fake._describe_then_advance(fake.experiments[0])
+            fake.answer("GET", "/api/v1/experiments/1", {"authorization": f"Bearer {TOKEN}"}, b"")
         time.sleep(0.01)

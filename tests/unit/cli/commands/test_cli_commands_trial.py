@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import tarfile
 from pathlib import Path
@@ -135,18 +136,17 @@ def test_head_limits_lines_per_followed_trial(
     assert printed.replace("[trial 1] ", "").replace("[trial 2] ", "").split() == shown.split()
 
 
-def test_followed_head_waits_for_its_lines(
-    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_followed_head_waits_for_its_lines(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {"paused": True})
     fake.lines[1] = [line(0, "a0")]
-    later = iter(range(1, 9))
+    polls = itertools.count()
 
-    def print_more(_seconds: float) -> None:
-        place = next(later)
-        fake.lines[1] += [line(2 * place, "more"), line(2 * place + 1, "most")]
+    def print_more(method: str, target: str) -> None:
+        # The first request finds only the first line.
+        if "/logs/lines" in target and (place := next(polls)):
+            fake.lines[1] += [line(2 * place, "more"), line(2 * place + 1, "most")]
 
-    monkeypatch.setattr("detcloud.cli.commands.log_lines.time.sleep", print_more)
+    fake.on_request = print_more
     assert detcloud("trial", "logs", "1", "-f", "--head", "2").out == "a0\nmore\n"
 
 

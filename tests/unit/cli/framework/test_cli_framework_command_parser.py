@@ -7,6 +7,7 @@ import pytest
 from detcloud.cli.framework.command_index import COMMANDS, Command
 from detcloud.cli.framework.command_parser import CommandParser, load_command
 from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.parser_actions import actions_of
 
 # VALUE is valid for ids, priorities, counts and file names; VALUES has the rest by metavar.
 VALUE = "7"
@@ -19,7 +20,7 @@ def parser_of(command: Command) -> CommandParser:
 
 def has_movable_arguments(command: Command) -> bool:
     """Return whether the command has several arguments and no program's command line among them."""
-    arguments = [action for action in parser_of(command)._actions if not action.option_strings]
+    arguments = [action for action in actions_of(parser_of(command)) if not action.option_strings]
     if any(action.nargs == REMAINDER for action in arguments):
         return False
     return len(arguments) > 1 or any(action.nargs in ("*", "+") for action in arguments)
@@ -28,7 +29,7 @@ def has_movable_arguments(command: Command) -> bool:
 def values_for(command: Command) -> list[str]:
     """Return a valid word for each positional argument, and two words for a repeatable argument."""
     words = []
-    for action in parser_of(command)._actions:
+    for action in actions_of(parser_of(command)):
         if not action.option_strings:
             choices = list(action.choices or ())
             value = str(choices[0]) if choices else VALUES.get(str(action.metavar), VALUE)

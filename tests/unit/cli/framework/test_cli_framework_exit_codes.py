@@ -33,10 +33,8 @@ def test_exit_code_of_an_error(error: Exception, expected: int) -> None:
     assert expected in EXIT_CODES
 
 
-def test_commands_end_with_all_exit_codes(
-    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
+@pytest.mark.usefixtures("quick_retries")
+def test_commands_end_with_all_exit_codes(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     ended = {
         0: detcloud("wait", "1", "--polling-interval", "0.001"),

@@ -7,6 +7,7 @@ from detcloud.cli.framework.command_parser import load_command
 from detcloud.cli.framework.exit_codes import USAGE
 from detcloud.cli.framework.original_commands import find_replacement
 from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.parser_actions import actions_of
 
 PAGES = "--limit --offset --pages"
 FILTERS = (
@@ -119,7 +120,7 @@ def test_accepts_flags_of_a_determined_command(typed: str) -> None:
     noun = NOUN_ALIASES.get(first, first)
     command = commands_by_verb(noun)[verb] if verb else flat_commands()[first]
     parser, _ = load_command(command, typed)
-    flags = {flag for action in parser._actions for flag in action.option_strings}
+    flags = {flag for action in actions_of(parser) for flag in action.option_strings}
     assert set(ORIGINAL[typed].split()) <= flags
 
 

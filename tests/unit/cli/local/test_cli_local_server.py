@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from detcloud import DetcloudError
-from detcloud.cli.local.server import server_environment, server_path, start_server, stop_server
+from detcloud.cli.local.server import (
+    ServerPatience,
+    server_environment,
+    server_path,
+    start_server,
+    stop_server,
+)
 from detcloud.client.home import Home, ServerRecord
 from detcloud.shared.processes import list_descendants, pss_bytes, read_process
 from tests.patience import wait_until
@@ -227,9 +233,8 @@ def test_unresponsive_server_is_killed_after_startup_timeout(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", "hang")
-    monkeypatch.setattr("detcloud.cli.local.server.START_SECONDS_MAX", 0.5)
     with pytest.raises(DetcloudError, match="did not answer within"):
-        start_server(home)
+        start_server(home, patience=ServerPatience(start=0.5))
     assert not [
         child for child in list_descendants(os.getpid()) if "local_cluster" in child.command
     ]
@@ -253,30 +258,25 @@ def test_stop_kills_processes_that_ignore_sigterm(
     mode: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", mode)
-    monkeypatch.setattr("detcloud.cli.local.server.STOP_SECONDS_MAX", 0.2)
-    monkeypatch.setattr("detcloud.cli.local.server.KILL_SECONDS_MAX", 1.0)
     record = start_server(home)
     agent = agent_pid(home)
     assert agent is not None
     assert read_process(agent) is not None
-    assert stop_server(home)
+    assert stop_server(home, ServerPatience(stop=0.2, kill=1.0))
     assert read_process(record.pid) is None
     assert read_process(agent) is None
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_create_starts_a_cluster_when_none_is_configured(
-    home: Home,
-    detcloud: Detcloud,
-    config: Path,
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Home, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
-    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
     err = detcloud("create", str(config), str(model_dir)).err
     assert err.startswith("starting a local cluster ...\n")
     assert server_pid(home) is not None
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_create_starts_no_cluster_if_a_cluster_is_configured(
     home: Home,
     detcloud: Detcloud,
@@ -284,8 +284,6 @@ def test_create_starts_no_cluster_if_a_cluster_is_configured(
     model_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("detcloud.shared.http.ATTEMPTS_MAX", 1)
-    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
     monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("DETCLOUD_TOKEN", "t")
     code, _, err = detcloud("create", str(config), str(model_dir))
@@ -328,10 +326,9 @@ def test_server_code_is_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> 
     assert (first, last) == (str(folder), "/mine")
 
 
-def test_missing_server_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detcloud.cli.local.server.SERVER_PACKAGES", ("json", "no_such_package"))
+def test_missing_server_packages_are_named() -> None:
     with pytest.raises(DetcloudError, match=r"no_such_package; pip install 'detcloud\[server\]'"):
-        server_path()
+        server_path(("json", "no_such_package"))
 
 
 def test_memory_of_an_ended_process_is_none() -> None:
@@ -372,15 +369,12 @@ def test_killed_servers_port_may_be_taken_by_a_foreign_cluster(home: Home) -> No
     assert home.running_server() == second
 
 
-def test_server_that_neither_answers_nor_ends_is_an_error(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_that_neither_answers_nor_ends_is_an_error(home: Home) -> None:
     record = start_server(home)
-    monkeypatch.setattr("detcloud.cli.local.server.START_SECONDS_MAX", 0.2)
     os.kill(record.pid, signal.SIGSTOP)
     try:
         with pytest.raises(DetcloudError, match=rf"\(pid {record.pid}\) does not answer; `detclo"):
-            start_server(home)
+            start_server(home, patience=ServerPatience(start=0.2))
     finally:
         os.kill(record.pid, signal.SIGCONT)
 

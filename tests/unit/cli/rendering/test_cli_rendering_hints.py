@@ -1,6 +1,5 @@
 """Hints on a custom search: search method connected, disconnected or never started."""
 
-import time
 from typing import Any
 
 import pytest
@@ -12,9 +11,15 @@ NOW_SECONDS = 1_800_000_000
 NOW_TEXT = "2027-01-15 08:00:00+0000"
 
 
-def hint(method: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], **more: Any) -> str:
-    data = {"id": 3, "state": "ACTIVE", "search_method": method, **more}
-    print_search_method_hint(Experiment(Client("http://cluster.test", "token"), data))
+def hint(
+    method: dict[str, Any] | None,
+    capsys: pytest.CaptureFixture[str],
+    state: str = "ACTIVE",
+    now_seconds: int = NOW_SECONDS,
+) -> str:
+    data = {"id": 3, "state": state, "search_method": method}
+    experiment = Experiment(Client("http://cluster.test", "token"), data)
+    print_search_method_hint(experiment, lambda: float(now_seconds))
     return capsys.readouterr().err
 
 
@@ -30,13 +35,10 @@ def test_hint_explains_starting_a_missing_search_method(capsys: pytest.CaptureFi
     [(80, "has a search method,"), (100, "waits for its search method,")],
 )
 def test_hint_names_the_last_contact_of_a_search_method(
-    seconds: int,
-    clause: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    seconds: int, clause: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(time, "time", lambda: float(NOW_SECONDS + seconds))
-    assert hint({"heard_ms": NOW_SECONDS * 1000, "events_waiting": 2}, capsys) == (
+    method = {"heard_ms": NOW_SECONDS * 1000, "events_waiting": 2}
+    assert hint(method, capsys, now_seconds=NOW_SECONDS + seconds) == (
         f"hint: experiment 3 {clause} last seen at {NOW_TEXT}; 2 unanswered events\n"
     )
 

@@ -6,8 +6,8 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -31,23 +31,19 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr("detcloud.cli.rendering.progress.time", made)
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    made = Screen()
-    monkeypatch.setattr("detcloud.cli.rendering.progress.sys", SimpleNamespace(stderr=made))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("shutil.get_terminal_size", lambda **_: os.terminal_size((60, 24)))
-    return made
+    monkeypatch.setenv("COLUMNS", "60")
+    return Screen()
 
 
 def test_progress_bar_appears_after_a_second_and_is_erased(screen: Screen, clock: Clock) -> None:
-    with show_progress("fetch", bytes_text) as shown:
+    with redirect_stderr(screen), show_progress("fetch", bytes_text, clock.monotonic) as shown:
         shown.update(1, 4)
         assert screen.getvalue() == ""
         clock.seconds += 1
@@ -64,12 +60,13 @@ def test_progress_bar_appears_after_a_second_and_is_erased(screen: Screen, clock
 
 
 def test_wait_line_shows_seconds_and_fits_the_screen(screen: Screen, clock: Clock) -> None:
-    shown = Progress("experiment 1")
-    clock.seconds += 12
-    shown.show_wait("ACTIVE 25%")
-    assert screen.getvalue() == "\r\x1b[Kexperiment 1 ACTIVE 25% 12 s"
-    clock.seconds += 1
-    shown.show_wait("x" * 100)
+    with redirect_stderr(screen):
+        shown = Progress("experiment 1", clock=clock.monotonic)
+        clock.seconds += 12
+        shown.show_wait("ACTIVE 25%")
+        assert screen.getvalue() == "\r\x1b[Kexperiment 1 ACTIVE 25% 12 s"
+        clock.seconds += 1
+        shown.show_wait("x" * 100)
     # 60 columns less the last, which would wrap.
     assert len(screen.getvalue().rpartition("\x1b[K")[2]) == 59
 
@@ -77,7 +74,7 @@ def test_wait_line_shows_seconds_and_fits_the_screen(screen: Screen, clock: Cloc
 def test_without_a_terminal_nothing_is_drawn(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with show_progress("fetch") as shown:
+    with show_progress("fetch", clock=clock.monotonic) as shown:
         clock.seconds += 10
         shown.update(1, 2)
         shown.show_wait("x")
