@@ -19,32 +19,28 @@ from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket, NoSuchKey
-from detcloud.shared.gcs_errors import (
-    NO_BUCKET,
-    bucket_error,
-    is_broken_connection,
-    translate_errors,
+from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket
+from detcloud.shared.gcs_errors import NO_BUCKET, bucket_error, translate_errors
+from detcloud.shared.gcs_reading import (
+    ATTEMPTS_MAX,
+    ENDPOINT,
+    REPEATED,
+    SECONDS_MAX,
+    WHOLE,
+    ObjectReader,
+    generation_of,
 )
 from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
-ATTEMPTS_MAX = 6
-SECONDS_MAX = 60
 
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
-# The statuses of requests that may be repeated, and of an upload that lacks parts.
-_REPEATED = (408, 429, 500, 502, 503, 504)
+# The status of an upload that lacks parts.
 _INCOMPLETE = 308
-_WHOLE = 200
-# The statuses that refuse an unknown header or parameter.
-_REFUSALS = (400, 405, 501)
-_ENDPOINT = "https://storage.googleapis.com"
 _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
     "'detcloud[gcs]'"
@@ -89,6 +85,14 @@ class GcsBucket:
         self._auth_request = auth_request
         self._given_session = session
         self._limits = limits
+        self._reader = ObjectReader(
+            name,
+            self._key_prefix,
+            self.place,
+            limits.block_bytes,
+            lambda: self._session,
+            self._is_listed,
+        )
 
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
         """Write an object, completely or not at all. Return whether the object was written.
@@ -153,16 +157,16 @@ class GcsBucket:
         This call opens the object. The blocks are empty if `start` is behind the object. Raise
         NoSuchKey without the object. The iterator may raise BucketError.
         """
-        return self._blocks(key, start, end, self._open(key, start, end))
+        return self._reader.blocks(key, start, end, self._reader.open(key, start, end))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open an object, and return its size in bytes and an iterator of blocks.
 
         Raise NoSuchKey without the object. The iterator may raise BucketError.
         """
-        answer = self._open(key, 0, None)
-        length = self._header(key, answer, "Content-Length")
-        return int(length), self._blocks(key, 0, None, answer)
+        answer = self._reader.open(key, 0, None)
+        length = self._reader.header(key, answer, "Content-Length")
+        return int(length), self._reader.blocks(key, 0, None, answer)
 
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new object, completely or not at all.
@@ -180,21 +184,21 @@ class GcsBucket:
         not all bytes are received; the file may then contain a part.
         """
         part_bytes = self._limits.part_bytes
-        first = self._open(key, 0, part_bytes)
+        first = self._reader.open(key, 0, part_bytes)
         if first is None:
             destination.write_bytes(b"")
             return
-        if first.status_code == _WHOLE:
+        if first.status_code == WHOLE:
             # The store lacks ranges, or decompresses the object while sending.
             with destination.open("wb") as file:
-                file.writelines(self._blocks(key, 0, None, first))
+                file.writelines(self._reader.blocks(key, 0, None, first))
             return
-        size = int(self._header(key, first, "Content-Range").rpartition("/")[2])
-        generation = _generation(first)
+        size = int(self._reader.header(key, first, "Content-Range").rpartition("/")[2])
+        generation = generation_of(first)
 
         def read(start: int, end: int) -> Iterator[bytes]:
-            answer = self._open(key, start, end, generation) if start else first
-            return self._blocks(key, start, end, answer)
+            answer = self._reader.open(key, start, end, generation) if start else first
+            return self._reader.blocks(key, start, end, answer)
 
         fetch_parts(destination, size, part_bytes, read)
 
@@ -279,7 +283,7 @@ class GcsBucket:
                 answer = self._session.request(
                     method, session, headers=headers, timeout=SECONDS_MAX, allow_redirects=False
                 )
-            if answer.status_code not in _REPEATED:
+            if answer.status_code not in REPEATED:
                 return answer
             failures += 1
             if failures >= ATTEMPTS_MAX:
@@ -334,7 +338,7 @@ class GcsBucket:
                 expiration=timedelta(seconds=seconds),
                 method=method,
                 credentials=self._signing_credentials,
-                api_access_endpoint=os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT),
+                api_access_endpoint=os.environ.get("STORAGE_EMULATOR_HOST", ENDPOINT),
                 **options,
             )
             return url
@@ -364,107 +368,6 @@ class GcsBucket:
         # The key itself is the first of all listed names with this beginning.
         return next((found == key for found, _ in self.list_objects(key)), False)
 
-    def _open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
-        """Request an object's content, and return the open answer.
-
-        Return None if the range is behind the object. If a server refuses ranges or generations,
-        repeat the request without. Raise NoSuchKey without the object. With a generation, raise
-        BucketError if the object has another generation, and for any other error status.
-        """
-        answer = self._ask_object(key, start, end, generation)
-        if answer.status_code in _REFUSALS and (start > 0 or end is not None):
-            answer = self._ask_object(key, 0, None, generation)
-        if answer.status_code in _REFUSALS and generation is not None:
-            answer = self._ask_object(key, 0, None, None)
-        if answer.status_code == 416:
-            return None
-        if answer.status_code >= 300:
-            text = answer.text[:200]
-            raise bucket_error(self._name, self.place, key, answer.status_code, text)
-        if generation is not None and _generation(answer) not in (None, generation):
-            raise BucketError(f"{key!r:.200} in {self.place} was replaced while it was read")
-        return answer
-
-    def _ask_object(self, key: str, start: int, end: int | None, generation: str | None) -> Any:
-        """Request an object's content, and return the first answer that asks for no repeat.
-
-        Return the last answer after ATTEMPTS_MAX attempts. Raise NoSuchKey without the object.
-        """
-        name = quote(self._key_prefix + key, safe="")
-        base = os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT)
-        url = f"{base}/download/storage/v1/b/{self._name}/o/{name}?alt=media"
-        if generation is not None:
-            url = f"{url}&generation={generation}"
-        headers = {"Accept-Encoding": "identity"}
-        if start > 0 or end is not None:
-            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-        failures = 0
-        while True:
-            failures += 1
-            try:
-                with self._translate_errors(key):
-                    answer = self._session.get(
-                        url, headers=headers, stream=True, timeout=SECONDS_MAX
-                    )
-            except BucketError as error:
-                if failures >= ATTEMPTS_MAX or not is_broken_connection(error.__cause__):
-                    raise
-                time.sleep(backoff_seconds(failures))
-                continue
-            is_missing = answer.status_code == 404 and NO_BUCKET not in answer.text
-            if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
-                raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
-            if failures >= ATTEMPTS_MAX or answer.status_code not in _REPEATED:
-                return answer
-            time.sleep(backoff_seconds(failures))
-
-    def _blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
-        """Yield an answer's bytes from `start` to before `end`. Yield nothing for None.
-
-        An answer with the whole object is cut. If the answer breaks off, request the rest, and
-        raise BucketError after ATTEMPTS_MAX failures.
-        """
-        failures = 0
-        while answer is not None:
-            generation = _generation(answer)
-            place = 0 if answer.status_code == _WHOLE else start
-            whole = place + int(self._header(key, answer, "Content-Length"))
-            whole = whole if end is None else min(whole, end)
-            problem: BucketError | None = None
-            try:
-                with self._translate_errors(key), answer:
-                    for block in answer.iter_content(self._limits.block_bytes):
-                        wanted = block[max(0, start - place) : max(0, whole - place)]
-                        place += len(block)
-                        if wanted:
-                            start += len(wanted)
-                            yield wanted
-                        if start >= whole:
-                            break
-            except BucketError as error:
-                problem = error
-            if start >= whole:
-                return
-            failures += 1
-            if failures >= ATTEMPTS_MAX:
-                text = f"{key!r:.200} in {self.place}: the answer ends too early"
-                raise problem or BucketError(text)
-            time.sleep(backoff_seconds(failures))
-            answer = self._open(key, start, end, generation)
-
-    def _header(self, key: str, answer: Any, name: str) -> str:
-        """Return a header of an answer with content. Raise BucketError if the header is missing.
-
-        Google omits headers of objects that it decompresses while sending.
-        """
-        text: str = answer.headers.get(name, "")
-        if not text:
-            raise BucketError(
-                f"{key!r:.200} in {self.place}: the answer has no {name}; an object whose "
-                "Content-Encoding was set cannot be read"
-            )
-        return text
-
     @cached_property
     def _session(self) -> Any:
         """The HTTP session, with authorization, whose answers can be read in blocks."""
@@ -484,12 +387,6 @@ class GcsBucket:
 def _is_googles_own() -> bool:
     """Whether requests go to Google's own service, and not to a compatible server."""
     return not os.environ.get("STORAGE_EMULATOR_HOST")
-
-
-def _generation(answer: Any) -> str | None:
-    """Return the generation of an answer's content, which identifies a version, or None."""
-    generation: str | None = answer.headers.get("x-goog-generation")
-    return generation
 
 
 @lru_cache(maxsize=64)
