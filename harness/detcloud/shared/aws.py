@@ -87,8 +87,8 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
 
         Return the parsed JSON answer. Write a line about the first failure of the call. Raise
         MetadataRetrievalError at once if the agent refuses the keys with status 403, or when the
-        pauses reach OUTAGE_SECONDS_MAX. Raise ValueError for a URL outside this machine, as
-        ContainerMetadataFetcher does.
+        pauses reach OUTAGE_SECONDS_MAX. Raise ValueError for an http URL of another machine, unless
+        botocore knows the host as one of AWS.
         """
         waited = 0.0
         while True:

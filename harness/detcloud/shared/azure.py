@@ -93,9 +93,9 @@ class AzureContainer:
         """Upload a file as a new blob, completely or not at all. Return True if written.
 
         Return False, and change no blob, if another writer's blob exists, even with equal content.
-        Files above PART_BYTES are sent in blocks, several at a time; blocks that an earlier attempt
-        sent are reused. If False is returned or an error is raised, sent blocks may stay in the
-        store, for a week at most.
+        Files above the size of a part are sent in blocks, several at a time; blocks that an earlier
+        attempt sent are reused. If False is returned or an error is raised, sent blocks may stay in
+        the store, for a week at most.
         """
         size, token = source.stat().st_size, secrets.token_hex(16)
         part_bytes = part_bytes_of(size, BLOCKS_MAX, self._part_bytes)

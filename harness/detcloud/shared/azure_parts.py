@@ -19,7 +19,7 @@ class AzurePartsUpload:
 
     Parts are sent through the cluster, because Azure's signatures cannot be bound to content. Every
     method that sends a request may raise BucketError if the store refuses or does not answer. The
-    list of stored parts is requested once per object, at the first need.
+    list of stored parts is requested once per instance, at the first need.
     """
 
     is_in_order = False
@@ -71,7 +71,7 @@ class AzurePartsUpload:
         return self._container.commit_blocks(self._key, names)
 
     def _is_stored(self) -> bool:
-        """Whether the blob exists, by a request. Raise PartsConflict if the size is another."""
+        """Request whether the blob exists. Raise PartsConflict if the blob has another size."""
         stored = self._container.object_size(self._key)
         if stored is not None:
             check_stored_size(self._key, stored, self.sizes.size)

@@ -22,6 +22,7 @@ from typing import Any
 
 from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket
 from detcloud.shared.gcs_errors import NO_BUCKET, bucket_error, translate_errors
+from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from detcloud.shared.gcs_reading import (
     ATTEMPTS_MAX,
     ENDPOINT,
@@ -31,11 +32,9 @@ from detcloud.shared.gcs_reading import (
     ObjectReader,
     generation_of,
 )
-from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
-
 
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
@@ -50,8 +49,15 @@ _NO_PACKAGE = (
 class GcsBucket:
     """The objects below a prefix of a bucket. Keys are relative to the prefix. Thread-safe.
 
-    Every method may raise NoSuchBucket without the bucket, AccessDenied, StoreBusy if the store
-    requests fewer requests, and BucketError for other failures after repeats.
+    Every method that sends a request may raise NoSuchBucket without the bucket, AccessDenied,
+    StoreBusy if the store requests fewer requests, and BucketError for other failures after
+    repeats. Only methods that say so raise NoSuchKey. Errors of local files are passed on as
+    OSError.
+
+    Each call that writes is a writer of its own: an object of an earlier call, by this bucket or
+    any other, counts as another writer's. A server other than Google's may ignore the condition
+    that no object exists. An object that another writer creates there during the call may be
+    replaced.
     """
 
     def __init__(
@@ -66,9 +72,11 @@ class GcsBucket:
     ) -> None:
         """Create a client. `credentials` of None are the environment's credentials.
 
-        `auth_request` requests tokens and signatures from Google; None means a new connection.
-        `session` is a session of `requests` that authorizes and sends all requests; None means new
-        sessions. Raise BucketError if Google's packages or the credentials are missing.
+        Slashes around `prefix` are ignored. `auth_request` requests tokens and signatures from
+        Google; None means a new connection. `session` is a session of `requests` that authorizes
+        and sends all requests; None means new sessions. Nothing is sent to the store; the search
+        for the environment's credentials may send requests to the machine's metadata server. Raise
+        BucketError if Google's packages or the credentials are missing.
         """
         self._name = name
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
@@ -98,8 +106,10 @@ class GcsBucket:
         """Write an object, completely or not at all. Return whether the object was written.
 
         Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
-        nothing, if another writer's object exists. Large content is sent in parts. Errors of
-        `content` are passed on, and then nothing is written.
+        nothing, if another writer's object exists; part of `content` is read nevertheless. Content
+        above a part's size is sent in parts as `content` yields blocks, with a few parts in
+        memory. Empty content gives an empty object. Errors of `content` are passed on, and then
+        nothing is written and an existing object stays.
         """
         from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
@@ -137,7 +147,11 @@ class GcsBucket:
         return True
 
     def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
-        """Write an object in parts. After an error, cancel the upload and raise the error."""
+        """Write an object in parts. After an error, cancel the upload and raise the error.
+
+        The object appears when the last part is sent. A failed cancellation is ignored. Errors of
+        Google's client are not translated.
+        """
         upload = blob.open("wb", chunk_size=self._limits.part_bytes, **options)
         try:
             upload.writelines(parts)
@@ -154,24 +168,31 @@ class GcsBucket:
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        This call opens the object. The blocks are empty if `start` is behind the object. Raise
-        NoSuchKey without the object. The iterator may raise BucketError.
+        This call opens the object, and the content is received during the iteration, once. The
+        result yields nothing if `start` is at or behind the object's end, and stops at the end if
+        `end` is behind. Raise NoSuchKey without the object. If an answer breaks off, the iterator
+        requests the rest. The iterator may raise BucketError, and either BucketError or NoSuchKey
+        if the object is replaced or deleted meanwhile.
         """
         return self._reader.blocks(key, start, end, self._reader.open(key, start, end))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object, and return its size in bytes and an iterator of blocks.
+        """Open an object, and return the size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey without the object. The iterator may raise BucketError.
+        The content is received during the iteration. Raise NoSuchKey without the object, and
+        BucketError if the answer has no size, because the object has a Content-Encoding. The
+        iterator raises errors as the result of `read` does.
         """
         answer = self._reader.open(key, 0, None)
         length = self._reader.header(key, answer, "Content-Length")
         return int(length), self._reader.blocks(key, 0, None, answer)
 
     def send(self, key: str, source: Path) -> bool:
-        """Upload a file as a new object, completely or not at all.
+        """Upload a file as a new object, completely or not at all. Return True if written.
 
-        Return False, and change nothing, if another writer's object exists.
+        Return False, and change nothing, if another writer's object exists, even with equal
+        content. Raise OSError if the file is unreadable. After an error, no object exists and an
+        upload in parts is canceled.
         """
         with source.open("rb") as file:
             blocks = iter(partial(file.read, self._limits.block_bytes), b"")
@@ -180,8 +201,9 @@ class GcsBucket:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
-        not all bytes are received; the file may then contain a part.
+        Raise NoSuchKey without the object; the file then stays as before. Raise BucketError if not
+        all bytes are received, and either BucketError or NoSuchKey if the object is replaced or
+        deleted meanwhile; the file may then contain a part.
         """
         part_bytes = self._limits.part_bytes
         first = self._reader.open(key, 0, part_bytes)
@@ -203,12 +225,21 @@ class GcsBucket:
         fetch_parts(destination, size, part_bytes, read)
 
     def object_size(self, key: str) -> int | None:
-        """Return the object's size in bytes. Return None without the object or the bucket."""
+        """Return the object's size in bytes. Return None without the object or the bucket.
+
+        Each call sends a request. Raise AccessDenied if the credentials may neither read the
+        object's properties nor show by a listing that no object exists.
+        """
         found = self._find(key)
         return None if found is None else int(found.size)
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Yield the key and the bytes of each object with the prefix, in the order of the keys."""
+        """Yield the key and the size in bytes of each object with the prefix, in the keys' order.
+
+        `prefix` follows the prefix of this bucket and may end within a name; "" means all objects
+        below this bucket's prefix. Keys are relative to this bucket's prefix and include `prefix`.
+        Pages are requested during the iteration, which raises the errors.
+        """
         from google.api_core.exceptions import NotFound
 
         with self._translate_errors(prefix):
@@ -225,7 +256,10 @@ class GcsBucket:
                 raise NoSuchBucket(f"there is no bucket {self._name}") from None
 
     def delete(self, key: str) -> None:
-        """Delete an object. Do nothing if no object exists."""
+        """Delete an object. Do nothing if no object exists. Raise NoSuchBucket without the bucket.
+
+        Repeats end after the `repeated_seconds_max` of the limits, sooner than for other requests.
+        """
         from google.api_core.exceptions import NotFound
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -241,7 +275,8 @@ class GcsBucket:
         """Begin the upload of `size` bytes to a key in parts, and return the session's URL.
 
         The URL allows anybody to send the parts for a week. Google only accepts content with the
-        MD5, in hexadecimal or "" for any, and only if the key is free.
+        MD5, in hexadecimal or "" for any, and only if the key is free. A refusal by Google raises
+        BucketError. Each call begins a new session. No object exists before the last part.
         """
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -259,9 +294,10 @@ class GcsBucket:
             return session
 
     def session_bytes(self, session: str) -> int | None:
-        """Return the number of stored bytes of a session.
+        """Return the number of stored bytes of a session. 0 before the first part.
 
-        Return None for a completed, canceled or expired session.
+        Return None for a completed, canceled, expired or unknown session. Each call sends a
+        request.
         """
         answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
         if answer.status_code != _INCOMPLETE:
@@ -269,13 +305,18 @@ class GcsBucket:
         return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
 
     def end_session(self, session: str) -> None:
-        """Cancel a session, which Google would keep for a week. An ended session is no error."""
+        """Cancel a session, which Google would keep for a week. An ended session is no error.
+
+        The object of a completed session stays. A refusal by Google is ignored. Raise BucketError
+        if Google does not answer or is busy.
+        """
         self._ask_session("DELETE", session, {"Content-Length": "0"})
 
     def _ask_session(self, method: str, session: str, headers: Mapping[str, str]) -> Any:
         """Send a request about a session, and return the first answer that asks for no repeat.
 
-        Raise the bucket error of the last answer after ATTEMPTS_MAX attempts.
+        The answer may have any other status, also of an error. Raise the bucket error of the last
+        answer after ATTEMPTS_MAX attempts. Raise BucketError at once for a broken connection.
         """
         failures = 0
         while True:
@@ -295,7 +336,8 @@ class GcsBucket:
     def stored_digest(self, key: str) -> tuple[int, str] | None:
         """Return an object's size in bytes and MD5 in hexadecimal.
 
-        The MD5 is "" if the store has none. Return None without the object or the bucket.
+        The MD5 is "" if the store has none. Return None without the object or the bucket. The
+        properties are requested, not the content.
         """
         found = self._find(key)
         if found is None:
@@ -309,7 +351,11 @@ class GcsBucket:
         """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """Return a URL to download the object for `seconds`, for anybody. Requires `can_sign`."""
+        """Return a URL that allows anybody to download the object for `seconds`.
+
+        Browsers save the content to a file. Requires `can_sign`. Without a private key, Google is
+        asked for the signature. The store is not asked, so the object may be missing.
+        """
         return self._signed_url("GET", key, seconds, response_disposition="attachment")
 
     def signed_put_url(
@@ -317,7 +363,9 @@ class GcsBucket:
     ) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to write the content, and the request's headers.
 
-        The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256.
+        The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256. A request
+        must have all the headers, and replaces an existing object. Requires `can_sign`. Without a
+        private key, Google is asked for the signature.
         """
         headers = {
             "x-goog-content-sha256": sha256,
@@ -328,7 +376,10 @@ class GcsBucket:
 
     @property
     def can_sign(self) -> bool:
-        """Whether the credentials can sign URLs: a service account's can, a person's cannot."""
+        """Whether the credentials can sign URLs: a service account's can, a person's cannot.
+
+        Nothing is sent.
+        """
         return can_sign(self._client._credentials)
 
     def _signed_url(self, method: str, key: str, seconds: int, **options: Any) -> str:
@@ -348,9 +399,10 @@ class GcsBucket:
         return find_signing_credentials(self._client._credentials, self._auth_request)
 
     def _find(self, key: str) -> Any:
-        """Return the object's properties. Return None without the object or the bucket.
+        """Request the object's properties. Return None without the object or the bucket.
 
         If Google denies access, raise AccessDenied unless a listing shows that no object exists.
+        Raise BucketError for other failures.
         """
         try:
             with self._translate_errors(key):
@@ -370,7 +422,10 @@ class GcsBucket:
 
     @cached_property
     def _session(self) -> Any:
-        """The HTTP session, with authorization, whose answers can be read in blocks."""
+        """The HTTP session, with authorization, whose answers can be read in blocks.
+
+        The given session, or a new session at the first access. Nothing is sent.
+        """
         if self._given_session is not None:
             return self._given_session
         from google.auth.transport.requests import AuthorizedSession
@@ -385,11 +440,18 @@ class GcsBucket:
 
 
 def _is_googles_own() -> bool:
-    """Whether requests go to Google's own service, and not to a compatible server."""
+    """Whether requests go to Google's own service, and not to a compatible server.
+
+    STORAGE_EMULATOR_HOST then is unset or empty in this process's environment.
+    """
     return not os.environ.get("STORAGE_EMULATOR_HOST")
 
 
 @lru_cache(maxsize=64)
 def gcs_bucket_of(name: str, prefix: str) -> GcsBucket:
-    """Return the bucket below a prefix, from a cache. Raise BucketError as GcsBucket does."""
+    """Return the bucket below a prefix with the environment's credentials, from a cache of 64.
+
+    Equal arguments give the same object, which the process keeps. Raise BucketError as the
+    constructor of GcsBucket does; errors are not cached.
+    """
     return GcsBucket(name, prefix)

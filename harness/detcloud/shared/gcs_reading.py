@@ -69,9 +69,13 @@ class ObjectReader:
     def open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
         """Request an object's content, and return the open answer.
 
-        Return None if the range is behind the object. If a server refuses ranges or generations,
-        repeat the request without. Raise NoSuchKey without the object. With a generation, raise
-        BucketError if the object has another generation, and for any other error status.
+        The range is from `start` to before `end`; None means the object's end. The content is not
+        read yet. Return None if `start` is at or behind the end of the object. If a server refuses
+        ranges or generations, repeat the request without, so the answer may have the whole object.
+
+        Raise NoSuchKey without the object. With a generation, raise BucketError if the answer has
+        another generation, and NoSuchKey if the store drops old generations. Raise the error of
+        `bucket_error` for any other error status.
         """
         answer = self._ask_object(key, start, end, generation)
         if answer.status_code in _REFUSALS and (start > 0 or end is not None):
@@ -90,7 +94,9 @@ class ObjectReader:
     def _ask_object(self, key: str, start: int, end: int | None, generation: str | None) -> Any:
         """Request an object's content, and return the first answer that asks for no repeat.
 
-        Return the last answer after ATTEMPTS_MAX attempts. Raise NoSuchKey without the object.
+        The answer may have the status of an error. Broken connections are repeated as well. After
+        ATTEMPTS_MAX attempts, return the last answer, or raise BucketError if the connection broke.
+        Raise NoSuchKey without the object.
         """
         name = quote(self._key_prefix + key, safe="")
         base = os.environ.get("STORAGE_EMULATOR_HOST", ENDPOINT)
@@ -123,8 +129,10 @@ class ObjectReader:
     def blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
         """Yield an answer's bytes from `start` to before `end`. Yield nothing for None.
 
-        An answer with the whole object is cut. If the answer breaks off, request the rest, and
-        raise BucketError after ATTEMPTS_MAX failures.
+        The arguments are those of `open` with its result. `end` of None means the object's end. An
+        answer with the whole object is cut. If the answer breaks off, request the rest of the same
+        generation, and raise BucketError after ATTEMPTS_MAX failures. Raise errors of `open` for
+        these requests. The answer is closed at the end.
         """
         failures = 0
         while answer is not None:
@@ -172,6 +180,9 @@ class ObjectReader:
 
 
 def generation_of(answer: Any) -> str | None:
-    """Return the generation of an answer's content, which identifies a version, or None."""
+    """Return the generation of an answer's content, which identifies a version of the object.
+
+    Return None if the store sent no generation.
+    """
     generation: str | None = answer.headers.get("x-goog-generation")
     return generation
