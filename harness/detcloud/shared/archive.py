@@ -79,14 +79,17 @@ def pack(
     files_max: int = FILES_MAX,
     shown_root: str | None = None,
 ) -> Archive:
-    """Pack the folder `root` into a temporary `.tar.gz` file.
+    """Pack the folder `root` into a temporary `.tar.gz` file, and return the file with counts.
 
-    The caller must delete the file, or use the result in a `with` statement. A link to a file or
-    folder inside `root` is replaced by a copy. After an error, no file is left.
+    The caller must delete the file, or use the result in a `with` statement. Equal trees give equal
+    digests: entries are sorted, owners and times are omitted, and modes are 0755 for directories
+    and executable files and 0644 for other files. Empty directories are packed as well. A link to a
+    file or folder inside `root` is replaced by a copy. After an error, no file is left.
 
     Args:
-        keep: returns whether to pack a path relative to `root`. A directory's path ends with `/`.
-            A directory that is not kept is not entered.
+        keep: returns whether to pack a path relative to `root`. The path of a directory, or of a
+            link to a directory, ends with `/`. A directory that is not kept is not entered. An
+            entry that is not kept causes no error. Errors of `keep` are passed on.
         bytes_max: the limit on the bytes of all files.
         files_max: the limit on files and directories.
         shown_root: the folder's name in errors, by default its path.
@@ -94,8 +97,9 @@ def pack(
     Raises:
         ArchiveInvalid: `root` is no folder, a limit is exceeded, a link is broken or leads out of
             `root` or to a parent folder, or an entry is unreadable, a special file or has a name
-            that `extract` would refuse.
-        OSError: the temporary file cannot be written.
+            that `extract` would refuse. A file that became shorter during the packing is
+            unreadable. Also raised if the content of a file cannot be written.
+        OSError: the temporary file cannot be created or completed.
     """
     shown = shown_root or str(root)
     sources = _scan_folder(root, keep, files_max, shown)
@@ -124,9 +128,10 @@ def extract(
 ) -> None:
     """Unpack an archive into the folder `destination`, completely or not at all.
 
-    The files are written to a new folder next to `destination`, which is renamed at the end.
-    Missing parent folders are created. Modes are 0755 for directories and executable files and 0644
-    for other files. Owners and times are not restored.
+    The files are written to a new folder next to `destination`, which is renamed at the end and
+    replaces an empty directory. Missing parent folders are created, and stay after an error. Modes
+    are 0755 for directories and executable files and 0644 for other files. Owners and times are not
+    restored.
 
     Raises:
         ArchiveInvalid: the archive breaks a rule or exceeds a limit.
@@ -213,10 +218,16 @@ def _scan_folder(
 def _walk_folder(
     folder: Path, prefix: str, root: Path, ancestors: tuple[Path, ...], keep: Callable[[str], bool]
 ) -> Iterator[_Source]:
-    """Yield the files and folders to pack below `folder`, folders before their entries.
+    """Yield the files and folders to pack below `folder`, each folder before its entries.
 
-    `prefix` is the folder's path in the archive, `ancestors` are its parent folders up to `root`.
-    Skip entries that `keep` refuses. Raise ArchiveInvalid for a special file or an invalid link.
+    The entries of a folder are sorted, and links to folders inside `root` are followed. Entries
+    that `keep` refuses are skipped, a folder with its content. `prefix` is the folder's path in the
+    archive with a final slash, or "". `ancestors` are the folder's parent folders up to `root`.
+
+    Raises:
+        ArchiveInvalid: a special file, or a link that is broken, leads out of `root` or leads to
+            a parent folder.
+        OSError: a folder or an entry is unreadable.
     """
     ancestors = (*ancestors, folder)
     for entry in sorted(folder.iterdir()):
@@ -276,7 +287,11 @@ def _describe_largest(sources: list[_Source]) -> str:
 
 
 def _write_tar(file: BinaryIO, sources: list[_Source]) -> int:
-    """Write the compressed archive. Return the number of bytes before compression."""
+    """Write the compressed archive. Return the number of bytes before compression.
+
+    `file` stays open. Raise ArchiveInvalid if a source is unreadable, became shorter, or cannot be
+    written. Bytes beyond the known size of a source are left out.
+    """
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for source in sources:

@@ -68,7 +68,8 @@ class ArchiveInvalid(DetcloudError):
 def check_ratio(content_bytes: int, archive_bytes: int) -> None:
     """Raise ArchiveInvalid if the content is too large in relation to the compressed archive.
 
-    The content may have RATIO_MAX times the archive's bytes, but at least RATIO_FREE_BYTES.
+    The content may have RATIO_MAX times the archive's bytes, and always RATIO_FREE_BYTES. The
+    error's `name` is "".
     """
     if content_bytes > max(RATIO_FREE_BYTES, RATIO_MAX * archive_bytes):
         raise ArchiveInvalid(

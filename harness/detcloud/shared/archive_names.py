@@ -21,7 +21,10 @@ from detcloud.shared.archive_limits import (
 
 
 def fold_part(part: str) -> str:
-    """Return a common form of all spellings that a file system may treat as equal to `part`."""
+    """Return a common form of all spellings that a file system may treat as equal to `part`.
+
+    The form has no invisible characters and no upper case. It may contain a slash or be empty.
+    """
     if part.isascii():
         return part.lower()
     visible = "".join(c for c in part if unicodedata.category(c) != "Cf")
@@ -42,7 +45,7 @@ class _Place:
     """Whether the archive has an entry for the place."""
 
     def spelling(self) -> str:
-        """Return the full name that claimed the place first, as it was spelled."""
+        """Return the full name that claimed the place first, as spelled. "" without a claim."""
         parts: list[str] = []
         owner = self.owner
         while owner is not None:
@@ -79,11 +82,12 @@ class NameChecker:
         self._name_bytes = 0
 
     def add(self, name: str, is_directory: bool) -> None:
-        """Check a name and remember it for later checks.
+        """Check a name and remember the name for later checks.
 
-        Raise ArchiveInvalid if the name is invalid, was added before, clashes with an earlier name,
-        is used both as a file and as a folder, or exceeds a limit. Parts of a refused name may be
-        remembered as well, so the checker must not be used after an error.
+        A folder may be added before or after the names in the folder, or not at all. Raise
+        ArchiveInvalid if the name is invalid as in `check_name`, was added before, clashes with an
+        earlier name, is used both as a file and as a folder, or exceeds a limit. Parts of a refused
+        name may be remembered as well, so the checker must not be used after an error.
         """
         check_name(name)
         self._name_bytes += len(name.encode())
@@ -104,8 +108,9 @@ class NameChecker:
     def _claim(self, folder: _Place, part: str, name: str) -> _Place:
         """Claim the place of a name's part in `folder` for this spelling, and return the place.
 
-        Raise ArchiveInvalid if another spelling has claimed the place, or if there are too many
-        places. `name` is the whole name, for the message.
+        A missing place is created and counted. A place that the same spelling claimed before is
+        returned again. Raise ArchiveInvalid if another spelling has claimed the place, or if the
+        number of places exceeds the limit. `name` is the whole name, for the message.
         """
         place = folder
         # A single character may fold into several characters, including a slash.
@@ -130,9 +135,12 @@ class NameChecker:
 def check_name(name: str) -> None:
     """Check that a name is a plain relative path in canonical form, `part/part`.
 
+    A final slash is an empty part. No file is read.
+
     Raises:
         ArchiveInvalid: the name is empty, absolute, too long, too deep or not valid Unicode, or
-            contains a drive, `.`, `..`, an empty part, a backslash or a control character.
+            contains an empty part, a part `.` or `..`, a backslash or a control character, or
+            begins with a letter and a colon, as a drive does.
     """
     if not name:
         raise ArchiveInvalid(name, "an entry has no name")

@@ -64,16 +64,19 @@ def read_entries(
 ) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
     """Yield every entry with an iterator of the entry's content in blocks.
 
-    The content is only valid until the next entry. Content that the caller does not read is read
-    and checked as well.
+    Entries come in the order of the archive. Directories have no blocks. The content is only valid
+    until the next entry. Content that the caller does not read is read and checked as well. The
+    file is read during the iteration, so errors may follow valid entries. The archive is valid
+    only if the iteration ends without an error.
 
     Args:
         archive: the `.tar.gz` file.
         bytes_max: the limit on the bytes of all files.
-        files_max: the limit on files and folders.
+        files_max: the limit on files and folders, including folders that only names imply.
 
     Raises:
         ArchiveInvalid: the archive breaks a rule or exceeds a limit. Names the entry if possible.
+        OSError: the file cannot be read.
     """
     with archive.open("rb") as file:
         yield from read_source_entries(file, archive.stat().st_size, bytes_max, files_max)
@@ -84,7 +87,9 @@ def read_source_entries(
 ) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
     """Yield every entry of an archive from a source of bytes, as `read_entries` does.
 
-    `archive_bytes` is the number of compressed bytes, for the limit on the compression ratio.
+    The source is read to the end, a block at a time, and is not closed. `archive_bytes` is the
+    number of compressed bytes, for the limit on the compression ratio. An OSError of the source is
+    passed on. A ValueError, IndexError or EOFError becomes ArchiveInvalid.
     """
     with _refuse_damage():
         metered = _MeteredStream(_GzipContent(source), archive_bytes)
@@ -173,10 +178,10 @@ class _GzipContent:
         self._member: Any = None
 
     def read(self, size: int) -> bytes:
-        """Read `size` bytes of content, or fewer at the end.
+        """Read `size` bytes of content, or fewer at the end. b"" after the end.
 
-        Raise EOFError if the file ends within a piece, zlib.error if it is damaged, and
-        ArchiveInvalid if it has too many pieces.
+        Raise EOFError if the file ends within a piece, zlib.error if the file is damaged, and
+        ArchiveInvalid if the file has too many pieces. Errors of the file are passed on.
         """
         blocks: list[bytes] = []
         while size > 0 and (block := self._read_some(size)):
@@ -199,9 +204,10 @@ class _GzipContent:
         return b""
 
     def _begin_member(self) -> bool:
-        """Begin the next piece. Return False at the end of the file.
+        """Begin the next piece, and return True. Return False at the end of the file.
 
-        Skip zero bytes after a piece. Raise ArchiveInvalid if there are too many pieces.
+        Zero bytes after a piece are skipped. Other bytes begin a piece, even if they are no gzip
+        header. Raise ArchiveInvalid if the file has too many pieces.
         """
         if self._members:
             self._input = self._input.lstrip(b"\0")
@@ -250,8 +256,9 @@ class _MeteredStream(io.BufferedIOBase):
     def check_end_at(self, offset: int) -> None:
         """Read to the end of the stream, where zlib verifies the checksum of the content.
 
-        Raise ArchiveInvalid if any byte after the archive's end at `offset` is not zero. The tar
-        reader would treat a damaged header as the end.
+        Raise ArchiveInvalid if any byte after the archive's end at `offset` is not zero, or if the
+        padding exceeds the allowed bytes, and the errors of a damaged file as `_GzipContent.read`
+        does. The tar reader would treat a damaged header as the end.
         """
         recent = b"".join(self._recent)
         rest = recent[len(recent) - (self._bytes_read - offset) :]
@@ -271,9 +278,10 @@ class _ExtensionChecker:
         self._bytes = 0
 
     def check_header(self, kind: bytes, size: int) -> None:
-        """Count a header before its content is read. Headers of other kinds are ignored.
+        """Count a header before its content is read. Headers that extend no entry are ignored.
 
-        Raise ArchiveInvalid if the header exceeds a limit on number or bytes.
+        `kind` is the tar type, `size` the announced number of bytes. Raise ArchiveInvalid if the
+        header exceeds a limit on number or bytes, for this entry or for the archive.
         """
         if kind not in _EXTENSIONS:
             return
@@ -297,7 +305,10 @@ class _ExtensionChecker:
 
 
 def _header_class(extensions: _ExtensionChecker) -> type[tarfile.TarInfo]:
-    """Return a header class for the tar reader that checks headers before reading the content."""
+    """Return a header class for the tar reader that checks headers before reading the content.
+
+    The tar reader then raises ArchiveInvalid as `extensions.check_header` does.
+    """
 
     class CheckedHeader(tarfile.TarInfo):
         def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:

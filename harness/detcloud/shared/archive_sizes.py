@@ -15,8 +15,10 @@ _PARENT_SHARE_MAX = 0.9
 def describe_largest(sizes: Iterable[tuple[str, int]]) -> str:
     """Return a clause that names the three largest folders and the three largest files.
 
-    An example of an item is `.venv/ (200.0 MiB)`. Items below 1 % of all bytes are omitted, and
-    folders with more than 90 % of the bytes of their parent folder. Return "" if no item is left.
+    An example is `the largest folders are .venv/ (200.0 MiB), data/ (9.0 MiB); the largest files
+    are ...`. The largest item comes first. A folder counts the files at any depth. Items below 1 %
+    of all bytes are omitted, and folders with more than 90 % of the bytes of their parent folder. A
+    half without items is omitted. Return "" if no item is left.
 
     Args:
         sizes: the path of each file, with `/` between the parts, and the file's bytes.
@@ -44,10 +46,12 @@ def describe_largest(sizes: Iterable[tuple[str, int]]) -> str:
 
 
 def describe_fullest(names: Iterable[str]) -> str:
-    """Return a clause that names the three folders with the most files, like `.venv/ (98,000)`.
+    """Return a clause that names the three folders with the most names below them.
 
-    Omit folders with more than 90 % of the files of their parent folder. Return "" without folders.
-    `names` are the files' paths, with `/` between the parts.
+    An example is `the folders with most of them are .venv/ (98,000), data/ (12)`. The fullest
+    folder comes first. Names at any depth count. Folders with more than 90 % of the names of their
+    parent folder are omitted. Return "" without folders. `names` are the paths of files and
+    folders, with `/` between the parts and none at the end.
     """
     folders = Counter(folder for name in names for folder in _folders_around(name))
     found = sorted(_distinct_folders(folders), key=lambda entry: -entry[1])[:_SHOWN_MAX]
@@ -56,12 +60,15 @@ def describe_fullest(names: Iterable[str]) -> str:
 
 
 def _folders_around(name: str) -> list[str]:
-    """Return the parent folders of a path, the outermost first, each with a final `/`."""
+    """Return the parent folders of a path: 'a/b/c' -> ['a/', 'a/b/']. Empty without a folder."""
     return [name[: place + 1] for place, character in enumerate(name) if character == "/"]
 
 
 def _distinct_folders(folders: Counter[str]) -> list[tuple[str, int]]:
-    """Return the folders with sizes, without folders of nearly the size of the parent folder."""
+    """Return the folders with sizes, in the order of `folders`.
+
+    Folders with more than _PARENT_SHARE_MAX of the size of the parent folder are left out.
+    """
     found = []
     for folder, size in folders.items():
         outer = folder[: folder.rstrip("/").rfind("/") + 1]

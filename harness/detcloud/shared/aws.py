@@ -33,6 +33,7 @@ _OF_THE_MACHINE = "iam-role"
 def new_session() -> Any:
     """Create a botocore session with the environment's region and credentials.
 
+    The environment's variables and botocore's files are read at the first use. Nothing is sent yet.
     The session is for a single thread.
     """
     session = Session()
@@ -44,7 +45,9 @@ def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
     """Create a botocore session for a trial's checkpoints.
 
     The session uses the keys and the region that the agent offers in `environment`. Without keys of
-    the agent, the session uses the machine's role. The user's variables and files have no effect.
+    the agent, the session uses the machine's role. Without a region of the agent, the session has
+    no region. The user's variables and files have no effect. Keys are fetched at the first use, by
+    a PatientFetcher if the agent offers keys. Nothing is sent yet.
     """
     session = Session(session_vars=_NOT_CONFIGURED)
     session.register_component("data_loader", _service_descriptions())
@@ -82,8 +85,10 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
     def retrieve_full_uri(self, full_url: str, headers: Mapping[str, str] | None = None) -> Any:
         """Fetch the keys as ContainerMetadataFetcher does, and retry every WAIT_SECONDS.
 
-        Write a line about the first failure. Raise MetadataRetrievalError if the agent refuses the
-        keys, or after OUTAGE_SECONDS_MAX.
+        Return the parsed JSON answer. Write a line about the first failure of the call. Raise
+        MetadataRetrievalError at once if the agent refuses the keys with status 403, or when the
+        pauses reach OUTAGE_SECONDS_MAX. Raise ValueError for an http URL of another machine, unless
+        botocore knows the host as one of AWS.
         """
         waited = 0.0
         while True:

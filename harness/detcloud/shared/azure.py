@@ -64,9 +64,15 @@ class AzureContainer:
     """The blobs of a container. Several threads may share the object.
 
     Every public method may raise NoSuchBucket without the container, StoreBusy if the store asks
-    for fewer requests, and BucketError for other failures, after repeats. `_send_blocks`,
+    for fewer requests, and BucketError for other failures, after repeats. Only methods that say so
+    raise NoSuchKey. Errors of local files are passed on as OSError. `_send_blocks`,
     `_commit_blocks` and `_commit` raise the errors of Azure's client, which their caller translates
     by `_translate_errors`.
+
+    Each call that writes is a writer of its own: a blob of an earlier call, by this object or any
+    other, counts as another writer's. A server other than Azure's may ignore or refuse the
+    condition that no blob exists. A blob that another writer creates there during the call may be
+    replaced.
     """
 
     def __init__(
@@ -84,11 +90,12 @@ class AzureContainer:
         self._client = _new_client(place, transport)
 
     def send(self, key: str, source: Path) -> bool:
-        """Upload a file as a new blob, completely or not at all.
+        """Upload a file as a new blob, completely or not at all. Return True if written.
 
-        Return False, and change nothing, if another writer's blob exists. Large files are sent in
-        blocks, several at a time; blocks that an earlier attempt sent are reused. After an error,
-        sent blocks stay in the store without a blob, for a week at most.
+        Return False, and change no blob, if another writer's blob exists, even with equal content.
+        Files above the size of a part are sent in blocks, several at a time; blocks that an earlier
+        attempt sent are reused. If False is returned or an error is raised, sent blocks may stay in
+        the store, for a week at most.
         """
         size, token = source.stat().st_size, secrets.token_hex(16)
         part_bytes = part_bytes_of(size, BLOCKS_MAX, self._part_bytes)
@@ -111,8 +118,9 @@ class AzureContainer:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a blob to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the blob. Raise BucketError if the blob is replaced meanwhile, or if
-        not all bytes are received; the file may then contain a part.
+        Raise NoSuchKey without the blob; the file then stays as before. Raise BucketError if the
+        blob is replaced meanwhile, or if not all bytes are received; the file may then contain a
+        part.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
@@ -124,25 +132,37 @@ class AzureContainer:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a blob, and return the size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey without the blob. The iterator may raise BucketError.
+        The first part is requested by this call, and further parts during the iteration. Raise
+        NoSuchKey without the blob. The iterator may raise BucketError, and NoSuchKey if the blob is
+        deleted meanwhile.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob()
         return int(content.size), self._chunks(key, content)
 
     def object_size(self, key: str) -> int | None:
-        """Return the blob's size in bytes. Return None if no blob exists."""
+        """Return the blob's size in bytes. Return None if no blob exists.
+
+        Raise NoSuchBucket without the container. Uncommitted blocks are no blob.
+        """
         found = self._find(key)
         return None if found is None else int(found.size)
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Yield the key and the size in bytes of each blob with the prefix, in the keys' order."""
+        """Yield the key and the size in bytes of each blob with the prefix, in the keys' order.
+
+        The prefix may end within a name; "" means all blobs. Keys include the prefix. Pages are
+        requested during the iteration, which raises the errors. Uncommitted blocks are left out.
+        """
         with self._translate_errors(prefix):
             for blob in self._client.list_blobs(name_starts_with=prefix):
                 yield blob.name, int(blob.size)
 
     def delete(self, key: str) -> None:
-        """Delete a blob and its snapshots. Do nothing if no blob exists."""
+        """Delete a blob and its snapshots. Do nothing if no blob exists.
+
+        Raise NoSuchBucket without the container. Uncommitted blocks of a key without a blob stay.
+        """
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
@@ -156,9 +176,10 @@ class AzureContainer:
     def abort_uploads(self, prefix: str) -> None:
         """Delete the uncommitted blocks of all keys with the prefix that have no blob.
 
-        Azure would keep the blocks for a week. A blob that a writer commits at the same time for
-        one of these keys is deleted as well. Do nothing if a server other than Azure's refuses the
-        listing of blocks.
+        The upload of a live writer loses its blocks as well. A blob that a writer commits at the
+        same time for one of these keys is deleted. Azure would keep the blocks for a week. Do
+        nothing if a server other than Azure's refuses the listing of blocks. After an error, the
+        blocks of later keys stay.
         """
         for key in self.unfinished_keys(prefix):
             # Committing an empty blob drops the other blocks of the key.
@@ -185,13 +206,17 @@ class AzureContainer:
 
     @property
     def can_sign(self) -> bool:
-        """Whether the credential is an account's key. Other credentials cannot sign URLs."""
+        """Whether the credential is an account's key. Other credentials cannot sign URLs.
+
+        Nothing is sent.
+        """
         return bool(getattr(self._client.credential, "account_key", None))
 
     def signed_get_url(self, key: str, seconds: int) -> str:
         """Return a URL that allows anybody to download the blob for `seconds`.
 
-        Requires `can_sign`. Nothing is sent to the store.
+        Browsers save the content to a file. Requires `can_sign`. Nothing is sent to the store, so
+        the blob may be missing.
         """
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
@@ -210,7 +235,11 @@ class AzureContainer:
         return f"{url}?{signature}"
 
     def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[str]:
-        """Send the blocks of a file that are not stored yet. Return the names of all blocks."""
+        """Send the blocks of a file that are not stored yet. Return the names of all blocks.
+
+        The names have the order of the blocks in the file. No blob is created. After an error, sent
+        blocks stay. Raise BucketError if the file has become shorter than `size`.
+        """
         blob, there = self._blob(key), self._known_blocks(key)
 
         def send(numbered: tuple[int, Callable[[], bytes]]) -> str:
@@ -225,10 +254,10 @@ class AzureContainer:
         return call_at_once(send, parts, parts_at_once(part_bytes))
 
     def _known_blocks(self, key: str) -> dict[str, int]:
-        """Return the sizes of a key's uncommitted blocks by name. Empty without blocks.
+        """Return the sizes in bytes of a key's uncommitted blocks by name. Empty without blocks.
 
         Return an empty dictionary also if a server other than Azure's refuses the listing of
-        blocks.
+        blocks. Raise the errors of public methods.
         """
         try:
             return self.uncommitted_blocks(key)
@@ -238,7 +267,11 @@ class AzureContainer:
             return {}
 
     def uncommitted_blocks(self, key: str) -> dict[str, int]:
-        """Return the sizes in bytes of a key's uncommitted blocks by name. Empty without blocks."""
+        """Return the sizes in bytes of a key's uncommitted blocks by name. Empty without blocks.
+
+        Names are returned as they were sent. Blocks that belong to a blob are left out. Raise
+        BucketError if a server refuses the listing of blocks.
+        """
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
@@ -253,18 +286,23 @@ class AzureContainer:
     def send_block(self, key: str, name: str, source: Path) -> None:
         """Upload a file as an uncommitted block of a key, without reading the file into memory.
 
-        Replace an uncommitted block of the same name. Raise OSError if the file cannot be read.
+        Replace an uncommitted block of the same name. A blob of the key stays unchanged. Raise
+        OSError if the file cannot be read.
         """
         with self._translate_errors(key), source.open("rb") as content:
             size = source.stat().st_size
             self._blob(key).stage_block(name, content, size, validate_content=True)
 
     def commit_blocks(self, key: str, names: Sequence[str]) -> bool:
-        """Create a blob from uncommitted blocks, in the order of `names`.
+        """Create a blob from uncommitted blocks, in the order of `names`. Return True if created.
 
-        Return False, and change nothing, if another writer's blob exists. Other uncommitted blocks
-        of the key are dropped. Raise BucketError if a block is missing. Without names, create an
-        empty blob.
+        Other uncommitted blocks of the key are then dropped. Without names, create an empty blob.
+
+        Return False, and change nothing, if another writer's blob exists. Each call is a writer of
+        its own, so a second call with the same blocks returns False. On a server other than Azure's
+        that lacks conditions, the call may replace a blob that was created during the call.
+
+        Raise BucketError if a block is missing and no blob exists. With a blob, return False.
         """
         with self._translate_errors(key):
             return self._commit_blocks(key, names, secrets.token_hex(16))
@@ -283,12 +321,13 @@ class AzureContainer:
         )
 
     def _commit(self, key: str, token: str, write: Callable[[bool], Any]) -> bool:
-        """Write a blob by `write`. Return False if another writer's blob exists.
+        """Write a blob by `write`, and return True. Return False if another writer's blob exists.
 
         `write(True)` writes on the condition that no blob exists. A compatible server may ignore or
         refuse the condition. The method therefore first looks for a blob, and after a refusal calls
         `write(False)`, which replaces a blob that another writer has created meanwhile. A blob with
-        the same `token` is this writer's own and counts as written.
+        the same `token` is this writer's own and counts as written. Other errors of `write` are
+        passed on.
         """
         from azure.core.exceptions import HttpResponseError
 
@@ -311,7 +350,10 @@ class AzureContainer:
             return bool((found.metadata or {}).get(_TOKEN) == token)
 
     def _find(self, key: str) -> Any:
-        """Return the blob's properties. Return None if no blob exists."""
+        """Request the blob's properties. Return None if no blob exists.
+
+        Raise NoSuchBucket without the container, and BucketError for other failures.
+        """
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
@@ -367,7 +409,8 @@ class AzureContainer:
 def azure_container_of(place: AzurePlace) -> AzureContainer:
     """Return the container at a place, from a cache of 64 containers.
 
-    Raise BucketError as the constructor of AzureContainer does.
+    Equal places get the same object, which the process keeps. Nothing is sent. Raise BucketError as
+    the constructor of AzureContainer does; errors are not cached.
     """
     return AzureContainer(place)
 
@@ -405,7 +448,8 @@ def _new_client(place: AzurePlace, transport: Any) -> Any:
 def _environment_identity(place: AzurePlace) -> Any:
     """Return the identity of the machine or the environment, which only Azure may receive.
 
-    Raise BucketError for an account outside Azure's own clouds, or if azure-identity is missing.
+    Tokens are requested at the first use. Raise BucketError for an account outside Azure's own
+    clouds, or if azure-identity is missing.
     """
     if not is_azures_own(place.endpoint):
         raise BucketError(f"{place} is not an account of Azure's own: set a credential for it")
@@ -425,7 +469,10 @@ def _if_absent() -> dict[str, Any]:
 
 
 def _may_be_refusal(error: Any) -> bool:
-    """Whether an error's status may mean that the server does not support a feature."""
+    """Whether an error's status may mean that the server does not support a feature.
+
+    True for the statuses 400, 405 and 501. False for errors without a status.
+    """
     return getattr(error, "status_code", None) in _REFUSALS
 
 

@@ -18,7 +18,8 @@ class AzurePartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
     Parts are sent through the cluster, because Azure's signatures cannot be bound to content. Every
-    method may raise BucketError if the store refuses or does not answer.
+    method that sends a request may raise BucketError if the store refuses or does not answer. The
+    list of stored parts is requested once per instance, at the first need.
     """
 
     is_in_order = False
@@ -30,27 +31,33 @@ class AzurePartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts. Empty once the blob exists.
+        """Return the sorted numbers, from 1, of the stored parts that are not joined yet.
 
-        The first answer is cached.
+        Blocks of a wrong size are left out. Joining drops the parts, so the list is empty if the
+        first call follows the join. The first answer is cached: later calls of the object show
+        neither new parts nor the join.
         """
         return sorted(self._blocks)
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """Return None, because Azure's parts are not signed."""
+        """Return None, because Azure's parts are not signed. Nothing is sent."""
 
     def store_part(self, number: int, md5: str, source: str) -> None:
         """Store a part from a file of this machine at the path `source`.
 
-        `md5` is the part's digest in hexadecimal. The digest becomes part of the block's name.
+        `md5` is the part's digest in hexadecimal. The digest becomes part of the block's name, and
+        is not compared with the content. Size and number are not checked either. Replace a block of
+        the same number and digest. Raise OSError if the file cannot be read.
         """
         self._container.send_block(self._key, f"{_block_place(number)}-{md5}", Path(source))
 
     def join(self) -> bool:
-        """Create the blob from the stored parts. Return False if the blob exists already.
+        """Create the blob from the stored parts, and return True.
 
+        Return False if the blob exists with the file's size, or is created meanwhile with any size.
         Raise PartsConflict if a part is missing, or if the existing blob has another size. Parts
-        that were stored after the first list of parts count as missing.
+        that were stored after the first list of parts count as missing. After an error, the parts
+        stay.
         """
         if self._is_stored():
             return False
@@ -64,7 +71,7 @@ class AzurePartsUpload:
         return self._container.commit_blocks(self._key, names)
 
     def _is_stored(self) -> bool:
-        """Whether the blob exists. Raise PartsConflict if the blob has another size."""
+        """Request whether the blob exists. Raise PartsConflict if the blob has another size."""
         stored = self._container.object_size(self._key)
         if stored is not None:
             check_stored_size(self._key, stored, self.sizes.size)
@@ -74,7 +81,8 @@ class AzurePartsUpload:
     def _blocks(self) -> dict[int, str]:
         """The names of the stored blocks by part number. Blocks of a wrong size are skipped.
 
-        The list is requested once.
+        The list is requested at the first access and cached. Names of other forms are skipped. Of
+        several blocks of a part, the last in the store's order counts.
         """
         found: dict[int, str] = {}
         numbers = {_block_place(number): number for number in self.sizes.numbers}
@@ -86,7 +94,7 @@ class AzurePartsUpload:
 
 
 def _block_place(number: int) -> str:
-    """Return the beginning of the name of a part's block.
+    """Return the beginning of the name of a part's block: `p0000` for the part 1.
 
     All block names of a blob must have the same length. The beginning differs from the names of
     blocks that the cluster cuts itself.

@@ -35,7 +35,8 @@ class AzurePlace:
     def from_storage(cls, storage: Mapping[str, Any]) -> AzurePlace:
         """Return the place that a `storage` object of type azure describes.
 
-        Raise KeyError without a container.
+        Missing and null fields become None, and other values text. The place is not checked:
+        `problem` does that. Raise KeyError without a container.
         """
         names = ("connection_string", "account_url", "credential")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
@@ -43,7 +44,11 @@ class AzurePlace:
 
     @property
     def problem(self) -> str:
-        """The reason, for users, why the place cannot be used. "" for a usable place."""
+        """The reason, for users, why the place cannot be used. "" without a known reason.
+
+        Only a missing account and missing secrets in the connection string are found. Nothing is
+        sent.
+        """
         if not self.endpoint:
             return "connection_string names no AccountName and no BlobEndpoint"
         if isinstance(self.key, dict) and not all(self.key.values()):
@@ -57,8 +62,10 @@ class AzurePlace:
     def key(self) -> str | Mapping[str, str] | None:
         """The secret in a form for Azure's client: a text, or account name and key.
 
-        None means the environment's identity. Azure's client never reads the connection string
-        itself, so that only the server of `endpoint` is called, which clusters check.
+        With a connection string, the field `credential` is ignored, and a shared access signature
+        precedes the account's key. A missing account name or key is "" in the result. None means
+        the environment's identity. Azure's client never reads the connection string itself, so that
+        only the server of `endpoint` is called, which clusters check.
         """
         if self.connection_string is None:
             return self.credential
@@ -70,7 +77,11 @@ class AzurePlace:
 
     @property
     def endpoint(self) -> str:
-        """The URL of the account without secrets. "" if the fields name no account."""
+        """The URL of the account without secrets. "" if the fields name no account.
+
+        `account_url` precedes the connection string. Login, query, fragment and final slashes are
+        removed.
+        """
         url = self.account_url or _connected_url(self.connection_string or "")
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
@@ -84,7 +95,11 @@ def is_azures_own(url: str) -> bool:
 
 
 def _connected_url(connection_string: str) -> str:
-    """Return the URL of the account that a connection string names, or "" without an account."""
+    """Return the URL of the account that a connection string names, or "" without an account.
+
+    A BlobEndpoint is returned unchanged. Otherwise the URL is built from the account's name, by
+    default with https and core.windows.net.
+    """
     settings = _settings(connection_string)
     if given := settings.get("blobendpoint"):
         return given
@@ -95,6 +110,10 @@ def _connected_url(connection_string: str) -> str:
 
 
 def _settings(connection_string: str) -> dict[str, str]:
-    """Return the settings of a connection string by lower-case name."""
+    """Return the settings of a connection string by lower-case name.
+
+    Settings are separated by `;`, and a name ends at the first `=`. White space around names and
+    values is removed. The last of repeated names counts. A piece without `=` has the value "".
+    """
     pairs = (part.partition("=") for part in connection_string.split(";"))
     return {name.strip().lower(): value.strip() for name, _, value in pairs}

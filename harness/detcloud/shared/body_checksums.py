@@ -28,7 +28,7 @@ class BodyChecksums:
     """The digests of requests to a store. Several threads may share the object."""
 
     def __init__(self, features: StoreFeatures) -> None:
-        """`features` are the known features of the store, which answers to parts update."""
+        """Store the known features of the store. `send_part` records newly learned features."""
         # Botocore itself sends digests to Amazon's own store.
         self._is_amazons_own = features.is_amazons_own
         self._features = features
@@ -36,23 +36,35 @@ class BodyChecksums:
         self._lock = threading.Lock()
 
     def object_fields(self, body: bytes) -> dict[str, str]:
-        """Return the digest fields of a request that stores a whole object. Empty for Amazon."""
+        """Return the digest fields of a request that stores a whole object.
+
+        The fields are botocore's arguments with an MD5. Empty for Amazon's own store, whose digests
+        botocore adds itself.
+        """
         return {} if self._is_amazons_own else md5_fields(body)
 
     def upload_fields(self) -> dict[str, str]:
         """Return the digest fields of a request that begins an upload in parts.
 
-        Empty for Amazon's store and for stores without newer checksums.
+        Return botocore's argument `ChecksumAlgorithm` with CRC32. Empty for Amazon's own store, and
+        for a store that is known to lack newer checksums. A store whose support is unknown gets the
+        field as well and may refuse the request. Nothing is recorded.
         """
         if self._is_amazons_own or self._features.lacks(Feature.CHECKSUMS):
             return {}
         return {"ChecksumAlgorithm": "CRC32"}
 
     def send_part(self, part: bytes | FilePart, request: SendPart) -> Mapping[str, Any]:
-        """Send a part with a digest that the store compares, and return the store's answer.
+        """Send a part with a digest that the store compares, and return the store's last answer.
 
-        If the store refuses or ignores CRCs, send the part again with an MD5. Record whether the
-        store compares CRCs. Other errors of `request` are passed on.
+        `request` is called once or twice. Amazon's own store gets no fields, because botocore adds
+        the digests. A store that is known to lack CRCs gets an MD5. Any other store gets a CRC, in
+        the first call of this object with an MD5.
+
+        If the store refuses the CRC, or ignores a CRC without an MD5, send the part again with an
+        MD5. Record whether the store compares CRCs. Other errors of `request`, and all errors of
+        the second call, are passed on; nothing is recorded then. The part is read for the digests,
+        and its position is 0 afterwards.
         """
         if self._is_amazons_own:
             return request({})
@@ -94,7 +106,10 @@ def _crc_fields(body: bytes | FilePart) -> dict[str, str]:
 
 
 def md5_fields(body: bytes | FilePart) -> dict[str, str]:
-    """Return the field of a request with the MD5 of the body."""
+    """Return botocore's argument `ContentMD5` with the MD5 of the body in base64.
+
+    A part is read completely, and its position is 0 afterwards.
+    """
     digest = md5(usedforsecurity=False)
     for block in body_blocks(body):
         digest.update(block)

@@ -40,7 +40,10 @@ _SECRETS = (
 def clean_boot_log(text: str) -> str:
     """Return the last 4096 characters of a log without control characters and with masked secrets.
 
-    Line ends become newlines, and outer white space is removed. Return "" for a blank log.
+    Terminal sequences and characters above U+FFFF are removed as well. Tabs stay, line ends become
+    newlines, and outer white space is removed. MASK replaces values after telling names, passwords
+    in addresses, keys and tokens of known forms, and any 40 adjacent base64 characters. Return ""
+    for a blank log.
     """
     # Mask before the cut, because the name of a secret may lie before the cut.
     text = _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -32,7 +32,7 @@ class BucketPlace:
 
     @property
     def key_prefix(self) -> str:
-        """The beginning of all keys with a final slash. "" without a prefix."""
+        """The beginning of all keys without outer slashes, then a slash. "" without a prefix."""
         prefix = self.prefix.strip("/")
         return f"{prefix}/" if prefix else ""
 
@@ -40,7 +40,8 @@ class BucketPlace:
     def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
         """Return the place that a `storage` object of type s3 describes, without a region.
 
-        Raise KeyError without a bucket.
+        Missing and null fields get their defaults, and other values become text. A login in the
+        URL is removed. Raise KeyError without a bucket.
         """
         names = ("prefix", "endpoint_url", "access_key", "secret_key")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
@@ -48,7 +49,10 @@ class BucketPlace:
 
 
 def without_login(url: str) -> str:
-    """Return a URL without the user and password in front of the host."""
+    """Return a URL without the user and password in front of the host.
+
+    The rest stays unchanged, as does a URL without login or a text without `://`.
+    """
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"

@@ -16,15 +16,17 @@ AT_START = str(Path(__file__).parent / "at_start")
 def offer_clean_exit() -> None:
     """Make all Python interpreters that this process starts wait for Gloo's threads at the end.
 
-    Change PYTHONPATH of this process's environment.
+    Put the folder `at_start` first in PYTHONPATH of this process's environment, unless PYTHONPATH
+    contains the folder. This interpreter itself does not wait.
     """
     put_first_on_path(AT_START)
 
 
 def ensure_clean_exit() -> None:
-    """Make this interpreter wait for Gloo's threads at the end.
+    """Make this interpreter wait up to 5 s for Gloo's threads at the end.
 
-    Do nothing if PYTHONPATH shows that the interpreter waits already.
+    Do nothing if PYTHONPATH contains the folder `at_start`, because the interpreter then waits
+    already.
     """
     if AT_START not in started_path():
         await_gloo_threads_at_exit()

@@ -30,7 +30,10 @@ class Connections:
     def take(self, timeout_seconds: float) -> HTTPConnection:
         """Return an idle connection that the server has not closed, or a new connection.
 
-        The connection is not connected yet if it is new. The caller must pass it to `give_back`.
+        A new connection is opened by the first request. The connection counts as busy until the
+        caller passes it to `give_back`. Idle connections that the server has closed are dropped.
+        `timeout_seconds` limits each wait for the server. Raise ValueError for an invalid address,
+        or if the environment names an invalid proxy.
         """
         self._forget_parents()
         while (connection := self._pop_idle()) is not None:
@@ -47,7 +50,7 @@ class Connections:
     def give_back(self, connection: HTTPConnection, *, reusable: bool) -> None:
         """Keep a reusable connection as idle, or close a connection that is not reusable.
 
-        A connection is reusable if the last answer was read completely.
+        The caller decides: a connection is reusable if the last answer was read completely.
         """
         with self._lock:
             self._busy.discard(connection)
@@ -57,7 +60,11 @@ class Connections:
             connection.close()
 
     def interrupt(self) -> None:
-        """Cut off all busy connections. Threads that read from the connections get an error."""
+        """Cut off all busy connections. Threads that use the connections get an error.
+
+        The threads must still pass the connections to `give_back`. Idle connections, and busy
+        connections that are not open yet, stay as they are. New requests are possible.
+        """
         import socket
 
         with self._lock:
@@ -69,7 +76,7 @@ class Connections:
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close all idle connections. Busy connections stay open."""
+        """Close all idle connections. Busy connections stay open. New requests are possible."""
         while (connection := self._pop_idle()) is not None:
             connection.close()
 
@@ -78,7 +85,11 @@ class Connections:
             return self._idle.pop() if self._idle else None
 
     def _forget_parents(self) -> None:
-        """In a forked process, close the copies of the parent's connections. Else do nothing."""
+        """In a forked process, drop the parent's connections. In other processes, do nothing.
+
+        Copies of idle connections are closed, which does not disturb the parent. Busy connections
+        are forgotten.
+        """
         if self._process != os.getpid():
             self._process = os.getpid()
             # A thread of the parent may have had the lock when the process was forked.
@@ -90,7 +101,9 @@ class Connections:
 def open_connection(url: str, timeout_seconds: float) -> HTTPConnection:
     """Return an HTTP connection for requests to `url`, through a proxy if the environment names it.
 
-    The connection is opened by the first request. Raise ValueError for an invalid address.
+    The connection is opened by the first request. An https connection uses a tunnel through the
+    proxy. For http, the caller must send the target and headers of `request_target`. Raise
+    ValueError for an invalid address, or if the environment names an invalid proxy.
     """
     from http.client import HTTPConnection, HTTPSConnection
 
@@ -108,8 +121,10 @@ def open_connection(url: str, timeout_seconds: float) -> HTTPConnection:
 def request_target(url: str) -> tuple[str, dict[str, str]]:
     """Return the target in the request line for `url`, and the headers for a proxy.
 
-    For a plain HTTP request through a proxy, the target is the whole address without user and
-    password. For other requests, the target is path and query, without headers for a proxy.
+    For a plain HTTP request through a proxy, the target is the whole address without the address's
+    user and password. The headers contain the login of the proxy, if any. For other requests, the
+    target is path and query, without headers for a proxy. The path is at least `/`, and a fragment
+    is dropped. Raise ValueError if the environment names an invalid proxy.
     """
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -122,7 +137,8 @@ def request_target(url: str) -> tuple[str, dict[str, str]]:
 def origin(url: str) -> tuple[str, str, int]:
     """Return the scheme, host and port of an address. The port defaults to the scheme's port.
 
-    Raise ValueError if the address is not http or https or has no host.
+    Scheme and host are in lower case. Raise ValueError if the address is not http or https, has no
+    host or an invalid port.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -133,7 +149,7 @@ def origin(url: str) -> tuple[str, str, int]:
 def is_readable(descriptor: int, seconds: float = 0) -> bool:
     """Return whether a descriptor becomes readable within `seconds`. 0 checks without waiting.
 
-    An idle connection becomes readable when the server closes the connection.
+    Nothing is read. A connection also becomes readable when it fails or the server closes it.
     """
     import select
 

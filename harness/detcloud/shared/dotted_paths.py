@@ -36,7 +36,11 @@ class DottedPath:
 
 
 def name_text(name: str) -> str:
-    """Return a name as written in a path: in JSON quotes unless the name is plain."""
+    """Return a name as written in a path: in JSON quotes unless the name is plain.
+
+    A plain name is not empty and contains no white space, dot, `=`, quote, bracket, backslash or
+    unprintable character.
+    """
     is_plain = _PLAIN.fullmatch(name) and name.isprintable()
     return name if is_plain else json.dumps(name, ensure_ascii=not name.isprintable())
 
@@ -51,7 +55,8 @@ def nested_leaves(
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield the path of names and the value of each leaf of nested maps.
 
-    An empty map is a leaf, except an empty `tree`. `above` is put in front of all paths.
+    Leaves come in the order of the maps, depth first. A list is a leaf. An empty map is a leaf,
+    except an empty `tree`. `above` is put in front of all paths.
     """
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -63,7 +68,9 @@ def nested_leaves(
 def split_assignment(text: str) -> tuple[DottedPath, str]:
     """Split `a."b.c"=VALUE` into the path and the text after the first `=` outside quotes.
 
-    Spaces before the path and before the `=` are ignored.
+    Spaces before the path, and before the `=` after a name without quotes, are ignored. Spaces
+    around dots belong to the names. The text after the `=` is returned unchanged and may be empty
+    or contain further `=`.
 
     Raises:
         PathInvalid: the text has no `=` or an empty name, or a quote does not end at a dot or `=`.
@@ -86,7 +93,10 @@ def resolve_path(path: DottedPath, trees: Sequence[Mapping[str, Any]]) -> tuple[
     """Return the keys that a path means in the overlaid maps `trees`.
 
     Names without quotes may be parts of a single key: `model.layers` means the key "model.layers"
-    if a tree has the key. A path without such a reading means a key for each name.
+    if a tree has the key. Names in quotes are never joined. A path without such a reading means a
+    key for each name, whether or not the keys exist. With such readings, a key for each name counts
+    as a reading only if, for every such reading, a tree has the single name where that reading
+    joins names.
 
     Raises:
         PathInvalid: several readings exist. The message lists an unambiguous text for each.
@@ -105,8 +115,9 @@ def resolve_path(path: DottedPath, trees: Sequence[Mapping[str, Any]]) -> tuple[
 def _read_name(text: str, place: int) -> tuple[str, bool, int]:
     """Read the name at a place of the text.
 
-    Return the name, whether quotes enclose the name, and the place after the name. Raise
-    PathInvalid for an empty name or an invalid quote.
+    Return the name without quotes, whether quotes enclose the name, and the place after the name: a
+    dot, a `=` or the end. Spaces at the end of a name without quotes are dropped before a `=` and
+    at the end. Raise PathInvalid for an empty name or an invalid quote.
     """
     if text[place : place + 1] in ("'", '"'):
         found = _QUOTED.match(text, place)
@@ -163,7 +174,10 @@ def _joined_readings(
 
 
 def _existing_depth(names: Sequence[str], trees: Sequence[Mapping[str, Any]]) -> int:
-    """Count the names, from the first on, that exist in the trees as a key each."""
+    """Count the names, from the first on, that exist in the trees as a key each.
+
+    Each further name is searched in the maps that the name before leads to, in any tree.
+    """
     for depth, name in enumerate(names):
         below = [tree[name] for tree in trees if name in tree]
         if not below:
@@ -173,7 +187,10 @@ def _existing_depth(names: Sequence[str], trees: Sequence[Mapping[str, Any]]) ->
 
 
 def _first_joined(keys: Sequence[str], path: DottedPath) -> int:
-    """Count the keys before the first key that joins several names. Such a key must exist."""
+    """Count the keys before the first key that joins several names.
+
+    `keys` is a reading of `path`. Raise StopIteration if no key joins names.
+    """
     return next(place for place, key in enumerate(keys) if key != path.names[place])
 
 

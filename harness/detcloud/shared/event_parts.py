@@ -49,25 +49,36 @@ class EventFile:
 
     @property
     def version(self) -> str:
-        """A text that changes when the file is rewritten. "" for a file that only grows."""
+        """A text that changes when the file is rewritten. "" for a file that only grows.
+
+        Otherwise the epoch and version of the last part, for example `3.1`.
+        """
         last = self.parts[-1]
         return "" if only_grows(self.path) else f"{last.epoch}.{last.version}"
 
 
 def only_grows(path: str) -> bool:
-    """Whether the file's name marks an event file, to which TensorBoard's writers only append."""
+    """Whether the file's name marks an event file, to which TensorBoard's writers only append.
+
+    The last name of the path then contains `tfevents`. Names of folders do not count.
+    """
     return "tfevents" in path.rpartition("/")[2]
 
 
 def part_key(path: str, epoch: int, version: int, start: int) -> str:
-    """Return a part's key below the trial's folder. Keys sort in the order of the parts."""
+    """Return a part's key below the trial's folder, `PATH/part-EPOCH-VERSION-START`.
+
+    The numbers have leading zeros: 6, 6 and 15 digits. The keys of a path therefore sort in the
+    order of the parts.
+    """
     return f"{path}/part-{epoch:06d}-{version:06d}-{start:015d}"
 
 
 def parse_part(key: str, size: int) -> tuple[str, Part]:
     """Return the path of the file that an object belongs to, and the part.
 
-    An object whose key is no part key is a whole file with epoch, version and start 0.
+    The part has the key and the size in bytes as given. An object whose key is not exactly of the
+    form of `part_key` is a whole file with epoch, version and start 0. No error is raised.
     """
     found = _PART.fullmatch(key)
     if found is None:
@@ -79,8 +90,11 @@ def parse_part(key: str, size: int) -> tuple[str, Part]:
 def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
     """Return the files of stored objects, sorted by path. `stored` are the keys and sizes.
 
-    Only the last version of a rewritten file counts, and of a growing file the last version in each
-    epoch. Parts after a missing part are left out. Files without a first part are left out.
+    The objects may come in any order. Only the last version in the last epoch counts, and of a file
+    that only grows the last version of each epoch, in the order of the epochs. In each version, a
+    part counts only if it begins where the part before ends, so parts after a missing part are left
+    out. Files without a first part are left out. An object that is no part is a whole file of
+    epoch 0.
     """
     versions: dict[str, dict[tuple[int, int], list[Part]]] = {}
     for key, size in stored:
@@ -97,7 +111,10 @@ def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
 
 
 def _contiguous(parts: list[Part]) -> list[Part]:
-    """Return the sorted parts from the first byte up to a gap. Empty without a first part."""
+    """Return the sorted parts from the first byte up to a gap. Empty without a first part.
+
+    Parts that overlap a part before are left out.
+    """
     found, end = [], 0
     for part in sorted(parts):
         if part.start == end:

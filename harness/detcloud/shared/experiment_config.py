@@ -9,34 +9,45 @@ from typing import Any
 class ExperimentConfig(dict[str, Any]):
     """A copy of an experiment's configuration with Determined's getters.
 
-    The getters of optional sections return copies, empty for a missing section. `get_entrypoint`
-    raises KeyError without an entrypoint.
+    Only the outer dict is a copy. The getters of optional sections return shallow copies, empty for
+    a missing or null section. `get_entrypoint` raises KeyError without an entrypoint.
+    `get_records_per_epoch` returns None without a number. `debug_enabled`, `profiling_enabled` and
+    `mixed_precision_enabled` return False without a setting.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
 
     def get_data_layer_type(self) -> str:
-        """Return the type of `data_layer`, by default `shared_fs`."""
+        """Return the type of `data_layer`. `shared_fs` without the section or the type."""
         return str((self.get("data_layer") or {}).get("type", "shared_fs"))
 
     def get_searcher_metric(self) -> str:
-        """Return the name of the searcher metric. Raise KeyError if the configuration has none."""
+        """Return the name of the searcher metric.
+
+        Raise KeyError if the configuration has no `searcher` or the searcher no `metric`.
+        """
         return str(self["searcher"]["metric"])
 
     def experiment_seed(self) -> int:
-        """Return the seed of the experiment, by default 0."""
+        """Return the seed of the experiment. 0 for a missing or null seed."""
         return int((self.get("reproducibility") or {}).get("experiment_seed") or 0)
 
     def slots_per_trial(self) -> int:
-        """Return the number of slots of a trial, by default 1."""
+        """Return the number of slots of a trial. 1 without a number, and 0 for 0.
+
+        Raise TypeError for a null number.
+        """
         return int((self.get("resources") or {}).get("slots_per_trial", 1))
 
     def debug_enabled(self) -> bool:
         return bool(self.get("debug"))
 
     def scheduling_unit(self) -> int:
-        """Return the batches of a training workload (a step in Determined 0.12), by default 100."""
+        """Return the batches of a training workload (a step in Determined 0.12).
+
+        100 for a missing, null or zero number.
+        """
         return int(self.get("scheduling_unit") or 100)
 
     batches_per_step = scheduling_unit
@@ -46,11 +57,17 @@ class ExperimentConfig(dict[str, Any]):
         return None if records is None else int(records)
 
     def get_min_validation_period(self) -> dict[str, Any]:
-        """Return the minimum validation period as a dict of unit and number. Empty without one."""
+        """Return a copy of the minimum validation period, a dict of unit and number.
+
+        Empty for a missing or null period.
+        """
         return dict(self.get("min_validation_period") or {})
 
     def get_min_checkpoint_period(self) -> dict[str, Any]:
-        """Return the minimum checkpoint period as a dict of unit and number. Empty without one."""
+        """Return a copy of the minimum checkpoint period, a dict of unit and number.
+
+        Empty for a missing or null period.
+        """
         return dict(self.get("min_checkpoint_period") or {})
 
     def get_optimizations_config(self) -> dict[str, Any]:
@@ -64,7 +81,10 @@ class ExperimentConfig(dict[str, Any]):
         return entrypoint
 
     def average_training_metrics_enabled(self) -> bool:
-        """Whether training metrics are averaged over the slots. True by default."""
+        """Whether training metrics are averaged over the slots.
+
+        True without the setting, and False for a null setting.
+        """
         return bool(self.get_optimizations_config().get("average_training_metrics", True))
 
     averaging_training_metrics_enabled = average_training_metrics_enabled
@@ -76,7 +96,10 @@ class ExperimentConfig(dict[str, Any]):
         return bool((self.get("profiling") or {}).get("enabled"))
 
     def native_enabled(self) -> bool:
-        """Return False, because experiments are only created from a configuration and a folder."""
+        """Return False, because experiments are only created from a configuration and a folder.
+
+        The methods `native_parallel_enabled` and `input_from_dataflow` are the same.
+        """
         return False
 
     native_parallel_enabled = input_from_dataflow = native_enabled

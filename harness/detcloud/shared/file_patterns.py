@@ -19,7 +19,7 @@ _ANY_FOLDERS = "**"
 
 
 def matches_any(path: str, patterns: Iterable[str]) -> bool:
-    """Whether any of the patterns selects the file at this path, with '/' between names.
+    """Whether any of the patterns selects the file at this path, as `matches_pattern` does.
 
     False without patterns.
     """
@@ -29,8 +29,16 @@ def matches_any(path: str, patterns: Iterable[str]) -> bool:
 def matches_pattern(path: str, pattern: str) -> bool:
     """Whether the pattern selects the file at this path, with '/' between names.
 
-    A trailing '/' of the pattern is ignored. The running time grows with the product of the lengths
-    of path and pattern.
+    The pattern must match the path from the first name on, to the end or to a folder on the path: a
+    pattern that matches a folder selects all files in the folder, at any depth. `*`, `?` and
+    `[...]` match within a single name, with regard to case. `**` matches any number of folders,
+    also zero. A pattern that ends with `/**` selects all content of the folder in front, also
+    hidden files, and not a file of the folder's name. Elsewhere, a name with a leading dot only
+    matches a part of the pattern with the dot, so `**/x` selects no `x` in a hidden folder.
+
+    Trailing '/' of the pattern are ignored. An empty pattern, or a pattern with a leading '/',
+    selects no relative path. The running time grows with the product of the lengths of path and
+    pattern.
     """
     names, parts = path.split("/"), pattern.rstrip("/").split("/")
     # A pattern ending with `**` selects the content of a folder, not a file of the folder's name.
@@ -49,7 +57,9 @@ def matches_pattern(path: str, pattern: str) -> bool:
 def _counts_after(part: str, names: list[str], counts: set[int]) -> set[int]:
     """Return the possible numbers of matched names after a further part of the pattern.
 
-    `counts` are the possible numbers before the part.
+    `counts` are the possible numbers before the part. A part other than `**` matches a single name.
+    `**` matches any number of names, also zero, up to a name with a leading dot. Empty if nothing
+    matches.
     """
     if part != _ANY_FOLDERS:
         return {

@@ -22,8 +22,9 @@ def write_atomically(
 ) -> None:
     """Replace the file at `path` by `content` as JSON, with a rename.
 
-    The content is not flushed to disk. Two writers of a file must not run at the same time. After
-    an error, the file `.NAME.new` may be left beside `path`, and the next write replaces it.
+    The content is not flushed to disk. A link at `path` is itself replaced. The parent folder must
+    exist. Two writers of a file must not run at the same time. After an error, the file `.NAME.new`
+    may be left beside `path`, and the next write replaces it.
 
     Args:
         mode: the permissions of the file, reduced by the umask.
@@ -31,7 +32,7 @@ def write_atomically(
 
     Raises:
         OSError: the file cannot be written. The old file stays.
-        TypeError: `content` is no JSON value.
+        TypeError: `content` is no JSON value. The old file stays.
     """
     new_file = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -47,7 +48,8 @@ def write_atomically(
 def read_json_object(path: Path) -> dict[str, Any] | None:
     """Read the JSON object in a file. Follow links, and read a file of any size.
 
-    Return None if the file is missing, unreadable or contains no JSON object.
+    Return None if the file is missing, unreadable, no regular file or contains no JSON object, for
+    example an array or damaged text. Never wait for a pipe or device.
     """
     content = read_regular_file(path, follows_links=True)
     return None if content is None else parse_json_object(content)
@@ -56,8 +58,9 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
 def read_untrusted_json_object(path: Path) -> dict[str, Any] | None:
     """Read the JSON object in a file that a trial may have written.
 
-    Follow no link, and read at most 64 KiB. Return None if the file is missing, unreadable, no
-    regular file, larger, or contains no JSON object.
+    Do not follow `path` if it is a link, and read at most the first 64 KiB. Return None if the file
+    is missing, unreadable, no regular file, or if the bytes read are no JSON object, as in a larger
+    file whose object is cut. Never wait for a pipe or device.
     """
     content = read_regular_file(path, UNTRUSTED_BYTES_MAX)
     return None if content is None else parse_json_object(content)
@@ -68,8 +71,9 @@ def read_regular_file(
 ) -> bytes | None:
     """Read a regular file, or the first `bytes_max` bytes. -1 reads the whole file.
 
-    Return None if the file is missing, unreadable or no regular file. A link counts as no regular
-    file unless `follows_links` is True. Never wait for a pipe or device.
+    Return b"" for an empty file. Return None if the file is missing, unreadable or no regular file.
+    A link at `path` counts as no regular file unless `follows_links` is True; links to its folders
+    are always followed. Never wait for a pipe or device.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     flags |= 0 if follows_links else os.O_NOFOLLOW
@@ -114,7 +118,12 @@ def delete_tree(path: Path) -> None:
 
 
 def _empty_folder(top: int) -> None:
-    """Delete the entries of an open folder, except entries that cannot be deleted."""
+    """Delete the entries of an open folder at any depth. The folder itself stays, and stays open.
+
+    Links are deleted, not followed. Permissions of subfolders are set to 0700. An entry that cannot
+    be deleted stays without an error. Folders inside subfolders are first renamed into `top`, where
+    undeletable ones stay under random names. Raise OSError if `top` cannot be listed.
+    """
     # A random prefix, so that no program can have created entries with these names.
     prefix = os.urandom(8).hex()
     fresh_names = (f".{prefix}-{number}" for number in itertools.count())
@@ -136,7 +145,8 @@ def _empty_folder(top: int) -> None:
 def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
     """Delete the files of the folder `name` in the open folder `top`. Move subfolders to `top`.
 
-    Raise OSError if an entry cannot be deleted or moved.
+    Moved subfolders get the permissions 0700 and the next of `fresh_names`. The folder `name` is
+    left empty. Raise OSError if an entry cannot be deleted or moved; further entries then stay.
     """
     folder = _open_own_folder(name, top)
     try:
@@ -159,8 +169,8 @@ def _entry_names(folder: int) -> list[str]:
 def _open_own_folder(name: str, parent: int | None) -> int:
     """Set a folder's permissions to 0700, and open the folder. Return the descriptor.
 
-    `parent` is the open parent folder, or None for a path. Raise OSError for a link or another kind
-    of entry.
+    `parent` is the open parent folder, or None for a path. The caller closes the descriptor. Raise
+    OSError for a missing name, a link or another kind of entry, which stays unchanged.
     """
     if _is_folder(name, parent):
         os.chmod(name, 0o700, dir_fd=parent)
@@ -173,7 +183,10 @@ def _is_folder(name: str, parent: int | None) -> bool:
 
 
 def parse_json_object(content: bytes) -> dict[str, Any] | None:
-    """Parse a JSON object. Return None if the bytes are anything else."""
+    """Parse a JSON object in UTF-8, UTF-16 or UTF-32. Return None if the bytes are anything else.
+
+    Objects that are nested too deep for the parser give None as well.
+    """
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError):

@@ -10,6 +10,7 @@ TOKEN_FIELD = "identity_token"
 def token_audience(cluster: str, digest: str) -> str:
     """Return the audience of a token that proves a digest to a cluster.
 
-    `cluster` is a result of `proven_cluster`.
+    The text is `detcloud/CLUSTER/DIGEST`. `cluster` is a result of `proven_cluster`: the cluster's
+    id with the purpose of the proof. Nothing is checked or requested.
     """
     return f"detcloud/{cluster}/{digest}"

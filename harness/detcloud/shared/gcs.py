@@ -19,32 +19,27 @@ from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket, NoSuchKey
-from detcloud.shared.gcs_errors import (
-    NO_BUCKET,
-    bucket_error,
-    is_broken_connection,
-    translate_errors,
-)
+from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket
+from detcloud.shared.gcs_errors import NO_BUCKET, bucket_error, translate_errors
 from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
+from detcloud.shared.gcs_reading import (
+    ATTEMPTS_MAX,
+    ENDPOINT,
+    REPEATED,
+    SECONDS_MAX,
+    WHOLE,
+    ObjectReader,
+    generation_of,
+)
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
-ATTEMPTS_MAX = 6
-SECONDS_MAX = 60
-
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
-# The statuses of requests that may be repeated, and of an upload that lacks parts.
-_REPEATED = (408, 429, 500, 502, 503, 504)
+# The status of an upload that lacks parts.
 _INCOMPLETE = 308
-_WHOLE = 200
-# The statuses that refuse an unknown header or parameter.
-_REFUSALS = (400, 405, 501)
-_ENDPOINT = "https://storage.googleapis.com"
 _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
     "'detcloud[gcs]'"
@@ -54,8 +49,15 @@ _NO_PACKAGE = (
 class GcsBucket:
     """The objects below a prefix of a bucket. Keys are relative to the prefix. Thread-safe.
 
-    Every method may raise NoSuchBucket without the bucket, AccessDenied, StoreBusy if the store
-    requests fewer requests, and BucketError for other failures after repeats.
+    Every method that sends a request may raise NoSuchBucket without the bucket, AccessDenied,
+    StoreBusy if the store requests fewer requests, and BucketError for other failures after
+    repeats. Only methods that say so raise NoSuchKey. Errors of local files are passed on as
+    OSError.
+
+    Each call that writes is a writer of its own: an object of an earlier call, by this bucket or
+    any other, counts as another writer's. A server other than Google's may ignore the condition
+    that no object exists. An object that another writer creates there during the call may be
+    replaced.
     """
 
     def __init__(
@@ -70,9 +72,11 @@ class GcsBucket:
     ) -> None:
         """Create a client. `credentials` of None are the environment's credentials.
 
-        `auth_request` requests tokens and signatures from Google; None means a new connection.
-        `session` is a session of `requests` that authorizes and sends all requests; None means new
-        sessions. Raise BucketError if Google's packages or the credentials are missing.
+        Slashes around `prefix` are ignored. `auth_request` requests tokens and signatures from
+        Google; None means a new connection. `session` is a session of `requests` that authorizes
+        and sends all requests; None means new sessions. Nothing is sent to the store; the search
+        for the environment's credentials may send requests to the machine's metadata server. Raise
+        BucketError if Google's packages or the credentials are missing.
         """
         self._name = name
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
@@ -89,13 +93,23 @@ class GcsBucket:
         self._auth_request = auth_request
         self._given_session = session
         self._limits = limits
+        self._reader = ObjectReader(
+            name,
+            self._key_prefix,
+            self.place,
+            limits.block_bytes,
+            lambda: self._session,
+            self._is_listed,
+        )
 
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
         """Write an object, completely or not at all. Return whether the object was written.
 
         Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
-        nothing, if another writer's object exists. Large content is sent in parts. Errors of
-        `content` are passed on, and then nothing is written.
+        nothing, if another writer's object exists; part of `content` is read nevertheless. Content
+        above a part's size is sent in parts as `content` yields blocks, with a few parts in
+        memory. Empty content gives an empty object. Errors of `content` are passed on, and then
+        nothing is written and an existing object stays.
         """
         from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
@@ -133,7 +147,11 @@ class GcsBucket:
         return True
 
     def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
-        """Write an object in parts. After an error, cancel the upload and raise the error."""
+        """Write an object in parts. After an error, cancel the upload and raise the error.
+
+        The object appears when the last part is sent. A failed cancellation is ignored. Errors of
+        Google's client are not translated.
+        """
         upload = blob.open("wb", chunk_size=self._limits.part_bytes, **options)
         try:
             upload.writelines(parts)
@@ -150,24 +168,31 @@ class GcsBucket:
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        This call opens the object. The blocks are empty if `start` is behind the object. Raise
-        NoSuchKey without the object. The iterator may raise BucketError.
+        This call opens the object, and the content is received during the iteration, once. The
+        result yields nothing if `start` is at or behind the object's end, and stops at the end if
+        `end` is behind. Raise NoSuchKey without the object. If an answer breaks off, the iterator
+        requests the rest. The iterator may raise BucketError, and either BucketError or NoSuchKey
+        if the object is replaced or deleted meanwhile.
         """
-        return self._blocks(key, start, end, self._open(key, start, end))
+        return self._reader.blocks(key, start, end, self._reader.open(key, start, end))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object, and return its size in bytes and an iterator of blocks.
+        """Open an object, and return the size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey without the object. The iterator may raise BucketError.
+        The content is received during the iteration. Raise NoSuchKey without the object, and
+        BucketError if the answer has no size, because the object has a Content-Encoding. The
+        iterator raises errors as the result of `read` does.
         """
-        answer = self._open(key, 0, None)
-        length = self._header(key, answer, "Content-Length")
-        return int(length), self._blocks(key, 0, None, answer)
+        answer = self._reader.open(key, 0, None)
+        length = self._reader.header(key, answer, "Content-Length")
+        return int(length), self._reader.blocks(key, 0, None, answer)
 
     def send(self, key: str, source: Path) -> bool:
-        """Upload a file as a new object, completely or not at all.
+        """Upload a file as a new object, completely or not at all. Return True if written.
 
-        Return False, and change nothing, if another writer's object exists.
+        Return False, and change nothing, if another writer's object exists, even with equal
+        content. Raise OSError if the file is unreadable. After an error, no object exists and an
+        upload in parts is canceled.
         """
         with source.open("rb") as file:
             blocks = iter(partial(file.read, self._limits.block_bytes), b"")
@@ -176,35 +201,45 @@ class GcsBucket:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
-        not all bytes are received; the file may then contain a part.
+        Raise NoSuchKey without the object; the file then stays as before. Raise BucketError if not
+        all bytes are received, and either BucketError or NoSuchKey if the object is replaced or
+        deleted meanwhile; the file may then contain a part.
         """
         part_bytes = self._limits.part_bytes
-        first = self._open(key, 0, part_bytes)
+        first = self._reader.open(key, 0, part_bytes)
         if first is None:
             destination.write_bytes(b"")
             return
-        if first.status_code == _WHOLE:
+        if first.status_code == WHOLE:
             # The store lacks ranges, or decompresses the object while sending.
             with destination.open("wb") as file:
-                file.writelines(self._blocks(key, 0, None, first))
+                file.writelines(self._reader.blocks(key, 0, None, first))
             return
-        size = int(self._header(key, first, "Content-Range").rpartition("/")[2])
-        generation = _generation(first)
+        size = int(self._reader.header(key, first, "Content-Range").rpartition("/")[2])
+        generation = generation_of(first)
 
         def read(start: int, end: int) -> Iterator[bytes]:
-            answer = self._open(key, start, end, generation) if start else first
-            return self._blocks(key, start, end, answer)
+            answer = self._reader.open(key, start, end, generation) if start else first
+            return self._reader.blocks(key, start, end, answer)
 
         fetch_parts(destination, size, part_bytes, read)
 
     def object_size(self, key: str) -> int | None:
-        """Return the object's size in bytes. Return None without the object or the bucket."""
+        """Return the object's size in bytes. Return None without the object or the bucket.
+
+        Each call sends a request. Raise AccessDenied if the credentials may neither read the
+        object's properties nor show by a listing that no object exists.
+        """
         found = self._find(key)
         return None if found is None else int(found.size)
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Yield the key and the bytes of each object with the prefix, in the order of the keys."""
+        """Yield the key and the size in bytes of each object with the prefix, in the keys' order.
+
+        `prefix` follows the prefix of this bucket and may end within a name; "" means all objects
+        below this bucket's prefix. Keys are relative to this bucket's prefix and include `prefix`.
+        Pages are requested during the iteration, which raises the errors.
+        """
         from google.api_core.exceptions import NotFound
 
         with self._translate_errors(prefix):
@@ -221,7 +256,10 @@ class GcsBucket:
                 raise NoSuchBucket(f"there is no bucket {self._name}") from None
 
     def delete(self, key: str) -> None:
-        """Delete an object. Do nothing if no object exists."""
+        """Delete an object. Do nothing if no object exists. Raise NoSuchBucket without the bucket.
+
+        Repeats end after the `repeated_seconds_max` of the limits, sooner than for other requests.
+        """
         from google.api_core.exceptions import NotFound
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -237,7 +275,8 @@ class GcsBucket:
         """Begin the upload of `size` bytes to a key in parts, and return the session's URL.
 
         The URL allows anybody to send the parts for a week. Google only accepts content with the
-        MD5, in hexadecimal or "" for any, and only if the key is free.
+        MD5, in hexadecimal or "" for any, and only if the key is free. A refusal by Google raises
+        BucketError. Each call begins a new session. No object exists before the last part.
         """
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -255,9 +294,10 @@ class GcsBucket:
             return session
 
     def session_bytes(self, session: str) -> int | None:
-        """Return the number of stored bytes of a session.
+        """Return the number of stored bytes of a session. 0 before the first part.
 
-        Return None for a completed, canceled or expired session.
+        Return None for a completed, canceled, expired or unknown session. Each call sends a
+        request.
         """
         answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
         if answer.status_code != _INCOMPLETE:
@@ -265,13 +305,18 @@ class GcsBucket:
         return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
 
     def end_session(self, session: str) -> None:
-        """Cancel a session, which Google would keep for a week. An ended session is no error."""
+        """Cancel a session, which Google would keep for a week. An ended session is no error.
+
+        The object of a completed session stays. A refusal by Google is ignored. Raise BucketError
+        if Google does not answer or is busy.
+        """
         self._ask_session("DELETE", session, {"Content-Length": "0"})
 
     def _ask_session(self, method: str, session: str, headers: Mapping[str, str]) -> Any:
         """Send a request about a session, and return the first answer that asks for no repeat.
 
-        Raise the bucket error of the last answer after ATTEMPTS_MAX attempts.
+        The answer may have any other status, also of an error. Raise the bucket error of the last
+        answer after ATTEMPTS_MAX attempts. Raise BucketError at once for a broken connection.
         """
         failures = 0
         while True:
@@ -279,7 +324,7 @@ class GcsBucket:
                 answer = self._session.request(
                     method, session, headers=headers, timeout=SECONDS_MAX, allow_redirects=False
                 )
-            if answer.status_code not in _REPEATED:
+            if answer.status_code not in REPEATED:
                 return answer
             failures += 1
             if failures >= ATTEMPTS_MAX:
@@ -291,7 +336,8 @@ class GcsBucket:
     def stored_digest(self, key: str) -> tuple[int, str] | None:
         """Return an object's size in bytes and MD5 in hexadecimal.
 
-        The MD5 is "" if the store has none. Return None without the object or the bucket.
+        The MD5 is "" if the store has none. Return None without the object or the bucket. The
+        properties are requested, not the content.
         """
         found = self._find(key)
         if found is None:
@@ -305,7 +351,11 @@ class GcsBucket:
         """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """Return a URL to download the object for `seconds`, for anybody. Requires `can_sign`."""
+        """Return a URL that allows anybody to download the object for `seconds`.
+
+        Browsers save the content to a file. Requires `can_sign`. Without a private key, Google is
+        asked for the signature. The store is not asked, so the object may be missing.
+        """
         return self._signed_url("GET", key, seconds, response_disposition="attachment")
 
     def signed_put_url(
@@ -313,7 +363,9 @@ class GcsBucket:
     ) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to write the content, and the request's headers.
 
-        The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256.
+        The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256. A request
+        must have all the headers, and replaces an existing object. Requires `can_sign`. Without a
+        private key, Google is asked for the signature.
         """
         headers = {
             "x-goog-content-sha256": sha256,
@@ -324,7 +376,10 @@ class GcsBucket:
 
     @property
     def can_sign(self) -> bool:
-        """Whether the credentials can sign URLs: a service account's can, a person's cannot."""
+        """Whether the credentials can sign URLs: a service account's can, a person's cannot.
+
+        Nothing is sent.
+        """
         return can_sign(self._client._credentials)
 
     def _signed_url(self, method: str, key: str, seconds: int, **options: Any) -> str:
@@ -334,7 +389,7 @@ class GcsBucket:
                 expiration=timedelta(seconds=seconds),
                 method=method,
                 credentials=self._signing_credentials,
-                api_access_endpoint=os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT),
+                api_access_endpoint=os.environ.get("STORAGE_EMULATOR_HOST", ENDPOINT),
                 **options,
             )
             return url
@@ -344,9 +399,10 @@ class GcsBucket:
         return find_signing_credentials(self._client._credentials, self._auth_request)
 
     def _find(self, key: str) -> Any:
-        """Return the object's properties. Return None without the object or the bucket.
+        """Request the object's properties. Return None without the object or the bucket.
 
         If Google denies access, raise AccessDenied unless a listing shows that no object exists.
+        Raise BucketError for other failures.
         """
         try:
             with self._translate_errors(key):
@@ -364,110 +420,12 @@ class GcsBucket:
         # The key itself is the first of all listed names with this beginning.
         return next((found == key for found, _ in self.list_objects(key)), False)
 
-    def _open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
-        """Request an object's content, and return the open answer.
-
-        Return None if the range is behind the object. If a server refuses ranges or generations,
-        repeat the request without. Raise NoSuchKey without the object. With a generation, raise
-        BucketError if the object has another generation, and for any other error status.
-        """
-        answer = self._ask_object(key, start, end, generation)
-        if answer.status_code in _REFUSALS and (start > 0 or end is not None):
-            answer = self._ask_object(key, 0, None, generation)
-        if answer.status_code in _REFUSALS and generation is not None:
-            answer = self._ask_object(key, 0, None, None)
-        if answer.status_code == 416:
-            return None
-        if answer.status_code >= 300:
-            text = answer.text[:200]
-            raise bucket_error(self._name, self.place, key, answer.status_code, text)
-        if generation is not None and _generation(answer) not in (None, generation):
-            raise BucketError(f"{key!r:.200} in {self.place} was replaced while it was read")
-        return answer
-
-    def _ask_object(self, key: str, start: int, end: int | None, generation: str | None) -> Any:
-        """Request an object's content, and return the first answer that asks for no repeat.
-
-        Return the last answer after ATTEMPTS_MAX attempts. Raise NoSuchKey without the object.
-        """
-        name = quote(self._key_prefix + key, safe="")
-        base = os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT)
-        url = f"{base}/download/storage/v1/b/{self._name}/o/{name}?alt=media"
-        if generation is not None:
-            url = f"{url}&generation={generation}"
-        headers = {"Accept-Encoding": "identity"}
-        if start > 0 or end is not None:
-            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-        failures = 0
-        while True:
-            failures += 1
-            try:
-                with self._translate_errors(key):
-                    answer = self._session.get(
-                        url, headers=headers, stream=True, timeout=SECONDS_MAX
-                    )
-            except BucketError as error:
-                if failures >= ATTEMPTS_MAX or not is_broken_connection(error.__cause__):
-                    raise
-                time.sleep(backoff_seconds(failures))
-                continue
-            is_missing = answer.status_code == 404 and NO_BUCKET not in answer.text
-            if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
-                raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
-            if failures >= ATTEMPTS_MAX or answer.status_code not in _REPEATED:
-                return answer
-            time.sleep(backoff_seconds(failures))
-
-    def _blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
-        """Yield an answer's bytes from `start` to before `end`. Yield nothing for None.
-
-        An answer with the whole object is cut. If the answer breaks off, request the rest, and
-        raise BucketError after ATTEMPTS_MAX failures.
-        """
-        failures = 0
-        while answer is not None:
-            generation = _generation(answer)
-            place = 0 if answer.status_code == _WHOLE else start
-            whole = place + int(self._header(key, answer, "Content-Length"))
-            whole = whole if end is None else min(whole, end)
-            problem: BucketError | None = None
-            try:
-                with self._translate_errors(key), answer:
-                    for block in answer.iter_content(self._limits.block_bytes):
-                        wanted = block[max(0, start - place) : max(0, whole - place)]
-                        place += len(block)
-                        if wanted:
-                            start += len(wanted)
-                            yield wanted
-                        if start >= whole:
-                            break
-            except BucketError as error:
-                problem = error
-            if start >= whole:
-                return
-            failures += 1
-            if failures >= ATTEMPTS_MAX:
-                text = f"{key!r:.200} in {self.place}: the answer ends too early"
-                raise problem or BucketError(text)
-            time.sleep(backoff_seconds(failures))
-            answer = self._open(key, start, end, generation)
-
-    def _header(self, key: str, answer: Any, name: str) -> str:
-        """Return a header of an answer with content. Raise BucketError if the header is missing.
-
-        Google omits headers of objects that it decompresses while sending.
-        """
-        text: str = answer.headers.get(name, "")
-        if not text:
-            raise BucketError(
-                f"{key!r:.200} in {self.place}: the answer has no {name}; an object whose "
-                "Content-Encoding was set cannot be read"
-            )
-        return text
-
     @cached_property
     def _session(self) -> Any:
-        """The HTTP session, with authorization, whose answers can be read in blocks."""
+        """The HTTP session, with authorization, whose answers can be read in blocks.
+
+        The given session, or a new session at the first access. Nothing is sent.
+        """
         if self._given_session is not None:
             return self._given_session
         from google.auth.transport.requests import AuthorizedSession
@@ -482,17 +440,18 @@ class GcsBucket:
 
 
 def _is_googles_own() -> bool:
-    """Whether requests go to Google's own service, and not to a compatible server."""
+    """Whether requests go to Google's own service, and not to a compatible server.
+
+    STORAGE_EMULATOR_HOST then is unset or empty in this process's environment.
+    """
     return not os.environ.get("STORAGE_EMULATOR_HOST")
-
-
-def _generation(answer: Any) -> str | None:
-    """Return the generation of an answer's content, which identifies a version, or None."""
-    generation: str | None = answer.headers.get("x-goog-generation")
-    return generation
 
 
 @lru_cache(maxsize=64)
 def gcs_bucket_of(name: str, prefix: str) -> GcsBucket:
-    """Return the bucket below a prefix, from a cache. Raise BucketError as GcsBucket does."""
+    """Return the bucket below a prefix with the environment's credentials, from a cache of 64.
+
+    Equal arguments give the same object, which the process keeps. Raise BucketError as the
+    constructor of GcsBucket does; errors are not cached.
+    """
     return GcsBucket(name, prefix)

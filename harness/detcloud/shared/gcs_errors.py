@@ -29,8 +29,10 @@ _NO_CREDENTIALS = (
 def translate_errors(bucket: str, place: str, key: str) -> Iterator[None]:
     """Translate errors of Google's packages in the block into bucket errors with messages.
 
-    Raise NoSuchBucket, AccessDenied, StoreBusy or BucketError, as `bucket_error` does. Other errors
-    are passed on. `place` is the bucket's address for messages.
+    Raise NoSuchBucket, AccessDenied, StoreBusy or BucketError, as `bucket_error` does. Missing or
+    expired credentials and broken connections become BucketError. A missing object becomes
+    BucketError, never NoSuchKey. The cause is the original error. Other errors are passed on.
+    `place` is the bucket's address for messages.
     """
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
@@ -65,8 +67,9 @@ def translate_errors(bucket: str, place: str, key: str) -> Iterator[None]:
 def bucket_error(bucket: str, place: str, key: str, status: int | None, text: str) -> OSError:
     """Return the error for an answer with this HTTP status, for the caller to raise.
 
-    Return NoSuchBucket for a missing bucket, AccessDenied for 403, StoreBusy for 429 and 503, and
-    BucketError otherwise. `text` is the text of the answer.
+    Return NoSuchBucket for 404 if `text` contains NO_BUCKET, AccessDenied for 403, and StoreBusy
+    for 429 and 503. Return BucketError otherwise, also for a missing object or a status of None.
+    `text` is the text of the answer.
     """
     if status == 404 and NO_BUCKET in text:
         return NoSuchBucket(f"there is no bucket {bucket}")
@@ -79,7 +82,10 @@ def bucket_error(bucket: str, place: str, key: str, status: int | None, text: st
 
 
 def is_broken_connection(error: object) -> bool:
-    """Whether a request failed because of the connection or a timeout, so that a retry may help."""
+    """Whether a request failed because of the connection or a timeout, so that a retry may help.
+
+    `error` is an error of `requests`. False for any other object, also a translated error.
+    """
     from requests import ConnectionError as BrokenConnection
     from requests import Timeout
 

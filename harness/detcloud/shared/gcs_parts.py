@@ -17,7 +17,8 @@ from detcloud.shared.upload_parts import PartSizes, SessionMemory, check_stored_
 class GcsPartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
-    Every method may raise BucketError if the store refuses or does not answer.
+    Every method may raise BucketError if the store refuses or does not answer. The session and its
+    number of stored bytes are looked up once per instance, at the first need.
     """
 
     is_in_order = True
@@ -44,7 +45,9 @@ class GcsPartsUpload:
     def stored_parts(self) -> list[int]:
         """Return the sorted numbers, from 1, of the stored parts. All numbers if the object exists.
 
-        Begin a session if none is stored or the stored session has ended.
+        An existing object counts with any size. Parts that are stored completely count. Begin a
+        session if no session is stored or the stored session has ended. Each call asks for the
+        object; the session's answer is cached, so later parts are not shown.
         """
         if self._bucket.object_size(self._key) is not None:
             return [*self.sizes.numbers]
@@ -54,8 +57,9 @@ class GcsPartsUpload:
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
         """Return a URL that allows anybody to store the part, and the headers of the request.
 
-        `md5` and `seconds` are ignored: the session's URL is valid for a week. Begin a session as
-        `stored_parts` does.
+        `md5` and `seconds` are ignored: the URL is the session's, the same for all parts and valid
+        for a week. All the headers must be sent, and the parts in order. The number is not checked.
+        Begin a session as `stored_parts` does; without need for this, nothing is sent.
         """
         session, _ = self._session
         start, size = self.sizes.start_of(number), self.sizes.size_of(number)
@@ -67,15 +71,17 @@ class GcsPartsUpload:
         }
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Raise PartsConflict, because clients send parts to the session directly."""
+        """Raise PartsConflict always, because clients send parts to the session directly."""
         raise PartsConflict(f"part {number} of {self._key} has to be sent to its session")
 
     def join(self) -> bool:
         """Verify the object that the last part has created, end the session, and return True.
 
-        Return True also if the object existed before this upload. Raise PartsConflict if a part is
-        missing, or if the object has another size; the object stays. If the MD5 differs, delete the
-        object, end the session and raise PartsConflict.
+        Return True also if the object existed before this upload. Raise PartsConflict if no object
+        exists, because a part is missing; a session may then be begun, as by `stored_parts`. Raise
+        PartsConflict if the object has another size; object and session stay. If the MD5 differs,
+        delete the object, end the session and raise PartsConflict. The MD5 is not compared if it is
+        "" here or in the store. The session is deleted from the memory, too.
         """
         found = self._bucket.stored_digest(self._key)
         if found is None:
@@ -104,7 +110,8 @@ class GcsPartsUpload:
     def _session(self) -> tuple[str, int]:
         """The session of this file and the number of stored bytes, requested once.
 
-        Begin and store a new session if none is stored or the stored session has ended.
+        Begin and store a new session if no session is stored or the stored session has ended. If
+        another client has stored a session meanwhile, end the new session and use the other.
         """
         session = self._memory.find()
         stored = None if session is None else self._bucket.session_bytes(session)

@@ -12,7 +12,10 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def can_sign(own: Any) -> bool:
-    """Whether credentials can sign URLs: a service account's can, a person's cannot."""
+    """Whether credentials can sign URLs: a service account's can, a person's cannot.
+
+    Nothing is sent. Whether Google allows the account to sign is not checked.
+    """
     from google.auth.credentials import Signing
 
     return isinstance(own, Signing) or hasattr(own, "service_account_email")
@@ -22,8 +25,10 @@ def find_signing_credentials(own: Any, auth_request: Any = None) -> Any:
     """Return credentials that sign URLs for the credentials `own`, which must fulfil `can_sign`.
 
     Credentials with a private key are returned unchanged. Otherwise Google's IAM service signs for
-    the service account, which needs the role of a token creator on itself. The account's name may
-    be requested from Google. `auth_request` sends requests to Google; None means a new connection.
+    the service account, which needs the role of a token creator on itself. This call may request a
+    token and the account's name from Google; `own` then has the token. Each signature sends a
+    request. Errors are those of Google's packages. `auth_request` sends requests to Google; None
+    means a new connection.
     """
     from google.auth import iam
     from google.auth.credentials import Scoped, Signing

@@ -30,7 +30,7 @@ WAIT_SECONDS_MAX = 5.0
 def await_gloo_threads_at_exit() -> None:
     """Register `await_gloo_threads` to run at the end of this process, before earlier functions.
 
-    A repeated call moves the function to the front.
+    A repeated call moves the function to the front, and the function still runs once.
     """
     atexit.unregister(await_gloo_threads)
     atexit.register(await_gloo_threads)
@@ -42,8 +42,10 @@ def await_gloo_threads(
 ) -> None:
     """Wait until all threads of Gloo are idle, for at most WAIT_SECONDS_MAX.
 
-    Return at once without such threads. A thread that waits for another process counts as idle, so
-    a dead peer causes no delay. `list_activity` and `sleep` are replacements for tests.
+    Return at once without such threads or without /proc. Threads are idle if none runs, and none
+    ran between two looks. A thread that waits for another process counts as idle, so a dead peer
+    causes no delay. No error is raised after the limit. `list_activity` and `sleep` are
+    replacements for tests; `list_activity` returns a text per thread, as in /proc/PID/status.
     """
     look = list_activity or _list_activity
     before, end = look(), time.monotonic() + WAIT_SECONDS_MAX
@@ -59,7 +61,7 @@ def await_gloo_threads(
 def _list_activity() -> dict[str, str]:
     """Return the state and the switch counts of each thread of Gloo, by the thread's number.
 
-    Return an empty dictionary on systems without /proc.
+    Threads that end meanwhile are left out. Return an empty dictionary on systems without /proc.
     """
     found = {}
     with contextlib.suppress(OSError):

@@ -11,8 +11,10 @@ def choose_hparams(
 ) -> dict[str, Any]:
     """Return a value for each hyperparameter of a search space.
 
-    A constant gives its value, a category the first value, and a range of numbers the result of
-    `choose_number` for the range. Nested spaces give nested dictionaries.
+    The order of the space is kept. A constant gives its value, and a value that is no mapping stays
+    unchanged. A categorical range gives the first of its values. A range of type int, double or log
+    gives the result of `choose_number` for the range. Any other mapping is a nested space and gives
+    a nested dictionary. Raise KeyError for a range without values, IndexError for an empty list.
     """
     return {name: _choose_value(value, choose_number) for name, value in space.items()}
 

@@ -81,7 +81,10 @@ class Unreachable(DetcloudError, OSError):
 
 
 def detail_text(detail: Mapping[str, Any]) -> str:
-    """Return the line `PATH: message (hint)` for a detail of an error. Omit missing parts."""
+    """Return the line `PATH: message (hint)` for a detail of an error.
+
+    Missing, null and empty parts are omitted. "" if no part is left.
+    """
     parts = [str(detail.get(name) or "") for name in ("path", "message")]
     hint = detail.get("hint")
     return ": ".join(filter(None, parts)) + (f" ({hint})" if hint else "")
@@ -90,7 +93,8 @@ def detail_text(detail: Mapping[str, Any]) -> str:
 def query_text(query: Mapping[str, object]) -> str:
     """Return the query of a URL, beginning with `?`, or "" if no parameter is left.
 
-    Parameters that are None or an empty list are omitted. A list gives a repeated parameter.
+    Parameters that are None or an empty list are omitted; "", 0 and False are kept. A list gives a
+    repeated parameter. Values become text by `str` and are percent-encoded.
     """
     present = {name: value for name, value in query.items() if value not in (None, [])}
     return f"?{urlencode(present, doseq=True)}" if present else ""
@@ -108,7 +112,8 @@ def backoff_seconds(failures: int) -> float:
 class Transport:
     """A client of the API at `base_url` (scheme, host, optional port and path prefix).
 
-    Requests raise ApiError for an error status, Unreachable without a valid answer. The attribute
+    Requests raise ApiError for an error status, Unreachable without a valid answer. The token is
+    only sent to the origin of `base_url`, and several threads may share the object. The attribute
     `on_silence`, if set, is called with the server's address if a request has no answer for
     `silence_seconds`. A copy or pickle has the token, but new connections and no `on_silence`.
 
@@ -161,11 +166,15 @@ class Transport:
     ) -> Any:
         """Send a request with `body` as JSON, and return the parsed JSON answer.
 
-        Bytes in `body` must be JSON already. Return None for an empty answer. With `retry`, repeat
-        the request after a lost connection, an invalid answer, status 429 or 5xx. Pass False, or an
+        A path with a leading slash is appended to the base URL; any other text is a whole URL.
+        `body` of None sends no body. Bytes in `body` must be JSON already. Return None for an empty
+        answer. `timeout_seconds` replaces the transport's limit on each wait.
+
+        With `retry`, repeat the request after a lost connection, an invalid answer, status 429 or
+        5xx, with random pauses, up to the limits of the transport. Pass False, or an
         Idempotency-Key header, if a repeated request would have a second effect. Raise ApiError for
-        an error status or a redirect, which is not followed, and Unreachable without a valid
-        answer.
+        an error status or a redirect, which is not followed. Raise Unreachable without a complete
+        JSON answer of at most ANSWER_BYTES_MAX. The errors are those of the last attempt.
         """
         sent = {"Accept": "application/json", **(headers or {})}
         data = None
@@ -184,8 +193,11 @@ class Transport:
         """Download into the seekable `file` from the present position on. Return the byte count.
 
         The file is truncated at the present position first. A path is relative to the base URL.
-        Follow up to five redirects. After a transient failure, truncate the file again and repeat.
-        Raise ApiError or Unreachable after the last attempt; the file may then contain a part.
+        Follow up to five redirects; the token is not sent to other origins. After a transient
+        failure, truncate the file again and repeat. The position is then behind the last byte.
+
+        Raise ApiError at once for another error status. Raise ApiError or Unreachable after the
+        last attempt; the file may then contain a part. An OSError of the file is not repeated.
         """
         start = file.tell()
 
@@ -215,9 +227,10 @@ class Transport:
     ) -> None:
         """Upload `size` bytes of the seekable `file` from the present position on.
 
-        A path is relative to the base URL. With `retry`, repeat the upload after a lost connection,
-        status 429 or 5xx. Raise ApiError for an error status or a redirect, which is not followed,
-        and Unreachable without an answer.
+        The file must end after these bytes, because all bytes up to the end are sent. A path is
+        relative to the base URL. The content of the answer is ignored. With `retry`, repeat the
+        upload after a lost connection, status 429 or 5xx. Raise ApiError for an error status or a
+        redirect, which is not followed, and Unreachable without a complete answer.
         """
         start = file.tell()
         sent = {**(headers or {}), "Content-Length": str(size)}
@@ -241,12 +254,16 @@ class Transport:
     def interrupt(self) -> None:
         """Cut off all requests of other threads in flight to the transport's own origin.
 
-        A request without `retry` then raises Unreachable. Other requests are repeated.
+        A request without `retry` then raises Unreachable. Other requests are repeated while
+        attempts are left. Later requests are possible.
         """
         self._connections.interrupt()
 
     def close(self) -> None:
-        """Close the idle connections. A later request opens a new connection."""
+        """Close the idle connections. A later request opens a new connection.
+
+        Requests of other threads go on.
+        """
         self._connections.close()
 
     def _absolute_url(self, path_or_url: str) -> str:
@@ -288,8 +305,10 @@ class Transport:
     ) -> Iterator[HTTPResponse]:
         """Send a request and yield the answer, whose body the caller reads within the block.
 
-        The status is not checked. The token is only sent to the transport's own origin. If the body
-        is not read completely, the connection is closed. Raise Unreachable without an answer.
+        The status is not checked, redirects are not followed, and nothing is repeated. The token is
+        only sent to the transport's own origin. If the body is not read completely, the connection
+        is closed. Raise Unreachable without an answer. Errors while the caller reads the body are
+        not translated.
         """
         from http.client import HTTPException
 

@@ -14,7 +14,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 
 
 def await_gloo_threads() -> None:
-    """Wait for Gloo's threads if this process has imported torch.distributed."""
+    """Wait up to 5 s for Gloo's threads if this process has imported torch.distributed.
+
+    Do nothing otherwise.
+    """
     if "torch.distributed" not in sys.modules:
         return
     import runpy
@@ -26,7 +29,7 @@ def await_gloo_threads() -> None:
 def run_hidden_module() -> None:
     """Run the next `sitecustomize` on the path, which replaces this module in `sys.modules`.
 
-    Do nothing if the path has no other.
+    Do nothing if the path has no other. Errors of the module are passed on.
     """
     places = [entry for entry in sys.path if os.path.abspath(entry) != HERE]  # noqa: PTH100
     spec = PathFinder.find_spec(__name__, places)
